@@ -1,0 +1,101 @@
+"""One formula for NumPy and JAX: which library an array belongs to, and classes that cross both."""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+
+Array = Any  # numpy.ndarray or jax.Array; shapes are in the docstrings
+
+C = TypeVar("C")
+_unregistered: list[tuple[type, list[str], list[str]]] = []
+
+
+def namespace(*arrays: Any) -> ModuleType:
+    """`jax.numpy` if any of `arrays` (or any leaf in them) is JAX's, else `numpy`.
+
+    JAX is looked for, never imported: whoever holds a JAX array has imported it.
+
+    >>> namespace(np.ones(3), 2.0).__name__
+    'numpy'
+    """
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return np
+    leaves = jax.tree_util.tree_leaves(arrays)
+    return jax.numpy if any(isinstance(leaf, jax.Array) for leaf in leaves) else np
+
+
+def is_traced(*arrays: Any) -> bool:
+    """Whether any leaf of `arrays` is a JAX tracer, whose value cannot be looked at."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return False
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(arrays))
+
+
+def cast(tree: Any, like: Array) -> Any:
+    """`tree` with every number in it an array of the library and dtype of `like`.
+
+    So parameters follow the data: a float64 weight does not promote a float32 filter.
+    """
+    import jax
+
+    xp = namespace(like, tree)
+    return jax.tree_util.tree_map(lambda leaf: xp.asarray(leaf, like.dtype), tree)
+
+
+def static(**kwargs: Any) -> Any:
+    """A dataclass field that JAX treats as part of the type: never traced, compared by equality."""
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+def pytree(cls: type[C]) -> type[C]:
+    """A frozen dataclass that is also a JAX pytree, registered once JAX is there.
+
+    Fields made with `static()` belong to the type; all others are leaves, so that one can
+    `jax.vmap` over a regularisation weight or a noise precision.
+    """
+    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    meta = [f.name for f in fields if f.metadata.get("static")]
+    data = [f.name for f in fields if not f.metadata.get("static")]
+    _unregistered.append((cls, data, meta))
+    if "jax" in sys.modules:
+        register_pytrees()
+    return cls
+
+
+def register_pytrees() -> None:
+    """Tell JAX of every `pytree` class so far. Each module that imports JAX calls this once."""
+    import jax
+
+    while _unregistered:
+        cls, data, meta = _unregistered.pop()
+        jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=meta)
+
+
+def while_loop(xp: ModuleType, cond: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
+    """`while cond(state): state = body(state)`, compiled where the arrays are JAX's."""
+    if xp is np:
+        while cond(state):
+            state = body(state)
+        return state
+    import jax
+
+    return jax.lax.while_loop(cond, body, state)
+
+
+def fori_loop(xp: ModuleType, n: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
+    """`for i in range(n): state = body(i, state)`, compiled where the arrays are JAX's."""
+    if xp is np:
+        for i in range(n):
+            state = body(i, state)
+        return state
+    import jax
+
+    return jax.lax.fori_loop(0, n, body, state)

@@ -1,0 +1,207 @@
+"""Models h: what is observed, y_k = h(theta, x_k) + noise.
+
+A model says what it predicts and how that changes with theta; it knows nothing of regularisers,
+covariances or algorithms. A new link is one entry of `LINKS`; a new model is one new class here.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache, partial
+from typing import ClassVar
+
+import numpy as np
+
+from kalprox._arrays import Array, namespace, pytree, static
+
+__all__ = ["GLM", "LINKS", "Function", "Linear", "Model"]
+
+
+class Model(ABC):
+    """h(theta, x): its value, and its linearisation (value and Jacobian) at theta."""
+
+    linear: ClassVar[bool] = False  # whether h is linear in theta, so that one pass is exact
+
+    @abstractmethod
+    def value(self, theta: Array, x: Array) -> Array:
+        """h at one row x: a scalar, or a vector of m outputs."""
+
+    @abstractmethod
+    def linearize(self, theta: Array, x: Array) -> tuple[Array, Array]:
+        """h and its Jacobian at one row: shapes () and (d,), or (m,) and (m, d)."""
+
+    @abstractmethod
+    def linearize_rows(self, theta: Array, X: Array) -> tuple[Array, Array]:
+        """The same for a block of b rows: shapes (b,) and (b, d), or (b, m) and (b, m, d)."""
+
+
+class Predictor(Model):
+    """h(x' theta): one linear predictor per row, seen through a link. Costs O(d) a row."""
+
+    @abstractmethod
+    def link(self, u: Array) -> tuple[Array, Array]:
+        """The link and its derivative at the predictor u, elementwise."""
+
+    def value(self, theta: Array, x: Array) -> Array:
+        return self.link(predictor(theta, x))[0]
+
+    def linearize(self, theta: Array, x: Array) -> tuple[Array, Array]:
+        h, slope = self.link(predictor(theta, x))
+        return h, slope[..., None] * x
+
+    def linearize_rows(self, theta: Array, X: Array) -> tuple[Array, Array]:
+        return self.linearize(theta, X)  # the same formula: x may be a row or a block of rows
+
+
+def predictor(theta: Array, x: Array) -> Array:
+    """x' theta, for one row or a block of rows."""
+    if x.ndim == 0 or x.shape[-1] != len(theta):
+        raise ValueError(
+            f"x must have one entry for each of the {len(theta)} parameters; got a row of shape {x.shape}."
+        )
+    return x @ theta
+
+
+@pytree
+class Linear(Predictor):
+    """h = x' theta.
+
+    >>> Linear().value(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    np.float64(11.0)
+    """
+
+    linear: ClassVar[bool] = True
+
+    def link(self, u: Array) -> tuple[Array, Array]:
+        return _identity(u)
+
+    def linearize(self, theta: Array, x: Array) -> tuple[Array, Array]:
+        return predictor(theta, x), x
+
+
+@pytree
+class GLM(Predictor):
+    """h = link(x' theta), the link by name: identity, sigmoid, tanh, softplus, exp, arctan.
+
+    Values and derivatives are closed forms that stay finite, and keep their relative accuracy,
+    where the link saturates.
+
+    >>> GLM("sigmoid").linearize(np.zeros(2), np.array([4.0, 8.0]))
+    (np.float64(0.5), array([1., 2.]))
+    """
+
+    name: str = static()
+
+    def __post_init__(self) -> None:
+        if self.name not in LINKS:
+            raise ValueError(f"link must be one of {', '.join(LINKS)}; got {self.name!r}. For any other, use Function.")
+
+    def link(self, u: Array) -> tuple[Array, Array]:
+        return LINKS[self.name](u)
+
+
+@pytree
+class Function(Model):
+    """h = fn(theta, x), any JAX function of theta (d,) and one row x, with scalar or vector output.
+
+    Differentiated by JAX, forward for few parameters and in reverse for many. Given NumPy arrays,
+    it answers in NumPy arrays of the same dtype, whatever JAX's global x64 flag says.
+
+    >>> decay = Function(lambda theta, x: theta[0] / (1 + theta[1] * x))
+    >>> decay.linearize(np.array([2.0, 1.0]), np.array(1.0))
+    (np.float64(1.0), array([ 0.5, -0.5]))
+    """
+
+    fn: Callable[[Array, Array], Array] = static()
+
+    def value(self, theta: Array, x: Array) -> Array:
+        return self.linearize(theta, x)[0] if namespace(theta, x) is np else self.fn(theta, x)
+
+    def linearize(self, theta: Array, x: Array) -> tuple[Array, Array]:
+        if namespace(theta, x) is np:
+            h, D = self.linearize_rows(theta, np.asarray(x)[None])
+            return h[0], D[0]
+        return _linearize_function(self.fn, theta, x)
+
+    def linearize_rows(self, theta: Array, X: Array) -> tuple[Array, Array]:
+        import jax
+
+        if namespace(theta, X) is not np:
+            return _compiled_rows()(self.fn, theta, X)
+        # A few fixed block sizes, so that odd lengths do not recompile; the padding rows are
+        # copies of the last row, where fn is as safe as on the data.
+        b = len(X)
+        padded = np.concatenate([X, np.repeat(X[-1:], _padded_length(b) - b, axis=0)])
+        with jax.enable_x64(np.result_type(theta, X) == np.float64):
+            h, D = _compiled_rows()(self.fn, theta, padded)
+            return np.asarray(h)[:b], np.asarray(D)[:b]
+
+
+def _padded_length(b: int) -> int:
+    return max(16, 1 << (b - 1).bit_length())
+
+
+_FORWARD_MODE_AT_MOST = 16  # parameters: forward mode costs d passes and takes loops; reverse costs one
+
+
+def _linearize_function(fn: Callable, theta: Array, x: Array) -> tuple[Array, Array]:
+    import jax
+
+    jacobian = jax.jacfwd if theta.size <= _FORWARD_MODE_AT_MOST else jax.jacrev
+
+    def twice(theta: Array) -> tuple[Array, Array]:
+        h = fn(theta, x)
+        return h, h
+
+    D, h = jacobian(twice, has_aux=True)(theta)
+    return h, D
+
+
+@cache
+def _compiled_rows() -> Callable:  # compiled at first use: this module does not import JAX
+    import jax
+
+    @partial(jax.jit, static_argnums=0)
+    def linearize_rows(fn: Callable, theta: Array, X: Array) -> tuple[Array, Array]:
+        return jax.vmap(partial(_linearize_function, fn), in_axes=(None, 0))(theta, X)
+
+    return linearize_rows
+
+
+def _identity(u: Array) -> tuple[Array, Array]:
+    return u, namespace(u).ones_like(u)
+
+
+def _sigmoid(u: Array) -> tuple[Array, Array]:
+    xp = namespace(u)
+    e = xp.exp(-xp.abs(u))
+    return xp.where(u >= 0, 1, e) / (1 + e), e / (1 + e) ** 2
+
+
+def _tanh(u: Array) -> tuple[Array, Array]:
+    xp = namespace(u)
+    e = xp.exp(-2 * xp.abs(u))
+    return xp.tanh(u), 4 * e / (1 + e) ** 2
+
+
+def _softplus(u: Array) -> tuple[Array, Array]:
+    xp = namespace(u)
+    return xp.maximum(u, 0) + xp.log1p(xp.exp(-xp.abs(u))), _sigmoid(u)[0]
+
+
+def _exp(u: Array) -> tuple[Array, Array]:
+    e = namespace(u).exp(u)
+    return e, e
+
+
+def _arctan(u: Array) -> tuple[Array, Array]:
+    return namespace(u).arctan(u), 1 / (1 + u**2)
+
+
+LINKS: dict[str, Callable[[Array], tuple[Array, Array]]] = {
+    "identity": _identity,
+    "sigmoid": _sigmoid,
+    "tanh": _tanh,
+    "softplus": _softplus,
+    "exp": _exp,
+    "arctan": _arctan,
+}
