@@ -12,24 +12,52 @@ if TYPE_CHECKING:
     from kalprox import covariance, models, regularizers
     from kalprox.algorithm import Algorithm
     from kalprox.baselines import ipg, ipm, sgd
+    from kalprox.calibration import Calibration
+    from kalprox.information import Information, merge
     from kalprox.pipg import pipg
+    from kalprox.proximal_filter import proximal_filter
+    from kalprox.refine import Refined, refine
     from kalprox.run import Run, Trace, run
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Algorithm": "algorithm",
+    "Calibration": "calibration",
+    "Information": "information",
+    "Refined": "refine",
     "Run": "run",
     "Trace": "run",
     "ipg": "baselines",
     "ipm": "baselines",
+    "merge": "information",
     "pipg": "pipg",
+    "proximal_filter": "proximal_filter",
+    "refine": "refine",
     "run": "run",
     "sgd": "baselines",
 }
 _MODULES = ("covariance", "models", "regularizers")
 
-__all__ = ["Algorithm", "Run", "Trace", "covariance", "ipg", "ipm", "models", "pipg", "regularizers", "run", "sgd"]
+__all__ = [
+    "Algorithm",
+    "Calibration",
+    "Information",
+    "Refined",
+    "Run",
+    "Trace",
+    "covariance",
+    "ipg",
+    "ipm",
+    "merge",
+    "models",
+    "pipg",
+    "proximal_filter",
+    "refine",
+    "regularizers",
+    "run",
+    "sgd",
+]
 
 
 class _Package(ModuleType):

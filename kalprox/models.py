@@ -13,7 +13,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 
-__all__ = ["GLM", "LINKS", "Function", "Linear", "Model"]
+__all__ = ["BOUNDED_SLOPE", "GLM", "LINKS", "Function", "Linear", "Model"]
 
 
 class Model(ABC):
@@ -205,3 +205,4 @@ LINKS: dict[str, Callable[[Array], tuple[Array, Array]]] = {
     "exp": _exp,
     "arctan": _arctan,
 }
+BOUNDED_SLOPE = frozenset({"sigmoid", "tanh", "softplus", "arctan"})  # links whose derivative stays below 1 everywhere

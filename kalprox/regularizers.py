@@ -167,7 +167,7 @@ class Ridge(Separable):
         return self.lam * namespace(theta).ones_like(theta)
 
     def root(self, d: int) -> Array:
-        return namespace(self.lam).diag(_per_coordinate(self.lam, d, "lam") ** 0.5)
+        return namespace(self.lam).diag(per_coordinate(self.lam, d, "lam") ** 0.5)
 
     def pieces(self) -> Pieces:
         return Pieces(l2=self.lam)
@@ -397,7 +397,7 @@ class Weighted(Separable):
 
     def terms(self, theta: Array) -> Array:
         xp = namespace(theta, self.weights)
-        return xp.where(self.weights > 0, self.weights * self.g.terms(theta), 0)  # outside a box 0 * inf is 0
+        return self.weights * xp.where(self.weights > 0, self.g.terms(theta), 0)  # outside a box 0 * inf is 0
 
     def grad(self, theta: Array) -> Array:
         return self.weights * self.g.grad(theta)
@@ -407,7 +407,7 @@ class Weighted(Separable):
 
     def root(self, d: int) -> Array | None:
         A = self.g.root(d)  # diagonal, or without rows
-        return None if A is None else A * _per_coordinate(self.weights, d, "weights")[None] ** 0.5
+        return None if A is None else A * per_coordinate(self.weights, d, "weights")[None] ** 0.5
 
     def pieces(self) -> Pieces | None:
         pieces = self.g.pieces()
@@ -445,7 +445,7 @@ class GroupL1(Regularizer):
         """Membership, shape (labels, d), of theta's dtype."""
         labels = np.asarray(self.groups)
         if labels.shape != theta.shape[-1:]:
-            raise ValueError(f"groups must have one label per coordinate ({theta.shape[-1]}); got {labels.size} labels.")
+            raise ValueError(f"groups must have one label per coordinate ({theta.shape[-1]}); got {labels.size}.")
         xp = namespace(theta)
         return xp.asarray(labels == np.arange(labels.max(initial=-1) + 1)[:, None], theta.dtype)
 
@@ -495,7 +495,7 @@ def _inverse(norms: Array) -> Array:
     return xp.where(norms > 0, 1 / xp.where(norms > 0, norms, 1), 0)
 
 
-def _per_coordinate(value: Any, d: int, name: str) -> Array:
+def per_coordinate(value: Any, d: int, name: str) -> Array:
     """A scalar or a vector of d entries, as a vector of d entries."""
     xp = namespace(value)
     if np.shape(value) not in ((), (d,)):

@@ -14,6 +14,7 @@ from jax import lax
 from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees
 from kalprox._checks import check_finite, check_floating, check_same_length
 from kalprox.algorithm import Algorithm
+from kalprox.calibration import Calibration
 
 __all__ = ["Diverged", "Run", "Trace", "run"]
 
@@ -32,10 +33,11 @@ class Trace:
 
 @pytree
 class Run:
-    """The last state, and the trace to it."""
+    """The last state, the trace to it, and how well the predictions on the way held (if asked)."""
 
     state: Any
     trace: Trace
+    calibration: Calibration | None = None
 
 
 register_pytrees()
@@ -58,13 +60,15 @@ def run(
     record_every: int = 1000,
     record: Callable[[Any], Any] | None = None,
     passes: int = 1,
+    calibrate: bool = False,
     progress: bool = False,
 ) -> Run:
     """Take the rows of X and y, in order, through `alg` from `state`.
 
-    A compiled loop over pieces of the data. It recompiles neither for another number of rows nor
-    for another gamma, lam or q, and memory grows only with what is recorded. NumPy arrays are
-    answered with NumPy arrays, in the dtype of the state's mean, whatever JAX's x64 flag says.
+    The paper's algorithms go row by row, in a compiled loop over pieces of the data. It recompiles
+    neither for another number of rows nor for another gamma, lam or q, and memory grows only with
+    what is recorded. The proximal filter takes blocks of `record_every` rows, at most 8192. NumPy
+    arrays are answered with NumPy arrays, in the dtype of the state's mean, whatever JAX's x64 flag says.
 
     Args:
       alg: any of kalprox's algorithms.
@@ -73,7 +77,9 @@ def run(
       y: the targets, shape (n,), or (n, m) for a model with m outputs.
       record_every: record after every so many rows, and after the last row of each pass.
       record: a function of the state whose results are stacked beside the means and variances.
-      passes: how often to go through the rows.
+      passes: how often to go through the rows; the proximal filter goes once, and `refine` is for more.
+      calibrate: predict each block before it is learned, and keep score: the proximal filter only. Rows
+        of a warm-up are not judged.
       progress: show a bar (needs `rich`).
 
     >>> import kalprox as kp
@@ -88,6 +94,14 @@ def run(
     (array([ 1., -1.]), array([0.02, 0.02]))
     """
     _check_data(X, y, record_every, passes)
+    if alg.by_block:
+        if passes != 1:
+            raise ValueError(
+                f"passes must be 1 for a proximal filter, or rows would count twice; got {passes}. Use refine."
+            )
+        return _over_blocks(alg, state, X, y, record_every, record, calibrate, progress)
+    if calibrate:
+        raise ValueError("calibrate=True needs an algorithm that predicts, such as proximal_filter.")
     on_host = namespace(alg, state, X, y) is np
     every = min(record_every, _PIECE)
     length = every * (_PIECE // every)
@@ -111,6 +125,40 @@ def run(
             advance(stop - start)
         out = Run(state, _stack(trace))
         return jax.tree_util.tree_map(np.asarray, out) if on_host else out
+
+
+def _over_blocks(
+    alg: Algorithm,
+    state: Any,
+    X: Array,
+    y: Array,
+    record_every: int,
+    record: Callable | None,
+    calibrate: bool,
+    bar: bool,
+) -> Run:
+    length = min(record_every, _PIECE)
+    calibration = Calibration() if calibrate else None
+    trace: list[tuple[np.ndarray, Any]] = []
+    with _bar(bar, len(X)) as advance:
+        for start, stop in _pieces(len(X), length, record_every, 1):
+            block = _window(X, start, stop - start), _window(y, start, stop - start)
+            if calibration is not None:
+                calibration = calibration.update(*_before(state, *block))
+            state = alg.step(state, *block)
+            if stop % record_every == 0 or stop == len(X):
+                seen = (state.mean, state.var(), record(state) if record else None)
+                trace.append((np.array([stop]), jax.tree_util.tree_map(lambda r: namespace(r).asarray(r)[None], seen)))
+            advance(stop - start)
+    return Run(state, _stack(trace), calibration)
+
+
+def _before(state: Any, X: Array, y: Array) -> tuple[Array, Array, Array, Any]:
+    """What the state predicts of a block it has not seen, and what came: mean, std, y, degrees of freedom."""
+    if state.held is not None:
+        return y.ravel(), np.full(y.size, np.inf), y.ravel(), np.inf
+    mean, std, dof = state.predict(X)
+    return mean.ravel(), std.ravel(), y.ravel(), dof
 
 
 @partial(jax.jit, static_argnames=("every", "record"))
@@ -151,7 +199,7 @@ def _stack(trace: list[tuple[np.ndarray, Any]]) -> Trace:
     if not trace:
         return Trace(np.zeros(0, int), None, None, None)
     rows, records = zip(*trace, strict=True)
-    return Trace(np.concatenate(rows), *jax.tree_util.tree_map(lambda *r: jnp.concatenate(r), *records))
+    return Trace(np.concatenate(rows), *jax.tree_util.tree_map(lambda *r: namespace(*r).concatenate(r), *records))
 
 
 @contextlib.contextmanager
