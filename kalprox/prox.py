@@ -461,11 +461,13 @@ def _descend(problem: Any, theta: np.ndarray) -> tuple[np.ndarray, float, int]:
     while rounds < _MAX_ROUNDS:
         violation = problem.violation(u)
         residual = violation.max(initial=0)
-        allowed = _rounded(np, problem.X, problem.z, u)
         if residual < best:
             best, best_u, since = residual, u.copy(), 0
         else:
             since += 1
+        if residual <= _rounding(len(u), float):
+            break
+        allowed = _rounded(np, problem.X, problem.z, u)
         if residual <= allowed or since > 20:
             break
         free = problem.free_blocks(u)
@@ -624,6 +626,7 @@ class _Groups:
         self.z = z
         self.g = g
         self.size = np.linalg.norm(z)
+        self.rounds = 0
         self.eigen: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def scaled(self, theta: np.ndarray) -> np.ndarray:
@@ -671,8 +674,11 @@ class _Groups:
             u[block] = new
 
     def solve_free(self, u: np.ndarray) -> np.ndarray:
-        """Newton over the free groups, as long as it halves the objective's slope along a step or makes a
-        group zero. O(m f^2) a step for f coordinates."""
+        """Newton over the free groups, O(m f^2) a step for f coordinates. Groups near zero can hold it up for
+        long, each at its own kink: every few rounds, come down to them on a smoothed path instead."""
+        self.rounds += 1
+        if self.rounds % 4 == 0:
+            u = self._follow(u)
         for _ in range(len(self.blocks) + 10):
             F = np.flatnonzero((self.free_blocks(u) & self.live)[self.block_of])
             if len(F) == 0:
@@ -684,6 +690,43 @@ class _Groups:
             if done:
                 break
         return u
+
+    def _follow(self, u: np.ndarray) -> np.ndarray:
+        """With sqrt(||u_g||^2 + eps^2) for every norm, eps going to zero: all groups move, none has a kink.
+        At the end those of size eps are made zero."""
+        size = max(self._block_norms(u).max(), 1e-3 * self.size)
+        F = np.flatnonzero(self.live[self.block_of])
+        same = self.block_of[F][:, None] == self.block_of[F][None]
+        X, block_of = self.X[:, F], self.block_of[F]
+        for eps in size * 10.0 ** -np.arange(0.0, 13.0):
+
+            def smoothed(u: np.ndarray, eps: float = eps) -> np.ndarray:
+                return np.hypot(self._block_norms(u), eps)
+
+            short = False
+            for _ in range(20):
+                s, norms, r = smoothed(u), self._block_norms(u), self.z - self.X @ u
+                unit = u[F] / np.where(norms > 0, norms, 1)[block_of]
+                # w/s (I - (1 - (eps/s)^2) unit unit') is the Hessian, w/s I lies above it: both by their roots
+                flat = np.zeros(len(F)) if short else (1 - eps / s)[block_of]
+                A = np.eye(len(F)) - np.where(same, flat[:, None] * unit[:, None] * unit[None], 0)
+                A *= np.sqrt(self.w / s)[block_of][:, None]
+                p = np.zeros_like(u)
+                p[F], _ = _free_step(X, A[self.w[block_of] > 0], r, (self.w / s)[block_of] * u[F])
+                Xp, start = self.X @ p, r @ r / 2 + self.w @ s
+
+                def along(alpha: Array, u=u, p=p, Xp=Xp, r=r, start=start, smoothed=smoothed) -> tuple[Array, Array]:  # type: ignore[no-untyped-def]
+                    at, left, s = u + alpha * p, r - alpha * Xp, smoothed(u + alpha * p)
+                    slope = p @ (at * (self.w / s)[self.block_of]) - Xp @ left
+                    return slope, np.asarray(left @ left / 2 + self.w @ s - start * (1 + 1e-15))
+
+                alpha = _search(np, along, float)
+                u = u + alpha * p
+                short = not short and alpha < 0.5
+                if np.abs(alpha * p).max() <= 1e-3 * eps or (alpha == 0 and not short):
+                    break
+        gone = (self.w > 0) & (self._block_norms(u) <= 1e3 * eps)
+        return np.where(gone[self.block_of], 0, u)
 
     def _newton_step(self, u: np.ndarray, F: np.ndarray) -> tuple[np.ndarray, bool]:
         norms = self._block_norms(u)

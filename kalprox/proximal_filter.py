@@ -312,7 +312,9 @@ def _hold(state: ProximalState, X: Array, y: Array, weights: Array) -> ProximalS
     leverage = float((w * (D @ C * D).sum(axis=1)).max()) if np.isfinite(C).all() else np.inf
     well = fit.converged and leverage < _LEVERAGE
     if not (well or full):
-        return replace(state, held=replace(held, next_look=int(_GROWTH * held.rows)))
+        # a fit that ran away is no place to start the next one from
+        estimate = fit.mean if fit.converged else state.estimate
+        return replace(state, held=replace(held, next_look=int(_GROWTH * held.rows)), estimate=estimate)
     if not well:
         warnings.warn(
             f"The warm-up was cut short at {held.rows} rows by its bound of {problem.warmup} bytes, with a leverage of "

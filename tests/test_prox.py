@@ -483,5 +483,8 @@ def test_random_problems(data):
         ])
     )  # fmt: skip
     out = prox(R, z, g, rng.normal(size=d))
-    assert out.converged
-    assert violation(R, z, g, out.theta) < 1e-9
+    # Rounding theta to doubles alone moves R theta by eps * sum ||R_i theta_i||: below that no vector goes.
+    lost = (c * np.abs(out.theta)).sum() / max(np.linalg.norm(z) + np.linalg.norm(R @ out.theta), 1e-100)
+    bound = 1e-9 + np.finfo(float).eps * lost
+    assert out.residual < bound
+    assert violation(R, z, g, out.theta) < bound

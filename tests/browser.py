@@ -1,0 +1,90 @@
+"""A real browser for tests of pages: Debian's chromium through selenium, without a window.
+
+with browser() as driver:
+    show(driver, path, width=390)
+    assert console_errors(driver) == [] and outside_requests(driver) == [] and overflow(driver) <= 0
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def browser() -> Iterator:
+    """A driver that records the console and every request; skips the test where there is no browser to drive."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or chromedriver is None:
+        pytest.skip("chromium and chromedriver are not both installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def show(driver, path: str | Path, width: int, height: int = 900, dark: bool = False) -> None:
+    """Open the file as a screen of `width` CSS pixels shows it (a window cannot be made as narrow as a phone)."""
+    screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    for log in ("browser", "performance"):
+        driver.get_log(log)  # what an earlier page left
+    driver.get(Path(path).resolve().as_uri())
+
+
+def console_errors(driver) -> list[str]:
+    """What the page wrote to the console since it was opened, warnings too."""
+    return [entry["message"] for entry in driver.get_log("browser")]
+
+
+def outside_requests(driver) -> list[str]:
+    """The addresses asked for since the page was opened, other than files of this machine and data in the page."""
+    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert any(url.startswith("file:") for url in urls), "the page's own request must be in the log"
+    return [url for url in urls if not url.startswith(("file:", "data:"))]
+
+
+def overflow(driver) -> int:
+    """By how many pixels the page is wider than the screen: 0 or less where nothing scrolls sideways."""
+    return driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+
+
+def box(driver, element) -> tuple[float, float, float, float]:
+    """Left, top, width and height on the page as drawn; all 0 where it is not (selenium's `rect` is wrong for SVGs)."""
+    script = "const b = arguments[0].getBoundingClientRect(); return [b.x + scrollX, b.y + scrollY, b.width, b.height]"
+    left, top, width, height = driver.execute_script(script, element)
+    return left, top, width, height
+
+
+def colours(element) -> int:
+    """How many different colours the element shows: a blank box has one."""
+    from PIL import Image
+
+    assert element.is_displayed(), "the element is not shown"
+    with Image.open(BytesIO(element.screenshot_as_png)) as picture:
+        pixels = picture.convert("RGB")
+        return len(pixels.getcolors(pixels.width * pixels.height))
+
+
+def screenshot(driver, path: str | Path) -> Path:
+    """The whole page, beyond the screen's lower edge, as a PNG: for looking at it."""
+    import base64
+
+    shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+    path = Path(path)
+    path.write_bytes(base64.b64decode(shot["data"]))
+    return path
