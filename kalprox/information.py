@@ -241,13 +241,9 @@ class Information(LeastSquares):
     def subtract(self, other: "Information") -> "Information":
         """This information without `other`: rows deleted, or the oldest block of a window. O(d^3).
 
-        With q = T^-T S' for the triangle S of `other`, and U'U = I - q q', the answer is U T. If the least
-        eigenvalue of I - q q', the share that stays in the direction that loses most, is delta, the
-        answer's relative error is of order eps / delta, which no method can better from T and S.
-        Refused with `NotContained` when that leaves less than half of the digits, or when `other`
+        Refused with `NotContained` when less than half of the digits would be left, or when `other`
         says something in a direction where this says nothing. Rows that were never folded in but
         are no more informative than those that were cannot be told apart, and are subtracted.
-
         Raises, so it cannot be traced; JAX arrays are brought to the host and back.
         """
         _check_alike(self, other)

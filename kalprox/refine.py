@@ -194,6 +194,7 @@ def refine(
 
 _NEAR = 1e-2  # undamped steps are tried once one would move theta by less than this, relative
 _BENT = 0.75  # a trial with 2 |a| / |p| above this leaves the region where the linearisation means anything
+_HEAVY = 10.0  # damping at which steps are so short that more of it would lead nowhere
 _STRAIGHT = 0.1  # below this the curvature is not measured again while steps gain what they promise
 
 
@@ -220,9 +221,11 @@ def _descend(problem: _Problem, point: _Point, max_passes: int, tol: float) -> t
             # To tol / 100: one parameter may be a small part of |S theta|, and the last step is not all that is left.
             point = _polish(problem, point, 0.0, S, max_passes, tol / 100)
             near = _left(problem, point, S)
-            if flat and near > tol:  # residuals so large that undamped steps lead away
-                point = _polish(problem, point, mu, S, max_passes, tol / 100)
+            damping = mu
+            while flat and near > tol and damping < _HEAVY:  # residuals so large that undamped steps lead away
+                point = _polish(problem, point, damping, S, max_passes, tol / 100)
                 near = _left(problem, point, S)
+                damping = max(10 * damping, 1e-3)
             if flat or near <= tol:
                 return point, near
             near /= 10  # undamped steps do not lead on from here: not again before ten times nearer

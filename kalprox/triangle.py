@@ -71,9 +71,9 @@ def fold_numpy(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The triangle of T and the rows sqrt(w) [1 | X - c | Y - m], and its shift (c, m); weights > 0.
 
-    The shift is chosen here where T has no row yet (T[0, 0] = 0). O(n d^2): by Gram matrices, about
-    1.5 times X'X, where they keep the digits, which is found out on the way; by QR otherwise. NaN,
-    infinity or overflow in the rows comes out in T.
+    The shift is chosen here where T has no row yet (T[0, 0] = 0). O(n d^2): by Gram matrices where they
+    keep the digits, which is found out on the way, else by QR. Measured without weights: 1.5 times X'X
+    for long blocks, 2 to 4 for 1,024 rows. NaN, infinity or overflow in the rows comes out in T.
     """
     if T[0, 0] == 0:
         shift = _first_shift(X[:_CHUNK], Y[:_CHUNK], None if weights is None else weights[:_CHUNK], T.dtype)
@@ -159,16 +159,19 @@ def _gram_may_do(T: np.ndarray, b: int) -> bool:
 def _cholesky(G: np.ndarray) -> np.ndarray | None:
     """The triangle of the Gram matrix G, given as its upper half; None where that costs digits.
 
-    A column that is zero has no part in it: it stays zero, exactly. Scaled columns are only for
-    judging: Cholesky's rounding is relative to each column's length, whatever that is.
+    A column that is zero has no part in it: it stays zero, exactly.
     """
-    empty = np.diagonal(G) == 0
-    G[empty, empty] = 1
     scale = np.sqrt(np.diagonal(G))
+    empty = scale == 0
+    scale = np.where(empty, 1, scale)
+    G /= scale
+    G /= scale[:, None]
+    G[empty, empty] = 1
     U, failed = _lapack("potrf", G.dtype)(G, lower=0, clean=1, overwrite_a=1)
-    if failed or not _keeps_digits(U / scale):
+    if failed or not _keeps_digits(U):
         return None
     U[empty, empty] = 0
+    U *= scale
     return U
 
 

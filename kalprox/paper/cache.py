@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from hashlib import sha256
+from io import BytesIO
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -41,8 +42,8 @@ def cached(
     One `.npz` file per setting, its name from the SHA-256 of name, settings, kalprox's version and
     `SCHEMA`; the same four are inside and compared, so a changed setting finds no file, and a renamed
     file is not believed. It is written beside its place, flushed to disk and renamed: an interrupted
-    run leaves the old file or none, and of two processes at once the last to finish is kept. A damaged
-    file (zip's checksums tell) is computed again. Nothing is pickled.
+    run leaves the old file or none, and of two processes at once the last to finish is kept. Its last 32
+    bytes are the SHA-256 of the rest, so a damaged file is known, and computed again. Nothing is pickled.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     first = cached(folder, "squares", {"n": 3}, lambda: {"values": np.arange(3) ** 2})
@@ -103,6 +104,7 @@ def _place(folder: str | os.PathLike[str], name: str, settings: Mapping[str, Any
     return Path(folder) / f"{name}-{sha256(description.encode()).hexdigest()[:32]}.npz", description
 
 
+_DIGEST = sha256().digest_size
 _ABOUT = "about"
 _RESULT = "result."  # before each name, so that none can clash with the description or an argument of savez
 
@@ -110,26 +112,32 @@ _RESULT = "result."  # before each name, so that none can clash with the descrip
 def _read(path: Path, description: str) -> Results | None:
     """What the file holds; None where there is none, it is damaged, or it is about something else."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if file[_ABOUT].item() != description:
-                return None
-            return _plain({key.removeprefix(_RESULT): file[key] for key in file.files if key != _ABOUT})
-    except Exception:  # a damaged zip raises nearly anything, from zlib's errors to NotImplementedError
+        content = path.read_bytes()
+    except FileNotFoundError:
         return None
+    # Zip's own checksums cover its members only: a byte changed in its directory can hide some of them.
+    if sha256(content[:-_DIGEST]).digest() != content[-_DIGEST:]:
+        return None
+    with np.load(BytesIO(content[:-_DIGEST]), allow_pickle=False) as file:
+        if file[_ABOUT].item() != description:
+            return None
+        return _plain({key.removeprefix(_RESULT): file[key] for key in file.files if key != _ABOUT})
 
 
 def _write(path: Path, description: str, arrays: Mapping[str, np.ndarray]) -> None:
+    content = BytesIO()
+    named: dict[str, Any] = {_RESULT + key: array for key, array in arrays.items()}
+    np.savez(content, **named | {_ABOUT: np.asarray(description)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.stem, suffix=".part", delete=False) as file:
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.stem}-", delete=False) as file:
         try:
-            named: dict[str, Any] = {_RESULT + key: array for key, array in arrays.items()}
-            np.savez(file, **{_ABOUT: np.asarray(description)}, **named)
+            file.write(content.getvalue() + sha256(content.getvalue()).digest())
             file.flush()
             os.fsync(file.fileno())
+            os.replace(file.name, path)
         except BaseException:
             os.unlink(file.name)
             raise
-    os.replace(file.name, path)
 
 
 def _plain(arrays: Mapping[str, np.ndarray]) -> Results:

@@ -23,6 +23,8 @@ from kalprox.report.figures import curves, many
 if TYPE_CHECKING:
     import matplotlib.figure
 
+    from kalprox.algorithm import Algorithm  # not loaded here: it imports JAX, which only the workers need
+
 __all__ = ["Settings", "compute", "conclusions", "figures", "marks", "relative_error", "section"]
 
 _AT_ONCE = 5  # step sizes in one vmap: a task of its own, so that an interrupted sweep loses little
@@ -82,9 +84,8 @@ def compute(
     common = {name: getattr(settings, name) for name in ("n", "d", "lam", "points")} | {"seed": seed}
     batches = [settings.gammas[i : i + _AT_ONCE] for i in range(0, len(settings.gammas), _AT_ONCE)]
     tasks = [Task("ridge-pipg", {**common, "gammas": batch, "v0": settings.v0}, _pipg) for batch in batches]
-    tasks += [
-        Task("ridge-ipg", {**common, "gammas": settings.gammas, "decay": decay}, _ipg) for decay in (settings.decay, 0.0)
-    ]
+    for decay in (settings.decay, 0.0):
+        tasks.append(Task("ridge-ipg", {**common, "gammas": settings.gammas, "decay": decay}, _ipg))
     tasks.append(Task("ridge-exact", common, _exact))
     *pipg, ipg, constant, exact = cached_all(folder, tasks, jobs=jobs, progress=progress)
     return {
@@ -109,7 +110,7 @@ def _ipg(s: Mapping[str, Any]) -> Results:
     return _sweep(s, partial(kp.ipg, kp.models.Linear(), kp.regularizers.Ridge(s["lam"]), decay=s["decay"]), None)
 
 
-def _sweep(s: Mapping[str, Any], algorithm: Callable[..., kp.Algorithm], v0: Any) -> Results:
+def _sweep(s: Mapping[str, Any], algorithm: "Callable[..., Algorithm]", v0: Any) -> Results:
     """The errors for all step sizes at once, shape (G, m), in float64."""
     import jax
     import jax.numpy as jnp
@@ -170,8 +171,8 @@ def figures(results: Results) -> list[Figure]:
     def figure(name: str, title: str, caption: str, *keys: str) -> Figure:
         def draw(canvas: "matplotlib.figure.Figure") -> None:
             for ax, key in zip(canvas.subplots(1, len(keys), sharex=True, sharey=True), keys, strict=True):
-                many(ax, rows, results[key], f"{len(results[key])} step sizes", slot=_SLOTS[key], log_x=True, legend=None)
-                exact = {"proximal filter": results["filter"]}
+                runs, exact = results[key], {"proximal filter": results["filter"]}
+                many(ax, rows, runs, f"{len(runs)} step sizes", slot=_SLOTS[key], log_x=True, legend=None)
                 curves(ax, rows, exact, log_x=True, slots={"proximal filter": 2}, legend="lower left")
                 ax.set(title=named[key], xlabel="rows seen, $k$")
             canvas.axes[0].set_ylabel("relative error $E_k$")
@@ -183,7 +184,7 @@ def figures(results: Results) -> list[Figure]:
         figure(
             "fig1a-ridge",
             "Fig. 1(a): ridge regression, PIPG and IPG over step sizes",
-            "The relative error of every run, one thin line per step size; the proximal filter is the same in both panels.",
+            "The relative error of every run, one thin line per step size; the proximal filter is the same in both.",
             "pipg",
             "ipg",
         ),
@@ -229,26 +230,23 @@ def conclusions(results: Results) -> list[str]:
     seen, G = _seen(results), len(results["gamma"])
     pipg, ipg, constant = seen["pipg"], seen["ipg"], seen["constant"]
     steadier = "less" if pipg["ratio"] < ipg["ratio"] else "no less"
-    out = [
-        f"PIPG depends on γ {steadier} than IPG: over the {G} step sizes its last errors differ by a factor of "
-        f"{pipg['ratio']:.3g}, IPG's by {ipg['ratio']:.3g} (after {seen['early']:,} rows {pipg['early_ratio']:.3g} and "
-        f"{ipg['early_ratio']:.3g}).",
-        f"PIPG comes within twice the lowest last error ({seen['level']:.3g}) in fewer rows than IPG with the same γ for "
-        f"{seen['sooner']} of {G} step sizes; {pipg['reached']} of its runs reach it, and {ipg['reached']} of IPG's.",
-        f"PIPG ends at {pipg['middle']:.3g} (median), the proximal filter at {results['filter'][-1]:.3g}. In closed form, "
-        f"argmin Σ f_k + g has the error {results['ridge_once']:.3g}, and argmin Σ f_k + n g, which counts g once per "
-        f"row as the recursion does, {results['ridge_every_row']:.3g}.",
-    ]
     grown = int((~(results["constant"].max(axis=1) <= 2)).sum())
-    late = f"from row {seen['late']:,} on"
-    out.append(
-        f"With a constant step {grown} of {G} runs of IPG diverge (an error above 2, or "
-        f"not finite; the largest recorded is {results['constant'].max():.3g}). {late.capitalize()} the error changes by a "
-        f"factor of {constant['late_change']:.3g} (median), with a decaying step by {ipg['late_change']:.3g}; it ends at "
-        f"{constant['lowest']:.3g} to {constant['highest']:.3g}, and {constant['reached']} of {G} runs ever reach "
-        f"{seen['level']:.3g}."
-    )
-    return out
+    return [
+        f"PIPG depends on γ {steadier} than IPG: over the {G} step sizes its last errors differ by a factor of "
+        f"{pipg['ratio']:.3g}, IPG's by {ipg['ratio']:.3g} (after {seen['early']:,} rows: {pipg['early_ratio']:.3g} "
+        f"and {ipg['early_ratio']:.3g}).",
+        f"PIPG comes within twice the lowest last error ({seen['level']:.3g}) in fewer rows than IPG with the same γ "
+        f"for {seen['sooner']} of {G} step sizes; {pipg['reached']} of its runs come there, and {ipg['reached']} of "
+        "IPG's.",
+        f"PIPG ends at {pipg['middle']:.3g} (median), the proximal filter at {results['filter'][-1]:.3g}. In closed "
+        f"form, argmin Σ f_k + g has the error {results['ridge_once']:.3g}, and argmin Σ f_k + n g, which counts g "
+        f"once per row as the recursion does, {results['ridge_every_row']:.3g}.",
+        f"With a constant step {grown} of {G} runs of IPG diverge (an error above 2, or not finite; the largest "
+        f"recorded is {results['constant'].max():.3g}). From row {seen['late']:,} to the end the error changes by a "
+        f"factor of {constant['late_change']:.3g} (median), with a decaying step by {ipg['late_change']:.3g}; it ends "
+        f"at {constant['lowest']:.3g} to {constant['highest']:.3g}, and {constant['reached']} of {G} runs ever reach "
+        f"{seen['level']:.3g}.",
+    ]
 
 
 def _seen(results: Results) -> dict[str, Any]:
@@ -281,7 +279,8 @@ def _first(reached: np.ndarray) -> np.ndarray:
 def _settings_in_words(results: Results) -> str:
     s, gammas = results["settings"], results["gamma"]
     return (
-        f"d = {s['d']}, n = {s['n']:,}, x and θ* Gaussian, unit noise, λ = {s['lam']:g}; {len(gammas)} values of γ from "
-        f"{gammas[0]:g} to {gammas[-1]:g}; seed {results['seed']}. The paper does not state V₀: here it is {s['v0']:g} I. "
-        f"The proximal filter counts g once, as in the problem that is posed, and has no prior and no step size."
+        f"d = {s['d']}, n = {s['n']:,}, x and θ* Gaussian, unit noise, λ = {s['lam']:g}; {len(gammas)} values of γ "
+        f"from {gammas[0]:g} to {gammas[-1]:g}; seed {results['seed']}. The paper does not state V₀: here it is "
+        f"{s['v0']:g} I. The proximal filter counts g once, as in the problem that is posed, and has no prior and no "
+        "step size."
     )

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import matplotlib.figure
     from matplotlib.axes import Axes
 
+    from kalprox.algorithm import Algorithm  # not loaded here: it imports JAX, which only the workers need
+
 __all__ = ["METHODS", "Settings", "compute", "conclusions", "figures", "section"]
 
 METHODS = {
@@ -80,8 +82,8 @@ def compute(
 
     Each size and seed is a task and a file of its own. Keys, with S sizes, N seeds, d taps: rows (m,),
     filter_rows (f,); truth (S, N, d); for each method error_* (S, N, m) (filter: f; refined: 1), mean_* (S, N, d),
-    var_* (S, N, d) where it has a belief, seconds_* (S, N) of one core's time; for PIPG as printed also cov_pipg (S, N, d, d) and
-    trace_pipg (S, N, m, d), the diagonal of V_k; passes, converged (S, N) of refine; settings and seeds.
+    var_* (S, N, d) where it has a belief, seconds_* (S, N) of one core's time; for PIPG as printed also cov_pipg
+    (S, N, d, d) and trace_pipg (S, N, m, d), the diagonal of V_k; passes, converged (S, N) of refine; settings, seeds.
     Only seconds_* differ between two computations of the same settings.
     """
     if not seeds:
@@ -138,7 +140,7 @@ def _cell(s: Mapping[str, Any]) -> Results:
     return out
 
 
-def _row_by_row(alg: kp.Algorithm, rows: problems.Rows, s: Mapping[str, Any]) -> Results:
+def _row_by_row(alg: "Algorithm", rows: problems.Rows, s: Mapping[str, Any]) -> Results:
     """The rows one after the other, with a look at each mark."""
     go_on = partial(kp.run, alg, record_every=_FAR)
     state = alg.init(np.zeros(s["d"]), s["v0"])
@@ -166,8 +168,8 @@ def figures(results: Results) -> list[Figure]:
     many_seeds = f"Lines: medians over {N} seeds; bands: from the 10% to the 90% quantile." if N > 1 else "One seed."
     one_seed = f"Seed {seeds[0]}."
 
-    def panels(canvas: "matplotlib.figure.Figure", draw: Callable[["Axes", int], None], **shared: bool) -> None:
-        for i, ax in enumerate(canvas.subplots(1, len(sizes), squeeze=False, **shared)[0]):
+    def panels(canvas: "matplotlib.figure.Figure", draw: Callable[["Axes", int], None], share: bool) -> None:
+        for i, ax in enumerate(canvas.subplots(1, len(sizes), squeeze=False, sharex=share, sharey=share)[0]):
             ax.set_title(f"taps of size {sizes[i]:g}")
             draw(ax, i)
 
@@ -183,7 +185,7 @@ def figures(results: Results) -> list[Figure]:
             ax.errorbar([s["n"]], middle, [middle - low, high - middle], capsize=3, label=METHODS["refined"], **style)
             ax.set_xlabel("rows seen, $k$")
 
-        panels(canvas, panel, sharex=True, sharey=True)
+        panels(canvas, panel, share=True)
         canvas.axes[0].set_ylabel("relative error $E_k$")
         canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
@@ -208,7 +210,7 @@ def figures(results: Results) -> list[Figure]:
             matrix(ax, results["cov_pipg"][i, 0], "$V_n$" if i == len(sizes) - 1 else "")
             ax.set_xlabel("index $j$")
 
-        panels(canvas, panel)
+        panels(canvas, panel, share=False)
         canvas.axes[0].set_ylabel("index $i$")
 
     def variances(canvas: "matplotlib.figure.Figure") -> None:
@@ -216,7 +218,7 @@ def figures(results: Results) -> list[Figure]:
             traces(ax, rows, results["trace_pipg"][i, 0], f"{s['d']} entries")
             ax.set_xlabel("rows seen, $k$")
 
-        panels(canvas, panel, sharex=True, sharey=True)
+        panels(canvas, panel, share=True)
         canvas.axes[0].set_ylabel("diagonal of $V_k$")
 
     def numbers(*keys: str, first_seed: bool = False) -> dict[str, Any]:
@@ -308,14 +310,14 @@ def conclusions(results: Results) -> list[str]:
         out.append(
             f"Taps of size {size:g}: PIPG as printed ends at a median error of {middle['pipg']:.3g}, below SGD "
             f"({middle['sgd']:.3g}) on {better} of {len(last['sgd'])} seeds; with Q = 0 at {middle['pipg0']:.3g}; the "
-            f"proximal filter, in one pass, at {middle['filter']:.3g}; refined, at {middle['refined']:.3g}. The ±2σ bars "
-            f"hold {covered['pipg']:.0%}, {covered['pipg0']:.0%} (Q = 0), {covered['filter']:.0%} (filter) and "
+            f"proximal filter, in one pass, at {middle['filter']:.3g}; refined, at {middle['refined']:.3g}. The ±2σ "
+            f"bars hold {covered['pipg']:.0%}, {covered['pipg0']:.0%} (Q = 0), {covered['filter']:.0%} (filter) and "
             f"{covered['refined']:.0%} (refined) of the true taps; honest ones would hold 95%."
         )
     done, all_of_them = int(results["converged"].sum()), results["converged"].size
     out.append(
-        f"Refinement converged on {done} of {all_of_them} data sets, in {int(np.median(results['passes']))} passes over the "
-        f"rows (median; at most {int(results['passes'].max())})."
+        f"Refinement converged on {done} of {all_of_them} data sets, in {int(np.median(results['passes']))} passes "
+        f"over the rows (median; at most {int(results['passes'].max())})."
     )
     return out
 
@@ -333,6 +335,7 @@ def _settings_in_words(results: Results) -> str:
     taps = max(1, s["d"] // 10)
     return (
         f"d = {s['d']}, n = {s['n']:,}, AR(0.8) input, noise variance 1; λ = {s['lam']:g}, δ = {s['delta']:g}, "
-        f"v₀ = {s['v0']:g}, Q = {s['q']:g} I, γ = {s['gamma']:g}; SGD with α₀ = {s['alpha0']:g}, α₁ = {s['alpha1']:g}. The "
-        f"paper does not say what θ* was: here {taps} taps at random places are plus or minus the size, the rest zero."
+        f"v₀ = {s['v0']:g}, Q = {s['q']:g} I, γ = {s['gamma']:g}; SGD with α₀ = {s['alpha0']:g}, α₁ = {s['alpha1']:g}. "
+        f"The paper does not say what θ* was: here {taps} taps at random places are plus or minus the size, the others "
+        "zero."
     )

@@ -243,10 +243,10 @@ def many(
     A run is drawn as far as it is finite. Where some diverge, bound the axis with `ax.set_ylim`.
     """
     values = np.asarray(runs, float)
-    color, dashes = look(slot)["color"], look(slot)["linestyle"]
+    style = look(slot) | {"marker": ""}
     for run in np.where(np.isfinite(values), values, np.nan):
-        ax.plot(x, run, color=color, linewidth=0.7, alpha=0.45)
-    ax.plot([], [], color=color, linestyle=dashes, linewidth=1.6, label=label)
+        ax.plot(x, run, linewidth=0.7, alpha=0.45, **style)
+    ax.plot([], [], linewidth=1.2, label=label, **style)
     _axes(ax, np.asarray(x), log, log_x, legend)
 
 
@@ -254,7 +254,6 @@ def traces(ax: "Axes", x: Array, values: Array, label: str, *, slot: int = 0, lo
     """Each column of `values`, shape (n, d), as a thin line over x, their median on top; `log` is for both axes."""
     values = np.asarray(values, float)
     many(ax, x, values.T, label, slot=slot, log=log, log_x=log, legend=None)
-    ax.lines[-1].set(linestyle="-", linewidth=0.7)  # the legend shows what the lines look like
     ax.plot(x, np.median(values, axis=1), color=INK, label="their median")
     _legend(ax, "best")
 
