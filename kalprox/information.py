@@ -207,15 +207,14 @@ class Information(LeastSquares):
         if xp is np:
             with np.errstate(all="ignore"):  # whatever is not finite is found below, and named
                 T, shift = fold_numpy(self.T.astype(dtype), self.shift.astype(dtype), X, Y, weights)
-                squares = (T**2).sum()
             rows = self.rows + (len(X) if weights is None else weights.sum(dtype=np.float64))
-            if not np.isfinite(squares):
+            if not np.isfinite(T).all():
                 check_finite("X", X)
                 check_finite("y", y)
                 largest = np.maximum(np.abs(X).max(axis=1), np.abs(Y).max(axis=1)).argmax()
                 raise ValueError(
-                    f"X or y is too large to be squared in {dtype}, row {largest} the largest of them: scale the "
-                    "columns down first."
+                    f"the rows' norms are too large for {dtype}, row {largest} the largest of them: scale the columns "
+                    "down first."
                 )
         else:
             register_pytrees()

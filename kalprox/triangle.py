@@ -108,7 +108,9 @@ def fold_numpy(
                     G = syrk(1.0, rows(i, j).T, beta=1.0, c=G, overwrite_c=1)
             if T.any():
                 G = syrk(1.0, T, trans=1, beta=1.0, c=G, overwrite_c=1)
-            factor = _cholesky(G)
+            tiny = np.flatnonzero(np.diagonal(G) < _smallest_square(G.dtype))
+            lost = tiny.size > 0 and (T[:, tiny].any() or any(rows(i, j)[:, tiny].any() for i, j in chunks))
+            factor = None if lost else _cholesky(G)
         if factor is None:
             for i, j in chunks:
                 T = _append(T, rows(i, j))
@@ -175,6 +177,11 @@ def _cholesky(G: np.ndarray) -> np.ndarray | None:
     return U
 
 
+def _smallest_square(dtype: Any) -> float:
+    """Below this a sum of squares has lost digits to underflow, if it is not exactly zero."""
+    return float(np.finfo(dtype).tiny / np.finfo(dtype).eps)
+
+
 def _keeps_digits(U: Array) -> Array:
     """Whether the Cholesky factor U of an equilibrated Gram matrix G is accurate enough to be kept.
 
@@ -238,7 +245,8 @@ def _fold_jax(T: Array, shift: Array, rows: Array, X: Array, Y: Array, w: Array)
     scale = jnp.where(empty, 1, scale)
     unit = jnp.diag(empty.astype(T.dtype))
     U = jnp.linalg.cholesky(G / scale[:, None] / scale[None] + unit, upper=True)
-    T = jax.lax.cond(_keeps_digits(U), lambda T, B: (U - unit) * scale[None], qr, T, B)
+    lost = (jnp.diagonal(G) < _smallest_square(G.dtype)) & ((T != 0).any(axis=0) | (B != 0).any(axis=0))
+    T = jax.lax.cond(_keeps_digits(U) & ~lost.any(), lambda T, B: (U - unit) * scale[None], qr, T, B)
     return T, shift, rows + total
 
 
@@ -356,7 +364,9 @@ def _singular(R: Array, tol: Array) -> tuple[Array, ...]:
 def _scaled(R: Array) -> tuple[Array, Array]:
     """R with columns of length one (or zero), and the lengths it was divided by."""
     xp = namespace(R)
-    norms = xp.sqrt((R**2).sum(axis=0))
+    largest = xp.abs(R).max(axis=0)  # first, so that no square overflows or underflows
+    largest = xp.where(largest > 0, largest, 1)
+    norms = largest * xp.sqrt(((R / largest[None]) ** 2).sum(axis=0))
     scale = xp.where(norms > 0, norms, 1)
     return R / scale[None], scale
 

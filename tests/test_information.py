@@ -578,3 +578,16 @@ def test_overflow_of_squares_alone_is_no_obstacle():
         warnings.simplefilter("error")
         big = Information.from_rows(1e200 * X, y)
     np.testing.assert_allclose(big.T[1, 1] / 1e200, Information.from_rows(X, y).T[1, 1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-170, 1e-160, 1e160, 1e300])
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_columns_whose_squares_underflow_or_overflow_keep_their_digits(xp, size):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = X @ np.array([1.0, 2.0, 3.0]) + rng.normal(size=400)
+    expected = Information.from_rows(X, y).solve()
+    with jax.enable_x64(True):
+        X[:, 1] *= size
+        theta = np.asarray(Information.from_rows(xp.asarray(X), xp.asarray(y)).solve())
+    np.testing.assert_allclose(theta * [1, size, 1], expected, rtol=1e-11)

@@ -231,6 +231,15 @@ def conclusions(results: Results) -> list[str]:
     pipg, ipg, constant = seen["pipg"], seen["ipg"], seen["constant"]
     steadier = "less" if pipg["ratio"] < ipg["ratio"] else "no less"
     grown = int((~(results["constant"].max(axis=1) <= 2)).sum())
+    rows, exact, d = results["rows"], results["filter"], results["settings"]["d"]
+    near = (rows > d / 2) & (rows < 2 * d)
+    peaks = near[1:] & (np.diff(exact) > 0.1 * exact[:-1])
+    interpolates = (
+        f" Near k = d = {d} rows the minimiser nearly interpolates the noise, and its error rises to "
+        f"{exact[1:][peaks].max():.3g} on the way."
+        if peaks.any()
+        else ""
+    )
     return [
         f"PIPG depends on γ {steadier} than IPG: over the {G} step sizes its last errors differ by a factor of "
         f"{pipg['ratio']:.3g}, IPG's by {ipg['ratio']:.3g} (after {seen['early']:,} rows: {pipg['early_ratio']:.3g} "
@@ -240,7 +249,7 @@ def conclusions(results: Results) -> list[str]:
         "IPG's.",
         f"PIPG ends at {pipg['middle']:.3g} (median), the proximal filter at {results['filter'][-1]:.3g}. In closed "
         f"form, argmin Σ f_k + g has the error {results['ridge_once']:.3g}, and argmin Σ f_k + n g, which counts g "
-        f"once per row as the recursion does, {results['ridge_every_row']:.3g}.",
+        f"once per row as the recursion does, {results['ridge_every_row']:.3g}.{interpolates}",
         f"With a constant step {grown} of {G} runs of IPG diverge (an error above 2, or not finite; the largest "
         f"recorded is {results['constant'].max():.3g}). From row {seen['late']:,} to the end the error changes by a "
         f"factor of {constant['late_change']:.3g} (median), with a decaying step by {ipg['late_change']:.3g}; it ends "
