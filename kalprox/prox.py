@@ -15,7 +15,8 @@ from scipy.linalg import solve_triangular
 
 from kalprox._arrays import Array, cast, is_traced, namespace, register_pytrees, while_loop
 from kalprox._checks import check_finite, check_floating
-from kalprox.regularizers import GroupL1, Pieces, Regularizer, per_coordinate
+from kalprox.regularizers import GroupL1, Pieces, Regularizer
+from kalprox.regularizers.base import per_coordinate
 
 __all__ = ["Prox", "covariance", "posterior_root", "prox"]
 
@@ -608,7 +609,7 @@ class _Groups:
     def __init__(self, R: np.ndarray, z: np.ndarray, g: GroupL1) -> None:
         d = R.shape[1]
         labels = np.asarray(g.groups)
-        _, weights, _ = g._norms(np.zeros(d))
+        _, weights, _ = g.norms(np.zeros(d))
         alone = np.flatnonzero((labels < 0) | (np.append(weights, 0.0)[labels] == 0))
         used = [label for label in np.unique(labels[labels >= 0]).tolist() if weights[label] > 0]
         self.blocks = [np.flatnonzero(labels == label) for label in used] + [np.array([j]) for j in alone]

@@ -220,7 +220,7 @@ def _breaking(settings: Mapping[str, Any]) -> Results:
             state = Belief(jnp.ones(20), Dense(100 * jnp.eye(20)))
             for x, target in zip(X, y, strict=True):
                 state = _STEP(alg.step, state, x, target)
-        return float(jnp.abs(state.mean).max())
+            return float(jnp.abs(state.mean).max())
 
     return {"at_one": last(1.0), "above_two": last(2.5), "below": last(0.5)}
 
@@ -229,6 +229,10 @@ _STEP = jax.jit(lambda step, state, x, y: step(state, x, y))
 
 
 # -- verdicts ------------------------------------------------------------------------------------------
+
+
+def _or_words(value: float) -> str:
+    return f"{value:.3g}" if np.isfinite(value) else "no longer a number"
 
 
 def _quantiles(values: np.ndarray) -> str:
@@ -342,7 +346,7 @@ def _judge(
         Claim(
             "(Implied.) The recursion runs with any v0, gamma and lambda.",
             f"Largest coefficient after 60 rows, started at 1: {breaking['below']:.3g} with gamma max eig(V H) = 0.5, "
-            f"{breaking['at_one']:.3g} at 1, {breaking['above_two']:.3g} at 2.5.",
+            f"{breaking['at_one']:.3g} at 1, {_or_words(breaking['above_two'])} at 2.5.",
             FAILS if unsafe else HOLDS,
             "At 1 the covariance is singular and the estimate frozen; above 2 the recursion diverges. `kp.pipg` warns "
             "and refuses.",

@@ -1,0 +1,213 @@
+"""Regularisers with kinks or bounds, and weights for any separable one."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kalprox._arrays import Array, namespace, pytree, static
+from kalprox._checks import check_positive, concrete
+from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
+
+
+class Kinked(Separable):
+    """Not smooth, and made of `Pieces`: only the proximal filter and `prox` take these.
+
+    Gradient and Hessian hold where the coordinate is free: at no kink, strictly inside its bounds.
+    """
+
+    smooth: ClassVar[bool] = False
+
+    @abstractmethod
+    def pieces(self) -> Pieces: ...
+
+    def terms(self, theta: Array) -> Array:
+        l1, l2, low, high = self.pieces()
+        xp = namespace(theta, l1, l2, low, high)
+        inside = (theta >= low) & (theta <= high)
+        return xp.where(inside, l1 * xp.abs(theta) + l2 / 2 * theta**2, np.inf)
+
+    def grad(self, theta: Array) -> Array:
+        l1, l2, _, _ = self.pieces()
+        return l1 * namespace(theta).sign(theta) + l2 * theta
+
+    def hessian(self, theta: Array) -> Array:
+        return self.pieces().l2 * namespace(theta).ones_like(theta)
+
+
+@pytree
+class L1(Kinked):
+    """g = lam ||theta||_1: the lasso. Free where theta_i is not zero.
+
+    >>> L1(1.0).prox(np.array([3.0, -0.5]), 2.0)
+    array([1., 0.])
+    """
+
+    lam: Any
+
+    def __post_init__(self) -> None:
+        check_positive("lam", self.lam, strict=False)
+
+    def pieces(self) -> Pieces:
+        return Pieces(l1=self.lam)
+
+
+@pytree
+class ElasticNet(Kinked):
+    """g = l1 ||theta||_1 + l2/2 ||theta||^2. Free where theta_i is not zero."""
+
+    l1: Any
+    l2: Any
+
+    def __post_init__(self) -> None:
+        check_positive("l1", self.l1, strict=False)
+        check_positive("l2", self.l2, strict=False)
+
+    def pieces(self) -> Pieces:
+        return Pieces(l1=self.l1, l2=self.l2)
+
+
+@pytree
+class Box(Kinked):
+    """g = 0 where low <= theta <= high, else infinite; each a scalar or one per coordinate, infinity
+    allowed. Box(0, inf) is non-negativity. Free strictly inside.
+
+    >>> Box(0.0, np.inf).prox(np.array([-1.0, 2.0]))
+    array([0., 2.])
+    """
+
+    low: Any
+    high: Any
+
+    def __post_init__(self) -> None:
+        low, high = concrete(self.low), concrete(self.high)
+        if low is not None and high is not None and not np.all((low <= high) & (low < np.inf) & (high > -np.inf)):
+            raise ValueError(f"low must be <= high, and both leave a finite value; got {self.low!r} and {self.high!r}.")
+
+    def pieces(self) -> Pieces:
+        return Pieces(low=self.low, high=self.high)
+
+
+@pytree
+class Weighted(Separable):
+    """sum_i weights_i phi(theta_i) for any separable g: weight 0 leaves that coordinate free.
+
+    >>> from kalprox.regularizers import Ridge
+    >>> Weighted(Ridge(2.0), np.array([0.0, 1.0])).value(np.array([5.0, 1.0]))  # an intercept, unpenalised
+    np.float64(1.0)
+    """
+
+    g: Any
+    weights: Any
+
+    def __post_init__(self) -> None:
+        check_positive("weights", self.weights, strict=False)
+        if isinstance(self.g, Regularizer) and not isinstance(self.g, Separable):
+            raise TypeError(
+                f"g must be separable, a sum over coordinates, to be weighted; got {type(self.g).__name__}. "
+                "GroupL1 takes weights of its own; Quadratic(A) is weighted through A."
+            )
+
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        return self.g.smooth
+
+    def terms(self, theta: Array) -> Array:
+        xp = namespace(theta, self.weights)
+        return self.weights * xp.where(self.weights > 0, self.g.terms(theta), 0)  # outside a box 0 * inf is 0
+
+    def grad(self, theta: Array) -> Array:
+        return self.weights * self.g.grad(theta)
+
+    def hessian(self, theta: Array) -> Array:
+        return self.weights * self.g.hessian(theta)
+
+    def root(self, d: int) -> Array | None:
+        A = self.g.root(d)  # diagonal, or without rows
+        return None if A is None else A * per_coordinate(self.weights, d, "weights")[None] ** 0.5
+
+    def pieces(self) -> Pieces | None:
+        pieces = self.g.pieces()
+        return None if pieces is None else pieces.weighted(self.weights)
+
+
+@pytree
+class GroupL1(Regularizer):
+    """g = lam * sum_g w_g ||theta_g||_2: a group is zero as a whole, or free as a whole.
+
+    `groups` has one integer label per coordinate, -1 for none: such a coordinate is not penalised.
+    The default w_g = sqrt(size of g) lets groups of different sizes enter at the same strength;
+    `weights` (one per label, from 0) replaces it.
+
+    >>> GroupL1(1.0, [0, 0, 0, 0, -1]).value(np.ones(5))
+    np.float64(4.0)
+    """
+
+    smooth: ClassVar[bool] = False
+
+    lam: Any
+    groups: Sequence[int] = static()
+    weights: Any = None
+
+    def __post_init__(self) -> None:
+        check_positive("lam", self.lam, strict=False)
+        if self.weights is not None:
+            check_positive("weights", self.weights, strict=False)
+        labels = np.asarray(self.groups)
+        if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or labels.min(initial=0) < -1:
+            raise ValueError(f"groups must have one integer label >= -1 per coordinate; got {self.groups!r}.")
+        object.__setattr__(self, "groups", tuple(labels.tolist()))  # hashable: part of the type to JAX
+
+    def _members(self, theta: Array) -> Array:
+        """Membership, shape (labels, d), of theta's dtype."""
+        labels = np.asarray(self.groups)
+        if labels.shape != theta.shape[-1:]:
+            raise ValueError(f"groups must have one label per coordinate ({theta.shape[-1]}); got {labels.size}.")
+        xp = namespace(theta)
+        return xp.asarray(labels == np.arange(labels.max(initial=-1) + 1)[:, None], theta.dtype)
+
+    def norms(self, theta: Array) -> tuple[Array, Array, Array]:
+        """Membership, lam * w_g and ||theta_g||, for every label."""
+        members = self._members(theta)
+        xp = namespace(theta)
+        w = xp.sqrt(members.sum(1)) if self.weights is None else xp.asarray(self.weights, theta.dtype)
+        if w.shape != members.shape[:1]:
+            raise ValueError(f"weights must have one entry per label: expected {len(members)}, got shape {w.shape}.")
+        size = xp.abs(theta).max(initial=0)  # squares of very small or large entries stay in range
+        size = xp.where(size > 0, size, 1)
+        return members, self.lam * w, size * xp.sqrt(members @ (theta / size) ** 2)
+
+    def value(self, theta: Array) -> Array:
+        _, w, norms = self.norms(theta)
+        return (w * norms).sum()
+
+    def free(self, theta: Array) -> Array:
+        members, w, norms = self.norms(theta)
+        return members.T @ ((w > 0) & (norms == 0)).astype(theta.dtype) == 0
+
+    def grad(self, theta: Array) -> Array:
+        members, w, norms = self.norms(theta)
+        return theta * (members.T @ (w * _inverse(norms)))
+
+    def hessian(self, theta: Array) -> Array:
+        xp = namespace(theta)
+        members, w, norms = self.norms(theta)
+        inverse = members.T @ _inverse(norms)
+        u = members * (theta * inverse)[None]  # unit vectors, one row per group
+        curvature = w * _inverse(norms)
+        return xp.diag(members.T @ curvature) - u.T @ (curvature[:, None] * u)
+
+    def prox(self, v: Array, step: Any = 1.0) -> Array:
+        """argmin over t of 1/2 ||t - v||^2 + step * g(t); the step is a scalar: one per coordinate would
+        have no closed form. Shrinks the norm of each group by step * lam * w_g, to zero at least."""
+        xp = namespace(v)
+        members, w, norms = self.norms(v)
+        shrink = xp.maximum(1 - step * w * _inverse(norms), 0)
+        return v * (members.T @ (shrink - 1) + 1)
+
+
+def _inverse(norms: Array) -> Array:
+    """1 / norms, and 0 where a norm is 0: such a group is not free, and adds nothing."""
+    xp = namespace(norms)
+    return xp.where(norms > 0, 1 / xp.where(norms > 0, norms, 1), 0)

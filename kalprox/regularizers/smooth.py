@@ -1,0 +1,199 @@
+"""Smooth regularisers: quadratic ones, rounded L1 norms, a non-convex one, and any function."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array, namespace, pytree, static
+from kalprox._checks import check_positive
+from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
+
+
+@pytree
+class Zero(Separable):
+    """g = 0: no preference."""
+
+    def terms(self, theta: Array) -> Array:
+        return namespace(theta).zeros_like(theta)
+
+    def grad(self, theta: Array) -> Array:
+        return namespace(theta).zeros_like(theta)
+
+    def hessian(self, theta: Array) -> Array:
+        return namespace(theta).zeros_like(theta)
+
+    def root(self, d: int) -> Array:
+        return np.zeros((0, d))
+
+    def pieces(self) -> Pieces:
+        return Pieces()
+
+
+@pytree
+class Ridge(Separable):
+    """g = lam/2 ||theta||^2.
+
+    >>> Ridge(3.0).value(np.array([1.0, 1.0]))
+    np.float64(3.0)
+    """
+
+    lam: Any
+
+    def __post_init__(self) -> None:
+        check_positive("lam", self.lam, strict=False)
+
+    def terms(self, theta: Array) -> Array:
+        return self.lam / 2 * theta**2
+
+    def grad(self, theta: Array) -> Array:
+        return self.lam * theta
+
+    def hessian(self, theta: Array) -> Array:
+        return self.lam * namespace(theta).ones_like(theta)
+
+    def root(self, d: int) -> Array:
+        return namespace(self.lam).diag(per_coordinate(self.lam, d, "lam") ** 0.5)
+
+    def pieces(self) -> Pieces:
+        return Pieces(l2=self.lam)
+
+
+@pytree
+class Quadratic(Regularizer):
+    """g = 1/2 ||A theta||^2 for any (m, d) matrix A: the paper's eq. (quad)."""
+
+    A: Any
+
+    def __post_init__(self) -> None:
+        if hasattr(self.A, "ndim") and self.A.ndim < 2:  # more than two: a batch under jax.vmap
+            raise ValueError(f"A must be a matrix of shape (m, d); got shape {self.A.shape}.")
+
+    def value(self, theta: Array) -> Array:
+        return ((self.A @ theta) ** 2).sum() / 2
+
+    def grad(self, theta: Array) -> Array:
+        return self.A.T @ (self.A @ theta)
+
+    def hessian(self, theta: Array) -> Array:
+        return self.A.T @ self.A
+
+    def root(self, d: int) -> Array:
+        if self.A.shape[1] != d:
+            raise ValueError(f"A must have one column per parameter: expected (m, {d}), got {self.A.shape}.")
+        return self.A
+
+
+class _Smoothed(Separable):
+    """lam * sum_i phi(theta_i / delta): a weight and a width, both positive."""
+
+    lam: Any
+    delta: Any
+
+    def __post_init__(self) -> None:
+        check_positive("lam", self.lam, strict=False)
+        check_positive("delta", self.delta)
+
+
+@pytree
+class SmoothL1(_Smoothed):
+    """g = lam * sum_i (sqrt(1 + theta_i^2 / delta^2) - 1): the paper's sparse experiment.
+
+    Near zero it is lam/2 (theta/delta)^2, far away lam |theta| / delta: the L1 norm, with weight
+    lam / delta, as delta goes to zero.
+    """
+
+    lam: Any
+    delta: Any
+
+    def terms(self, theta: Array) -> Array:
+        t2 = (theta / self.delta) ** 2
+        return self.lam * t2 / (1 + namespace(theta).sqrt(1 + t2))  # without cancellation near 0
+
+    def grad(self, theta: Array) -> Array:
+        t = theta / self.delta
+        return self.lam / self.delta * t / namespace(theta).sqrt(1 + t**2)
+
+    def hessian(self, theta: Array) -> Array:
+        return self.lam / self.delta**2 * (1 + (theta / self.delta) ** 2) ** -1.5
+
+
+@pytree
+class Huber(_Smoothed):
+    """g = lam * sum_i (theta_i^2 / (2 delta) where |theta_i| <= delta, else |theta_i| - delta/2).
+
+    Its second derivative jumps at |theta_i| = delta; there it is the value inside.
+    """
+
+    lam: Any
+    delta: Any
+
+    def terms(self, theta: Array) -> Array:
+        xp = namespace(theta)
+        size = xp.abs(theta)
+        return self.lam * xp.where(size <= self.delta, theta**2 / (2 * self.delta), size - self.delta / 2)
+
+    def grad(self, theta: Array) -> Array:
+        return self.lam * namespace(theta).clip(theta / self.delta, -1, 1)
+
+    def hessian(self, theta: Array) -> Array:
+        xp = namespace(theta)
+        return self.lam / self.delta * (xp.abs(theta) <= self.delta).astype(theta.dtype)
+
+
+@pytree
+class Cauchy(_Smoothed):
+    """g = lam * sum_i log(1 + theta_i^2 / delta^2): the log-sum penalty, closer to counting nonzeros
+    than L1 is. Not convex: beyond |theta_i| = delta its curvature is negative.
+    """
+
+    lam: Any
+    delta: Any
+
+    def terms(self, theta: Array) -> Array:
+        return self.lam * namespace(theta).log1p((theta / self.delta) ** 2)
+
+    def grad(self, theta: Array) -> Array:
+        return 2 * self.lam * theta / (self.delta**2 + theta**2)
+
+    def hessian(self, theta: Array) -> Array:
+        return 2 * self.lam * (self.delta**2 - theta**2) / (self.delta**2 + theta**2) ** 2
+
+
+@pytree
+class Custom(Regularizer):
+    """g = fn(theta), any twice differentiable JAX function to a scalar; its Hessian is dense.
+
+    Given a NumPy array, it answers in NumPy arrays of the same dtype, whatever JAX's global x64
+    flag says.
+    """
+
+    fn: Callable[[Array], Array] = static()
+
+    def value(self, theta: Array) -> Array:
+        return _apply(self.fn, 0, theta)
+
+    def grad(self, theta: Array) -> Array:
+        return _apply(self.fn, 1, theta)
+
+    def hessian(self, theta: Array) -> Array:
+        return _apply(self.fn, 2, theta)
+
+
+@cache
+def _derivatives(fn: Callable[[Array], Array]) -> tuple[Callable, Callable, Callable]:
+    import jax
+
+    return jax.jit(fn), jax.jit(jax.grad(fn)), jax.jit(jax.hessian(fn))
+
+
+def _apply(fn: Callable[[Array], Array], order: int, theta: Array) -> Array:
+    """fn or its first or second derivative, in the array library and dtype of theta."""
+    import jax
+
+    function = _derivatives(fn)[order]
+    if namespace(theta) is not np:
+        return function(theta)
+    with jax.enable_x64(theta.dtype == np.float64):
+        return np.asarray(function(theta))

@@ -1,0 +1,108 @@
+"""The command line, run as a user runs it, in small: the numbers beside the figures, the page in a browser."""
+
+import json
+import subprocess
+import sys
+
+import browser
+import pytest
+from click.testing import CliRunner
+
+from kalprox.cli import main
+from kalprox.paper import claims, demo, ridge, sparse
+
+SMALL = {
+    ridge: ridge.Settings(n=400, d=5, gammas=(0.05, 0.2), points=6),
+    sparse: sparse.Settings(n=3000, d=10, sizes=(1.0,), points=6, filter_points=3),
+    claims: claims.Settings(n=2000, d=6, gammas=4, sparse_n=3000, sizes=(1.0,)),
+}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    for module, settings in SMALL.items():
+        monkeypatch.setattr(module.Settings, "quick", classmethod(lambda cls, s=settings: s))
+    monkeypatch.setattr(demo, "SETTINGS", SMALL[sparse])
+
+
+def invoke(*arguments):
+    result = CliRunner().invoke(main, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output.strip().splitlines()
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from click.testing import CliRunner; from kalprox.cli import main; "
+        "assert CliRunner().invoke(main, ['reproduce', '--help']).exit_code == 0; "
+        "heavy = {'numpy', 'scipy', 'jax', 'matplotlib', 'rich'} & set(sys.modules); assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_installed_command_answers():
+    done = subprocess.run([sys.executable, "-m", "kalprox", "--version"], check=True, capture_output=True, text=True)
+    assert "kalprox, version" in done.stdout
+
+
+def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path):
+    lines = invoke("demo", "--out", tmp_path / "demo", "--seed", 3)
+    assert lines[-1] == str(tmp_path / "demo" / "demo.html")
+    text = "\n".join(lines)
+    assert "refined" in text and "rows per" in text
+    numbers = json.loads((tmp_path / "demo" / "figures" / "fig1b-sparse-errors.json").read_text())
+    assert numbers["seeds"] == [3, 4]
+    assert numbers["settings"]["n"] == 3000
+    page = (tmp_path / "demo" / "demo.html").read_text()
+    assert page.count("<svg") == 5
+    assert "3, 4" in page  # the seeds are on the page
+
+
+def test_reproduce_all_is_repeatable_cached_and_reads_well_in_a_browser(small, tmp_path):
+    options = ("--quick", "--seeds", 2, "--seed", 5, "--out", tmp_path)
+    lines = invoke("reproduce", "all", *options, "--format", "png")
+    assert lines[-1] == str(tmp_path / "all.html")
+    figures = tmp_path / "figures"
+    before = {path.name: path.read_text() for path in figures.glob("*.json")}
+    assert len(before) >= 6
+    assert all((figures / name).with_suffix(".png").exists() for name in before)
+    assert json.loads(before["fig1b-sparse-errors.json"])["seeds"] == [5, 6]
+
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()}
+    assert invoke("reproduce", "all", *options) == lines
+    assert {path.name: path.read_text() for path in figures.glob("*.json")} == before
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()} == stamps  # nothing recomputed
+
+    with browser.browser() as driver:
+        for width in (390, 1280):
+            browser.show(driver, tmp_path / "all.html", width)
+            assert not browser.console_errors(driver)
+            assert not browser.outside_requests(driver)
+            assert browser.overflow(driver) <= 0
+            drawn = driver.find_elements("css selector", "figure svg")
+            assert len(drawn) == len(before)
+            assert all(min(browser.box(driver, svg)[2:]) > 100 for svg in drawn)
+
+
+def test_claims_follow_from_the_numbers(small, tmp_path):
+    found = claims.compute(SMALL[claims], range(3), tmp_path, jobs=2)
+    verdicts = {claim.says: claim.verdict for claim in found}
+
+    def verdict(part):
+        return next(v for says, v in verdicts.items() if part in says)
+
+    assert verdict("O(d^2)") == claims.FAILS
+    assert verdict("constant step diverges") == claims.FAILS
+    assert verdict("cannot be run on the sigmoid") == claims.FAILS
+    assert verdict("posterior is exact") == claims.CONDITIONS
+    assert verdict("any v0, gamma and lambda") == claims.FAILS
+    assert all(claim.evidence and "nan" not in claim.evidence for claim in found)
+    table = claims.section(found).tables[0]
+    assert len(table.rows) == len(found) >= 10
+
+
+def test_a_missing_matplotlib_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "pip install 'kalprox[report]'" in result.output
