@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo test test-all lint clean
 
 demo: .venv/.run
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/kalprox demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -31,7 +31,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/.run: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[report]"
 	touch $@
 
 .venv/.dev: .venv/bin/python pyproject.toml constraints.txt

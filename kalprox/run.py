@@ -80,7 +80,7 @@ def run(
       passes: how often to go through the rows; the proximal filter goes once, and `refine` is for more.
       calibrate: predict each block before it is learned, and keep score: the proximal filter only. Rows
         of a warm-up are not judged.
-      progress: show a bar (needs `rich`).
+      progress: show a bar.
 
     >>> import kalprox as kp
     >>> rng = np.random.default_rng(0)
@@ -217,11 +217,9 @@ def _bar(show: bool, total: int) -> Iterator[Callable[[int], None]]:
     if not show:
         yield lambda rows: None
         return
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    except ImportError:
-        raise ImportError("progress=True needs rich: pip install 'kalprox[progress]'.") from None
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("rows", total=total)

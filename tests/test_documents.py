@@ -20,8 +20,10 @@ def test_the_readme_example_runs_and_finds_the_truth():
     scope = {}
     exec(blocks("README.md")[0], scope)
     mean, sigma = scope["out"].state.mean, np.sqrt(scope["out"].state.var())
-    assert np.all(np.abs(mean - [1.0, 0.0, -0.5]) < 4 * sigma)
+    assert mean[1] == 0
+    assert np.all(np.abs(mean - [1.0, 0.0, -0.5]) < 0.02)
     assert np.all(sigma < 0.02)
+    assert scope["out"].calibration.verdict().word == "calibrated"
 
 
 def test_the_skeletons_run():
