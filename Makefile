@@ -12,10 +12,10 @@ demo: .venv/.run
 	$(BIN)/kalprox demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2
 
 test-all: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m ""
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

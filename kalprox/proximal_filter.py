@@ -21,9 +21,10 @@ from kalprox.information import Information, merge
 from kalprox.linearization import residuals
 from kalprox.models import Model
 from kalprox.noise import Noise, effective_dof, log_evidence
-from kalprox.prox import covariance, prox
+from kalprox.prox import covariance, posterior_root, prox
 from kalprox.refine import Refined, refine
 from kalprox.regularizers import Regularizer
+from kalprox.triangle import undetermined
 
 __all__ = ["Prediction", "ProximalState", "WarmupCutShort", "proximal_filter"]
 
@@ -100,8 +101,9 @@ class ProximalState:
         if self.held is not None:
             return self._refined.mean if self.held.rows else self.estimate
         if self.problem.model.linear:
-            known = self._known
-            return prox(known.R, known.z, self.problem.regularizer, known.solve()).theta
+            known, g = self._known, self.problem.regularizer
+            start = known.solve() if g.root(known.d) is None else None  # quadratic g needs none
+            return prox(known.R, known.z, g, start).theta
         return self.estimate
 
     def cov(self) -> Array:
@@ -132,13 +134,22 @@ class ProximalState:
 
     def predict(self, X: Array) -> Prediction:
         """The predictive distribution of new rows X, noise included."""
-        xp = namespace(self.data.T, X)
         h, D = self.problem.model.linearize_rows(self.mean, X)
         C = self._unit_cov
-        undetermined = xp.isinf(xp.diagonal(C))
-        leverage = (D @ xp.where(xp.isinf(C), 0, C) * D).sum(axis=-1)
-        touched = (xp.abs(D) * undetermined).sum(axis=-1) > 0
-        return Prediction(h, self.noise.std(xp.where(touched, xp.inf, leverage)), xp.asarray(self.noise.dof))
+        if is_traced(C) or np.isfinite(C).all():
+            leverage = (D @ C * D).sum(axis=-1)
+        else:
+            leverage = self._leverage(np.asarray(D).reshape(-1, self.data.d)).reshape(h.shape)
+        return Prediction(h, self.noise.std(leverage), namespace(h).asarray(self.noise.dof))
+
+    def _leverage(self, D: Array) -> Array:
+        """d' (R'R + Hess g)^+ d for each row of D; infinite for those that ask of a direction nothing is known of."""
+        free = np.asarray(self.problem.regularizer.free(self.mean))
+        U = np.asarray(posterior_root(self._known.R, self.problem.regularizer, self.mean))[np.ix_(free, free)]
+        D = D[:, free]
+        scale = np.where(np.linalg.norm(U, axis=0) > 0, np.linalg.norm(U, axis=0), 1)
+        q = np.linalg.lstsq((U / scale).T, (D / scale).T)[0]
+        return np.where(undetermined(U, self.rows, D), np.inf, (q**2).sum(axis=0))
 
     def interval(self, X: Array, level: float = 0.95) -> tuple[Array, Array]:
         """Central predictive intervals for new rows: Student's where the noise was learned."""

@@ -21,7 +21,7 @@ def test_the_readme_example_runs_and_finds_the_truth():
     exec(blocks("README.md")[0], scope)
     mean, sigma = scope["out"].state.mean, np.sqrt(scope["out"].state.var())
     assert mean[1] == 0
-    assert np.all(np.abs(mean - [1.0, 0.0, -0.5]) < 0.02)
+    assert np.all(np.abs(mean - [1.0, 0.0, -0.5]) < 0.04)  # L1 shrinks by about lam over the precision, 30 in 1000
     assert np.all(sigma < 0.02)
     assert scope["out"].calibration.verdict().word == "calibrated"
 

@@ -309,6 +309,7 @@ def test_figures_hold_their_numbers_and_the_words_are_derived(which, ridges, spa
     assert f"{last:.3g}" in spoken
 
 
+@pytest.mark.slow
 def test_ridge_same_numbers_whatever_jobs(tmp_path):
     settings = ridge.Settings(n=400, d=12, gammas=tuple(np.linspace(0.01, 0.2, 7)), points=5)
     one = ridge.compute(settings, 3, tmp_path / "one", jobs=1)

@@ -151,9 +151,9 @@ def test_undetermined_directions_have_minimum_norm_and_infinite_variance():
     state = alg.step(alg.init(np.zeros(3), None), X, np.array([2.0, 4.0, 5.0]))
     np.testing.assert_allclose(state.mean, [1.0, 1.0, 5.0], rtol=1e-12)
     assert np.isinf(state.var()).tolist() == [True, True, False]
-    std = state.predict(np.array([[0.0, 0.0, 2.0], [1.0, 0.0, 0.0]])).std
-    np.testing.assert_allclose(std[0], np.sqrt(1 + 4), rtol=1e-12)
-    assert np.isinf(std[1])
+    std = state.predict(np.array([[0.0, 0.0, 2.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])).std
+    np.testing.assert_allclose(std[:2], np.sqrt([1 + 4, 1 + 1 / 5]), rtol=1e-12)  # the sum of the two is known
+    assert np.isinf(std[2])
 
 
 # -- forgetting ---------------------------------------------------------------------------------------

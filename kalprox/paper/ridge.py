@@ -204,7 +204,7 @@ _SLOTS = {"pipg": 0, "ipg": 1, "constant": 3}
 def section(results: Results) -> Section:
     """The experiment with its figures, in words whose numbers are the results'."""
     seen = _seen(results)
-    text = "\n\n".join([_settings_in_words(results), *conclusions(results)])
+    text = _settings_in_words(results)
     rows = [
         [name, *(seen[key][column] for column in ("lowest", "highest", "early_ratio", "ratio", "reached"))]
         for name, key in (("PIPG", "pipg"), ("IPG, decaying step", "ipg"), ("IPG, constant step", "constant"))

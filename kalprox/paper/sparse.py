@@ -274,7 +274,7 @@ def figures(results: Results) -> list[Figure]:
 
 def section(results: Results) -> Section:
     """The experiment with its figures and a table, in words whose numbers are the results'."""
-    text = "\n\n".join([_settings_in_words(results), *conclusions(results)])
+    text = _settings_in_words(results)
     cells = []
     for i, size in enumerate(results["settings"]["sizes"]):
         for method, name in METHODS.items():
