@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kalprox.algorithm import Algorithm
     from kalprox.baselines import ipg, ipm, sgd
     from kalprox.calibration import Calibration
+    from kalprox.estimators import KalproxRegressor
     from kalprox.information import Information, merge
     from kalprox.pipg import pipg
     from kalprox.proximal_filter import proximal_filter
@@ -25,6 +26,7 @@ _HOMES = {
     "Algorithm": "algorithm",
     "Calibration": "calibration",
     "Information": "information",
+    "KalproxRegressor": "estimators",
     "Refined": "refine",
     "Run": "run",
     "Trace": "run",
@@ -43,6 +45,7 @@ __all__ = [
     "Algorithm",
     "Calibration",
     "Information",
+    "KalproxRegressor",
     "Refined",
     "Run",
     "Trace",

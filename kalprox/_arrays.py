@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, TypeVar, dataclass_transform
 
@@ -71,12 +71,34 @@ def pytree(cls: type[C]) -> type[C]:
 
 
 def register_pytrees() -> None:
-    """Tell JAX of every `pytree` class so far. Each module that imports JAX calls this once."""
+    """Tell JAX of every `pytree` class so far. Each module that imports JAX calls this once.
+
+    Not by `jax.tree_util.register_dataclass`: in JAX 0.10.2 the structures of two classes registered that way
+    compare equal if their fields do, so that `jit` now and then runs the code compiled for the other class.
+    """
+    while _unregistered:
+        _register(*_unregistered.pop())
+
+
+def _register(cls: type, data: list[str], meta: list[str]) -> None:
     import jax
 
-    while _unregistered:
-        cls, data, meta = _unregistered.pop()
-        jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=meta)
+    keys = [jax.tree_util.GetAttrKey(name) for name in data]
+
+    def flatten(instance: Any) -> tuple[tuple, tuple]:
+        return tuple(getattr(instance, name) for name in data), tuple(getattr(instance, name) for name in meta)
+
+    def flatten_with_keys(instance: Any) -> tuple[tuple, tuple]:
+        leaves, static_values = flatten(instance)
+        return tuple(zip(keys, leaves, strict=True)), static_values
+
+    def unflatten(static_values: Any, leaves: Iterable[Any]) -> Any:
+        instance: Any = object.__new__(cls)  # as it was: its arguments have been checked, and JAX puts placeholders in
+        for name, value in (*zip(data, leaves, strict=True), *zip(meta, static_values, strict=True)):
+            object.__setattr__(instance, name, value)
+        return instance
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
 def while_loop(xp: ModuleType, cond: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:

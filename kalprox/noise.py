@@ -12,9 +12,11 @@ from typing import Any, Self
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, cast, is_traced, namespace, pytree
+from kalprox._arrays import Array, cast, namespace, pytree
 from kalprox._checks import check_positive, concrete
+from kalprox.newton import curvature
 from kalprox.regularizers import Regularizer
+from kalprox.triangle import column_norms
 
 __all__ = ["Noise", "effective_dof", "log_evidence"]
 
@@ -137,7 +139,7 @@ def effective_dof(R: Array, regularizer: Regularizer, theta: Array, *, prior: Ar
     matmul = np.matmul if xp is np else partial(xp.matmul, precision="highest")  # a GPU would round float32
     free = regularizer.free(theta)
     known = xp.where(free[None, :], R if prior is None else xp.concatenate([R, xp.asarray(prior, R.dtype)]), 0)
-    A, N, scale = _curvature_roots(xp, known, regularizer, theta, free)
+    scale, A, N = curvature(column_norms(known), regularizer, theta)
     stack = xp.concatenate([known / scale[None, :], A])
     Q, s, Vt = xp.linalg.svd(stack, full_matrices=False)
     kept = s > max(stack.shape) * xp.finfo(s.dtype).eps * s[0]
@@ -151,39 +153,6 @@ def effective_dof(R: Array, regularizer: Regularizer, theta: Array, *, prior: Ar
     values, W = xp.linalg.eigh(eye - matmul(K.T, K))
     shares = (W * matmul(xp.diag(kept.astype(s.dtype)) - matmul(Q_A.T, Q_A), W)).sum(axis=0)
     return xp.where(values[0] > 0, (shares / xp.where(values > 0, values, 1)).sum(), xp.nan)
-
-
-def _curvature_roots(
-    xp: ModuleType, R: Array, regularizer: Regularizer, theta: Array, free: Array
-) -> tuple[Array, Array | None, Array]:
-    """(A, N, scale): scale the size of each column, A'A - N'N the scaled Hessian on the free coordinates.
-
-    N is None where the curvature is seen not to be negative anywhere.
-    """
-    d = R.shape[1]
-    size = xp.abs(R).max(axis=0) if R.shape[0] else xp.zeros(d, R.dtype)
-    root = regularizer.root(d)
-    if root is not None:  # quadratic g brings its own root: no digits lost in squaring it
-        A = xp.where(free[None, :], xp.asarray(root, R.dtype), 0)
-        if A.shape[0]:
-            size = xp.maximum(size, xp.abs(A).max(axis=0))
-        scale = xp.where(size > 0, size, 1)
-        return A / scale[None, :], None, scale
-    H = xp.asarray(regularizer.hessian(theta), R.dtype)
-    diagonal = H.ndim == 1
-    H = xp.where(free, H, 0) if diagonal else xp.where(free[:, None] & free[None, :], H, 0)
-    size = xp.maximum(size, xp.sqrt(xp.abs(H if diagonal else xp.diagonal(H))))
-    scale = xp.where(size > 0, size, 1)
-    if diagonal:
-        h, W = H / scale / scale, xp.eye(d, dtype=R.dtype)
-    else:
-        h, W = xp.linalg.eigh(H / scale[:, None] / scale[None, :])
-        rounding = d * xp.finfo(R.dtype).eps * xp.abs(h).max()
-        h = xp.where(xp.abs(h) > rounding, h, 0)
-    A = xp.sqrt(xp.maximum(h, 0))[:, None] * W.T
-    if not is_traced(h) and bool((h >= 0).all()):
-        return A, None, scale
-    return A, xp.sqrt(xp.maximum(-h, 0))[:, None] * W.T, scale
 
 
 def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regularizer, gamma: Any | None = None) -> Array:

@@ -14,7 +14,22 @@ import scipy.linalg
 
 from kalprox._arrays import Array, namespace
 
-__all__ = ["compiled_fold", "downdate", "fold_numpy", "minimum_norm", "product", "rank", "triangle_of", "undetermined"]
+__all__ = [
+    "column_norms",
+    "compiled_fold",
+    "cond",
+    "downdate",
+    "fold_numpy",
+    "minimum_norm",
+    "product",
+    "qr",
+    "rank",
+    "rounding",
+    "solve_triangular",
+    "suspect",
+    "triangle_of",
+    "undetermined",
+]
 
 
 @cache
@@ -33,6 +48,67 @@ def product(A: Array, B: Array) -> Array:
     if xp is not np:
         return xp.matmul(A, B, precision="highest")
     return _lapack("gemm", np.result_type(A, B))(1.0, A, B.reshape(len(B), -1)).reshape(A.shape[:1] + B.shape[1:])
+
+
+def solve_triangular(U: Array, b: Array, *, transposed: bool = False) -> Array:
+    """U^-1 b or U^-T b, U an upper triangle; b is (d,) or (d, k).
+
+    Look at U's diagonal first: with a zero there SciPy raises, and JAX returns infinity or NaN.
+    """
+    if namespace(U, b) is np:
+        return scipy.linalg.solve_triangular(U, b, trans=int(transposed), check_finite=False)
+    import jax
+
+    return jax.scipy.linalg.solve_triangular(U, b, trans=int(transposed))
+
+
+def qr(M: Array, y: Array | None = None) -> tuple[Array, Array]:
+    """The triangle U, shape (d, d), and Q' y of M = Q U, for any M of shape (m, d). O(m d^2).
+
+    M may have fewer rows than columns, y fewer entries than M has rows: zeros are meant. Q itself is
+    never formed: y rides along as a column.
+    """
+    xp, (m, d) = namespace(M, y), M.shape
+    column = xp.zeros(m, M.dtype) if y is None else xp.concatenate([y, xp.zeros(m - len(y), M.dtype)])
+    rows = xp.concatenate([M, column[:, None]], axis=1)
+    if m < d:
+        rows = xp.concatenate([rows, xp.zeros((d - m, d + 1), M.dtype)])
+    if xp is np:
+        T = np.triu(_lapack("geqrf", M.dtype)(rows, lwork=32 * (d + 1))[0][:d])  # 32 columns at a time
+    else:
+        T = xp.linalg.qr(rows, mode="r")
+    return T[:d, :d], T[:d, d]
+
+
+def column_norms(M: Array) -> Array:
+    """The norm of every column of a matrix, or of a vector, without overflow or underflow."""
+    xp = namespace(M)
+    if len(M) == 0:
+        return xp.zeros(M.shape[1:], M.dtype)
+    size = xp.abs(M).max(axis=0)
+    size = xp.where(size > 0, size, 1)
+    return size * xp.sqrt(((M / size[None]) ** 2).sum(axis=0))
+
+
+def rounding(d: int, dtype: Any) -> float:
+    """What d terms of size 1 can leave of a zero: the bound below which a pivot or a residual is none."""
+    return 4 * (10 + d) * float(np.finfo(dtype).eps)
+
+
+def suspect(U: Array) -> Array:
+    """Whether a triangle U of unit columns may be rank deficient: a diagonal understates its condition, so the
+    bound is wide, and singular values decide behind it."""
+    xp = namespace(U)
+    return xp.abs(xp.diagonal(U)).min() < np.finfo(U.dtype).eps ** 0.5
+
+
+def cond(predicate: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """One of two answers, only that one worked out; compiled where the arrays are JAX's."""
+    if namespace(predicate) is np:
+        return yes() if predicate else no()
+    import jax
+
+    return jax.lax.cond(predicate, yes, no)
 
 
 def triangle_of(stacked: Array, triangles: bool = False) -> Array:
@@ -267,10 +343,10 @@ def downdate(T: np.ndarray, S: np.ndarray) -> np.ndarray | str:
     R, order = scipy.linalg.qr(T / scale, mode="r", pivoting=True)
     r = int((np.abs(np.diagonal(R)) > p * eps * abs(R[0, 0])).sum())  # R[0, 0] = 1 or -1
     S = (S / scale)[:, order]
-    dependent = scipy.linalg.solve_triangular(R[:r, :r], R[:r, r:])
+    dependent = solve_triangular(R[:r, :r], R[:r, r:])
     if (np.abs(S[:, r:] - product(S[:, :r], dependent)) > np.sqrt(eps) * (1 + np.abs(dependent).sum(axis=0))).any():
         return "other says something in a direction where this says nothing."
-    q = scipy.linalg.solve_triangular(R[:r, :r], S[:, :r].T, trans=1)
+    q = solve_triangular(R[:r, :r], S[:, :r].T, transposed=True)
     U, failed = _lapack("potrf", T.dtype)(np.eye(r, dtype=T.dtype) - product(q, q.T), lower=0, clean=1)
     # the sum of the inverse eigenvalues of I - q q', so at least 1 / delta and at most r / delta
     if failed or not eps * (_lapack("trtri", T.dtype)(U)[0] ** 2).sum() < np.sqrt(eps):
@@ -292,7 +368,7 @@ def rank(R: Array, rows: Array) -> Array:
     O(d^3): a bound by the inverse settles full rank, an SVD the rest.
     """
     xp, tol = namespace(R), _rank_tolerance(R, rows)
-    return _cond(_surely_full_rank(R, tol), lambda: xp.asarray(R.shape[1]), lambda: _singular(R, tol)[-1].sum())
+    return cond(_surely_full_rank(R, tol), lambda: xp.asarray(R.shape[1]), lambda: _singular(R, tol)[-1].sum())
 
 
 def undetermined(R: Array, rows: Array, A: Array) -> Array:
@@ -306,7 +382,7 @@ def undetermined(R: Array, rows: Array, A: Array) -> Array:
         along = xp.where(counts[None], 0, product(a, Vt.T))
         return (along**2).sum(axis=1) > xp.finfo(R.dtype).eps * (a**2).sum(axis=1)
 
-    return _cond(_surely_full_rank(R, tol), lambda: xp.zeros(len(A), bool), by_svd)
+    return cond(_surely_full_rank(R, tol), lambda: xp.zeros(len(A), bool), by_svd)
 
 
 def minimum_norm(R: Array, rows: Array, z: Array) -> Array:
@@ -327,13 +403,13 @@ def minimum_norm(R: Array, rows: Array, z: Array) -> Array:
         null = xp.where(counts, 0, 1).astype(R.dtype)[::-1]
         N = (Vt / scale[None]).T[:, ::-1] * null[None]
         Q, C = scipy.linalg.qr(N) if xp is np else xp.linalg.qr(N)
-        part = _solve_triangular(C + xp.diag(1 - null), product(Q.T, theta) * null[:, None])
+        part = solve_triangular(C + xp.diag(1 - null), product(Q.T, theta) * null[:, None])
         theta = theta - product(N, part)
         full = counts.all()
         safe = xp.where(full, R, xp.eye(len(R), dtype=R.dtype))  # rank = d after all: keep QR's accuracy
-        return xp.where(full, _solve_triangular(safe, z), theta.reshape(z.shape))
+        return xp.where(full, solve_triangular(safe, z), theta.reshape(z.shape))
 
-    return _cond(_surely_full_rank(R, tol), lambda: _solve_triangular(R, z), by_svd)
+    return cond(_surely_full_rank(R, tol), lambda: solve_triangular(R, z), by_svd)
 
 
 def _rank_tolerance(R: Array, rows: Array) -> Array:
@@ -363,11 +439,8 @@ def _singular(R: Array, tol: Array) -> tuple[Array, ...]:
 
 def _scaled(R: Array) -> tuple[Array, Array]:
     """R with columns of length one (or zero), and the lengths it was divided by."""
-    xp = namespace(R)
-    largest = xp.abs(R).max(axis=0)  # first, so that no square overflows or underflows
-    largest = xp.where(largest > 0, largest, 1)
-    norms = largest * xp.sqrt(((R / largest[None]) ** 2).sum(axis=0))
-    scale = xp.where(norms > 0, norms, 1)
+    norms = column_norms(R)
+    scale = namespace(R).where(norms > 0, norms, 1)
     return R / scale[None], scale
 
 
@@ -375,26 +448,10 @@ def _inverse_norm(R: Array) -> Array:
     """||R^-1||_F; infinite, or NaN, where R has a zero on its diagonal."""
     xp = namespace(R)
     if xp is not np:
-        inverse = _solve_triangular(R, xp.eye(len(R), dtype=R.dtype))
+        inverse = solve_triangular(R, xp.eye(len(R), dtype=R.dtype))
     elif R.diagonal().all():
         inverse = _lapack("trtri", R.dtype)(R)[0]
     else:
         return np.inf
-    return xp.sqrt((inverse**2).sum())
-
-
-def _solve_triangular(R: Array, b: Array) -> Array:
-    if namespace(R) is np:
-        return scipy.linalg.solve_triangular(R, b, check_finite=False)
-    import jax
-
-    return jax.scipy.linalg.solve_triangular(R, b)
-
-
-def _cond(pred: Array, yes: Callable[[], Array], no: Callable[[], Array]) -> Array:
-    """One of two answers, only that one worked out; compiled where the arrays are JAX's."""
-    if namespace(pred) is np:
-        return yes() if pred else no()
-    import jax
-
-    return jax.lax.cond(pred, yes, no)
+    with np.errstate(over="ignore"):  # infinite is the right answer then
+        return xp.sqrt((inverse**2).sum())

@@ -12,7 +12,8 @@ from scipy.optimize import lsq_linear
 from sklearn.linear_model import ElasticNet as SklearnElasticNet
 from sklearn.linear_model import Lasso
 
-from kalprox.prox import covariance, posterior_root, prox
+from kalprox._arrays import register_pytrees
+from kalprox.prox import _compiled, covariance, posterior_root, prox
 from kalprox.regularizers import (
     L1,
     Box,
@@ -264,6 +265,15 @@ def test_quadratic_is_the_closed_form():
         np.testing.assert_allclose(covariance(R, g, np.zeros(8)), np.linalg.inv(X.T @ X + H), rtol=1e-10, atol=1e-14)
 
 
+def test_a_root_is_not_squared():
+    """A's columns are 1e-9 apart: A'A is singular to rounding, and A'A is all that Hess g says."""
+    A = np.array([[1.0, 1.0], [0.0, 1e-9]])
+    exact = 1e18 * np.array([[1.0 + 1e-18, -1.0], [-1.0, 1.0]])
+    for R, g in ((np.zeros((1, 2)), Quadratic(A)), (A, Zero())):
+        np.testing.assert_allclose(covariance(R, g, np.zeros(2)), exact, rtol=1e-14)
+        np.testing.assert_allclose(np.abs(posterior_root(R, g, np.zeros(2))), A, rtol=1e-14, atol=1e-300)
+
+
 @pytest.mark.parametrize("problem", ["deficient", "wide", "empty column", "no rows"])
 def test_undetermined_is_of_minimum_norm(problem):
     R, z = PROBLEMS[problem]
@@ -330,6 +340,18 @@ def test_units_do_not_matter(factor):
         scaled = prox(*triangle(X * s, y), make(s))
         np.testing.assert_allclose(scaled.theta * s, plain.theta, rtol=1e-11, atol=1e-14)
         assert np.array_equal(scaled.free, plain.free)
+
+
+def test_groups_that_nearly_cancel():
+    """Two columns 1e-5 apart in different groups, weakly penalised: descent alone takes hundreds of rounds."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        R, z = rng.normal(size=(10, 8)), rng.normal(size=10)
+        R[:, -1] = R[:, 0] + 1e-5 * R[:, 1]
+        g = GroupL1(1e-6 * np.abs(R.T @ z).max(), rng.integers(-1, 3, 8))
+        out = prox(R, z, g)
+        assert out.iterations <= 10
+        assert violation(R, z, g, out.theta) < rounding(R, z, out.theta)
 
 
 # -- covariance --------------------------------------------------------------------------------------
@@ -417,6 +439,16 @@ def test_jax_is_numpy(name):
             )
 
 
+def test_every_kind_of_g_has_its_own_program():
+    """One jit for all of them ran, now and then, one's program on another's numbers."""
+    register_pytrees()
+    kinds = [Ridge(1.0), SmoothL1(1.0, 1.0), Huber(1.0, 1.0), Cauchy(1.0, 1.0)]
+    kinds += [Weighted(g, np.ones(2)) for g in kinds] + [Custom(np.sum), Custom(np.prod)]
+    programs = [_compiled(posterior_root, g) for g in kinds]
+    assert len(set(programs)) == len(kinds)
+    assert _compiled(posterior_root, Huber(2.0, 3.0)) is programs[2]  # numbers do not make a kind
+
+
 def test_compiled_and_batched():
     R, z = PROBLEMS["plain"]
     lams = np.array([0.1, 1.0, 10.0])
@@ -488,3 +520,20 @@ def test_random_problems(data):
     bound = 1e-9 + np.finfo(float).eps * lost
     assert out.residual < bound
     assert violation(R, z, g, out.theta) < bound
+
+
+def test_random_problems_that_are_not_convex():
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        d, m = rng.integers(1, 11), rng.integers(0, 13)
+        R = rng.normal(size=(m, d)) * 10.0 ** rng.uniform(-2, 2, d)
+        if d > 2 and seed % 2:
+            R[:, -1] = R[:, 0] + rng.choice([0.0, 1e-9, 1e-5, 1e-2]) * R[:, 1]
+        z, c = rng.normal(size=m), norms(R)
+        lam, delta = 10.0 ** rng.uniform(-4, 1), 10.0 ** rng.uniform(-2, 1)
+        g = Cauchy(lam, delta) if seed % 3 else Weighted(Cauchy(lam, delta / np.median(c)), rng.random(d))
+        start = rng.normal(size=d)
+        out = prox(R, z, g, start)
+        assert violation(R, z, g, out.theta) < rounding(R, z, out.theta)
+        value, before = (((R @ t - z) ** 2).sum() / 2 + g.value(t) for t in (out.theta, start))
+        assert value <= before

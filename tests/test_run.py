@@ -149,3 +149,23 @@ def test_importing_kalprox_imports_nothing_heavy():
         "assert callable(kp.pipg) and callable(kp.run), (kp.pipg, kp.run); assert 'sgd' in dir(kp)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_classes_with_the_same_fields_are_never_taken_for_one_another():
+    """JAX keeps compiled code by the structure of its arguments: SmoothL1 and Cauchy must not share one."""
+    from kalprox._arrays import pytree
+
+    def make(k):
+        @pytree
+        class Scaled:
+            lam: float
+
+            def times(self):
+                return k * self.lam
+
+        return Scaled
+
+    compiled = jax.jit(lambda g: g.times())
+    classes = [make(k) for k in range(200)]
+    assert jax.tree.structure(classes[0](1.0)) != jax.tree.structure(classes[1](1.0))
+    assert [float(compiled(cls(1.0))) for cls in classes] == list(range(200))

@@ -69,8 +69,8 @@ def compute(
     linear = {key: s[key] for key in ("d", "n", "gammas")}
     sparse = [{"n": settings.sparse_n, "size": size} for size in settings.sizes]
     tasks = [
-        *(Task("claims-linear", {**linear, "seed": seed}, _linear) for seed in seeds),
-        *(Task("claims-sparse", {**cell, "seed": seed}, _sparse) for cell in sparse for seed in seeds),
+        *(Task("claims-ridge", {**linear, "seed": seed}, _linear) for seed in seeds),
+        *(Task("claims-sigmoid", {**cell, "seed": seed}, _sparse) for cell in sparse for seed in seeds),
         Task("claims-cost", {}, _cost),
         Task("claims-breaking", {}, _breaking),
     ]
@@ -90,8 +90,8 @@ def section(claims: list[Claim]) -> Section:
         "Each claim in our words, the evidence over all seeds, and the verdict that follows from the numbers.",
         tables=[
             Table(
-                ["The paper says", "Measured", "Verdict", "Why"],
-                [list(claim) for claim in claims],
+                ["The paper says", "Measured", "Verdict"],
+                [[claim.says, claim.evidence, f"**{claim.verdict}** {claim.why}"] for claim in claims],
                 "Medians over seeds, with the 10% and 90% quantiles in brackets.",
             )
         ],
@@ -99,8 +99,8 @@ def section(claims: list[Claim]) -> Section:
 
 
 def conclusions(claims: list[Claim]) -> list[str]:
-    counts = {verdict: sum(c.verdict == verdict for c in claims) for verdict in (HOLDS, CONDITIONS, FAILS)}
-    return [f"Of {len(claims)} claims, " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()) + "."]
+    hold, conditions, fail = (sum(c.verdict == verdict for c in claims) for verdict in (HOLDS, CONDITIONS, FAILS))
+    return [f"Of {len(claims)} claims, {hold} hold, {conditions} hold with conditions and {fail} do not hold."]
 
 
 # -- measurements, one dictionary of numbers for each seed --------------------------------------------
@@ -130,6 +130,7 @@ def _linear(s: Mapping[str, Any]) -> Results:
     A = X.T @ X
     once, n_times = (np.linalg.solve(A + m * np.eye(d), X.T @ y) for m in (lam, lam * len(X)))
     best = float(relative_error(np.linalg.solve(A, X.T @ y), theta))
+    level = 2 * min(curves[name][:, -1].min() for name in ("pipg", "ipg"))  # both come there for some step size
     alg = pipg(Linear(), g, gamma=1.0)
     state = run(alg, alg.init(np.zeros(d), 1.0), X, y, record_every=len(X)).state
     exact = proximal_filter(Linear(), g)
@@ -141,7 +142,7 @@ def _linear(s: Mapping[str, Any]) -> Results:
     return {
         "spread_pipg": curves["pipg"][:, -1].max() / curves["pipg"][:, -1].min(),
         "spread_ipg": curves["ipg"][:, -1].max() / curves["ipg"][:, -1].min(),
-        "sooner": np.mean(_reaches(curves["pipg"], 2 * best) < _reaches(curves["ipg"], 2 * best)),
+        "sooner": np.mean(_reaches(curves["pipg"], level) < _reaches(curves["ipg"], level)),
         "constant_last": np.median(curves["constant"][:, -1]),
         "constant_first": np.median(curves["constant"][:, 0]),
         "constant_finite": float(np.isfinite(curves["constant"]).all()),
@@ -178,12 +179,14 @@ def _sparse(s: Mapping[str, Any]) -> Results:
         errors = relative_error(result.trace.mean, theta)
         out |= {name: errors[-1], f"{name}_first": errors[0]}
         if result.trace.var is not None:
-            out[f"covered_{name}"] = _covered(result.state.mean, result.state.var(), theta)
+            var = result.state.var()
+            out |= {f"covered_{name}": _covered(result.state.mean, var, theta), f"width_{name}": np.sqrt(var).mean()}
     alg = proximal_filter(h, g)
     state = run(alg, alg.init(np.zeros(d), 100.0), X, y, record_every=len(X)).state
     fit = refine(h, g, (X, y), state.mean, gamma=1.0, prior=state.prior, tol=1e-6)
     for name, mean, var in (("filter", state.mean, state.var()), ("refined", fit.mean, np.diagonal(fit.cov))):
         out |= {name: relative_error(mean, theta), f"covered_{name}": _covered(mean, var, theta)}
+        out[f"width_{name}"] = np.sqrt(var).mean()
     return out
 
 
@@ -261,6 +264,7 @@ def _judge(
     ahead = [float(np.mean(found["pipg_first"] < found["sgd_first"])) for found in sparse.values()]
     better = [float(np.mean(found["pipg"] < found["sgd"])) for found in sparse.values()]
     covered = [float(np.mean(found["covered_pipg"])) for found in sparse.values()]
+    wider = [float(np.median(found["width_pipg"] / found["width_refined"])) for found in sparse.values()]
     share = float(np.mean(lin["covered_pipg"]))
     exact = med("posterior") < 1e-8
     runs_on_sigmoid = all(np.isfinite(found["ipg"]).all() for found in sparse.values())
@@ -275,7 +279,8 @@ def _judge(
         ),
         Claim(
             "PIPG needs fewer iterations than IPG for a wide range of step sizes (ridge).",
-            f"Share of step sizes at which PIPG is first within twice the batch error: {_quantiles(lin['sooner'])}.",
+            f"Share of step sizes at which PIPG is first within twice the lowest last error of both: "
+            f"{_quantiles(lin['sooner'])}.",
             HOLDS if sooner > 0.8 else CONDITIONS if sooner > 0.3 else FAILS,
             "IPG can be tuned to keep up, in a narrow range of step sizes.",
         ),
@@ -309,10 +314,10 @@ def _judge(
             "The covariance quantifies the uncertainty (sparse sigmoid, Q = 1e-4 I).",
             "Share within +-2 sigma: "
             + by_size("covered_pipg", "covered_pipg_q0", "covered_filter", "covered_refined")
-            + ".",
-            HOLDS if min(covered) >= 0.93 and max(covered) <= 0.97 else CONDITIONS if min(covered) > 0.5 else FAILS,
-            "Q keeps V from shrinking: the bars are those of a random walk, not of the data. With Q = 0 early "
-            "linearisations are never repaired, and larger taps are missed with confidence.",
+            + f". PIPG's bars are {', '.join(f'{w:.1f}' for w in wider)} times as wide as the refined ones.",
+            FAILS if not all(0.9 <= c <= 0.99 for c in covered) else CONDITIONS if max(wider) > 1.5 else HOLDS,
+            "The bars cover, but they are those of a random walk: Q keeps V from shrinking with the data. With Q = 0 "
+            "early linearisations are never repaired, and larger taps are missed with confidence.",
         ),
         Claim(
             "PIPG reaches stability in fewer iterations than SGD (sparse sigmoid).",

@@ -1,0 +1,324 @@
+"""What is known of a linear model after some rows: everything is read off the information, exactly.
+
+With centred equations (R, z) and S = diag(scale), the coefficients are theta = S^-1 t, t the prox of g in
+the metric of R S^-1, and their covariance is noise_var * L L', with L a root of (R'R + S Hess g S)^-1.
+Nothing is computed before it is asked for. A long block is folded in at once; short ones wait until there are
+enough of them, and are folded in on the side where something is read before that: reading changes nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+
+from kalprox._arrays import Array
+from kalprox.estimators.live import Live
+from kalprox.estimators.penalties import Penalty
+from kalprox.estimators.root import Root
+from kalprox.information import Equations, Information
+from kalprox.noise import Noise, log_evidence
+from kalprox.prox import posterior_root, prox
+from kalprox.regularizers import Regularizer
+
+__all__ = ["LinearBelief", "Path", "faded"]
+
+_SHORT, _LONG = 16, 256  # rows of a block that waits, and of all that wait: 256 fold ten times as fast together
+_HUGE = 1e100  # squares of larger numbers may overflow: such rows are folded in, or refused, at once
+
+
+class Path(NamedTuple):
+    """Every alpha asked for, and what it gives; `score` is what alpha="auto" maximises, higher is better."""
+
+    alphas: Array
+    coef: Array  # (alphas, d) or (alphas, k, d)
+    intercept: Array  # (alphas,) or (alphas, k)
+    edf: Array  # effective degrees of freedom, the intercept not counted
+    score: Array  # log evidence (ridge) or -BIC/2, summed over targets
+
+
+@dataclass(frozen=True)
+class LinearBelief:
+    """The information of the rows, and how it is to be read. Immutable; each reading is made once."""
+
+    folded: Information
+    penalty: Penalty
+    fit_intercept: bool
+    standardize: bool
+    noise_var: float | None  # None: learned
+    waiting: tuple[tuple[Array, Array], ...] = ()  # short blocks (X, y), not folded in yet
+    n_waiting: int = 0  # their rows
+
+    n_passes = 1
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    def learn(self, blocks: Iterable[tuple[Array, Array, Array | None]], forget: float) -> "LinearBelief":
+        """This belief and the rows of the blocks. O(b d^2) a block of b rows; exact, to rounding."""
+        belief = self
+        for X, y, weights in blocks:
+            if weights is None and forget == 1 and len(y) <= _SHORT and max(np.abs(X).max(), np.abs(y).max()) < _HUGE:
+                belief = belief._waits(X, y)
+                continue
+            info = belief.information
+            if forget != 1:
+                weights, left = faded(np.ones(len(y)) if weights is None else weights, forget)
+                info = info.forget(left) if float(info.rows) > 0 else info
+            belief = replace(belief, folded=info.fold(X, y, weights), waiting=(), n_waiting=0)
+        return belief
+
+    def _waits(self, X: Array, y: Array) -> "LinearBelief":
+        """With one more short block. What was moved row by row so far is moved on."""
+        k = () if self.folded.targets is None else (self.folded.targets,)
+        if X.shape[1] != self.folded.d or y.shape[1:] != k:
+            return replace(self, folded=self.information.fold(X, y))  # which says what is wrong
+        new = replace(self, waiting=(*self.waiting, (X.copy(), y.copy())), n_waiting=self.n_waiting + len(y))
+        if new.n_waiting >= _LONG:
+            return replace(new, folded=new.information, waiting=(), n_waiting=0)
+        live = self.__dict__.get("live")
+        if live is not None:
+            new.__dict__["live"] = live.moved(X, y.reshape(len(y), -1))
+        return new
+
+    @cached_property
+    def information(self) -> Information:
+        """Of all rows, those that wait included."""
+        if not self.waiting:
+            return self.folded
+        X, y = (np.concatenate(parts) for parts in zip(*self.waiting, strict=True))
+        return self.folded.fold(X, y)
+
+    @cached_property
+    def live(self) -> Live | None:
+        """The estimate in a form that a row moves in O(d^2); None where there is none."""
+        if self.standardize or self.penalty.alpha == "auto" or self.regularizer.root(self.folded.d) is None:
+            return None
+        info, (theta, (root,), _) = self.information, self._read
+        if root.null.shape[1]:
+            return None
+        return Live.of(theta, root.L, info.x_mean, info.y_mean, float(info.rows), self.fit_intercept)
+
+    # ---- the estimate ----------------------------------------------------------------------------------
+
+    @cached_property
+    def alpha(self) -> float:
+        return self._best_alpha() if self.penalty.alpha == "auto" else self.penalty.alpha
+
+    @cached_property
+    def regularizer(self) -> Regularizer:
+        return self.penalty.at(self.alpha)
+
+    @cached_property
+    def equations(self) -> Equations:
+        """||R t - z||^2 + rss, t the coefficients in units of 1 / scale, the intercept already minimised over."""
+        info = self.information
+        T = info.centered().triangle() if self.fit_intercept else info.triangle()
+        return Equations(T / np.concatenate([self.scale, np.ones(len(T) - info.d)]), info.rows, info.targets)
+
+    @cached_property
+    def scale(self) -> Array:
+        """The standard deviation of each column, 1 where it is constant; ones where nothing is standardised."""
+        info = self.information
+        if not self.standardize:
+            return np.ones(info.d)
+        sd = np.linalg.norm(info.centered().R, axis=0) / max(float(info.rows), 1.0) ** 0.5
+        return np.where(sd > 0, sd, 1.0)
+
+    @cached_property
+    def _read(self) -> tuple[Array, list[Root], bool]:
+        """The coefficients (d, k), a root for each target (one for all where g is quadratic), and whether they
+        converged."""
+        eq, g = self.equations, self.regularizer
+        R, z = eq.R, eq.z.reshape(len(eq.R), -1)
+        d, every = len(R), np.arange(len(R))
+        A = g.root(d)
+        if A is not None:  # one QR, whatever the number of targets
+            if len(A) == 0:
+                post = eq
+            else:
+                data, prior = np.hstack([R, z]), np.hstack([A, np.zeros((len(A), z.shape[1]))])
+                # The larger rows first: below them, QR keeps the digits of the smaller.
+                stack = (prior, data) if np.abs(A).max() > np.abs(R).max() else (data, prior)
+                T = scipy.linalg.qr(np.vstack(stack), mode="r")[0]
+                post = Equations(_square(T, d + z.shape[1]), eq.rows, z.shape[1])
+            theta = post.solve().reshape(d, -1)
+            return theta / self.scale[:, None], [Root.of(post.R, every, eq.rows, self.scale)], True
+        start = eq.solve().reshape(d, -1)
+        outs = [prox(R, z[:, j], g, start[:, j]) for j in range(z.shape[1])]
+        roots = []
+        for out in outs:
+            free = np.flatnonzero(out.free)
+            U = posterior_root(R, g, out.theta)[np.ix_(free, free)]
+            roots.append(Root.of(U, free, eq.rows, self.scale))
+        theta = np.column_stack([out.theta for out in outs])
+        return theta / self.scale[:, None], roots, all(bool(out.converged) for out in outs)
+
+    @property
+    def converged(self) -> bool:
+        return self._read[2]
+
+    @property
+    def _theta(self) -> Array:
+        """(d,) or (d, k)."""
+        theta = self._read[0]
+        return theta[:, 0] if self.information.targets is None else theta
+
+    @property
+    def coef(self) -> Array:
+        return self._theta.T
+
+    @property
+    def intercept(self) -> Array:
+        info = self.information
+        if not self.fit_intercept:
+            return np.zeros(() if info.targets is None else info.targets)
+        return info.y_mean - info.x_mean @ self._theta
+
+    # ---- how sure it is --------------------------------------------------------------------------------
+
+    def _per_target(self, values: list[Any]) -> Array:
+        """One value, or one for each target, as (...) or (k, ...)."""
+        k = self.information.targets
+        return np.asarray(values[0]) if k is None else np.stack(values if len(values) == k else values * k)
+
+    @cached_property
+    def edf(self) -> Array:
+        """trace((R'R + H)^-1 R'R), shape () or (k,): rank, trace of the hat matrix, or nonzeros; no intercept."""
+        R = self.equations.R * self.scale
+        return self._per_target([((R[:, root.free] @ root.L) ** 2).sum() for root in self._read[1]])
+
+    @cached_property
+    def rss(self) -> Array:
+        """The residual sum of squares at the estimate, () or (k,)."""
+        return self.equations.residual((self._read[0] * self.scale[:, None]).reshape(self.equations.z.shape))
+
+    @cached_property
+    def noise(self) -> Noise:
+        if self.noise_var is not None:
+            known = Noise.known(1 / self.noise_var)
+            k = self.information.targets
+            return known if k is None else Noise(np.full(k, known.variance), known.dof)
+        return Noise.learned(self.rss, self.information.rows, self.edf + self.fit_intercept)
+
+    @cached_property
+    def covariance(self) -> Array:
+        C = self._per_target([root.covariance() for root in self._read[1]])
+        with np.errstate(invalid="ignore"):
+            return np.where(C == 0, 0, C * np.asarray(self.noise.variance)[..., None, None])
+
+    @property
+    def coef_std(self) -> Array:
+        return np.sqrt(np.diagonal(self.covariance, axis1=-2, axis2=-1))
+
+    @property
+    def intercept_std(self) -> Array:
+        if not self.fit_intercept:
+            return np.zeros_like(self.intercept)
+        return np.sqrt(np.asarray(self.noise.variance) * self._leverage(np.zeros((1, self.information.d)))[0])
+
+    def _leverage(self, X: Array) -> Array:
+        """Of each row: (n,), or (n, k) for k targets."""
+        if self.fit_intercept:
+            X = X - self.information.x_mean
+        leverage = self._per_target([root.leverage(X) for root in self._read[1]]).T
+        return leverage + 1 / float(self.information.rows) if self.fit_intercept else leverage
+
+    def predict(self, X: Any) -> Array:
+        """x' coef + intercept: about the means, where digits are kept; a sparse X is not made dense."""
+        if X.shape[0] <= _SHORT and isinstance(X, np.ndarray) and self.live is not None:
+            mean = self.live.predict(X)
+            return mean[:, 0] if self.folded.targets is None else mean
+        if self.fit_intercept and isinstance(X, np.ndarray):
+            return (X - self.information.x_mean) @ self._theta + self.information.y_mean
+        return X @ self._theta + self.intercept
+
+    def std(self, X: Array) -> Array:
+        return self.noise.std(self._leverage(X))
+
+    def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
+        """Draws of coef (n, d) or (n, k, d) and intercept (n,) or (n, k): Student's where the noise is learned."""
+        info, (theta, roots, _) = self.information, self._read
+        if any(root.null.shape[1] for root in roots):
+            raise ValueError("sample needs a proper posterior: some coef_std_ are infinite. Add rows, or a penalty.")
+        k = theta.shape[1]
+        variance, dof = (np.broadcast_to(v, k) for v in (self.noise.variance, self.noise.dof))
+        coefs, intercepts = np.empty((n, k, info.d)), np.zeros((n, k))
+        for j in range(k):
+            root = roots[j % len(roots)]
+            sigma = np.full(n, variance[j] ** 0.5)
+            if np.isfinite(dof[j]):
+                sigma = sigma * np.sqrt(dof[j] / rng.chisquare(dof[j], n))
+            coefs[:, j] = theta[:, j]
+            coefs[:, j, root.free] += sigma[:, None] * (rng.standard_normal((n, root.L.shape[1])) @ root.L.T)
+            if self.fit_intercept:
+                center = np.broadcast_to(info.y_mean, k)[j] + sigma / float(info.rows) ** 0.5 * rng.standard_normal(n)
+                intercepts[:, j] = center - coefs[:, j] @ info.x_mean
+        return (coefs[:, 0], intercepts[:, 0]) if info.targets is None else (coefs, intercepts)
+
+    # ---- which alpha -----------------------------------------------------------------------------------
+
+    @cached_property
+    def log_evidence(self) -> Array:
+        """log p(y), () or (k,): exact for ridge (and any proper quadratic g); see `kalprox.noise.log_evidence`."""
+        eq, gamma = self.equations, None if self.noise_var is None else 1 / self.noise_var
+        z, rss, rows = eq.z.reshape(len(eq.R), -1), np.atleast_1d(eq.rss), float(eq.rows) - self.fit_intercept
+        values = [log_evidence(eq.R, z[:, j], rss[j], rows, self.regularizer, gamma) for j in range(z.shape[1])]
+        return self._per_target(values)
+
+    @property
+    def score(self) -> float:
+        """What alpha="auto" maximises: the log evidence for ridge, else its approximation by Schwarz, -BIC/2.
+
+        -BIC/2 = -rows/2 log(rss / rows) - edf/2 log(rows), or -rss/(2 noise_var) - edf/2 log(rows) where the noise is
+        given. Both depend on the rows through the information alone: not on their order, nor on the blocks.
+        """
+        if self.penalty.kind == "ridge":
+            return float(self.log_evidence.sum())
+        n = float(self.information.rows)
+        if (n - self.edf - self.fit_intercept < 0.5).any():
+            return -np.inf  # the fit leaves nothing over, and its likelihood means nothing
+        fit = n * np.log(np.maximum(self.rss, np.finfo(float).tiny) / n)
+        fit = fit if self.noise_var is None else self.rss / self.noise_var
+        return float(-(fit + self.edf * np.log(n)).sum() / 2)
+
+    def at(self, alpha: float) -> "LinearBelief":
+        """The same rows read with another alpha."""
+        belief = replace(self, penalty=replace(self.penalty, alpha=float(alpha)))
+        for name in ("information", "scale", "equations"):  # alpha is not in them
+            belief.__dict__[name] = getattr(self, name)
+        return belief
+
+    def path(self, alphas: Array) -> Path:
+        beliefs = [self.at(alpha) for alpha in alphas]
+        rows = [(b.coef, b.intercept, b.edf, b.score) for b in beliefs]
+        return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
+
+    def _best_alpha(self) -> float:
+        grid = self.penalty.alphas(self.equations.R, self.equations.z)
+        scores = [self.at(alpha).score for alpha in grid]
+        best = int(np.argmax(scores))
+        if self.penalty.kind != "ridge" or best in (0, len(grid) - 1):  # BIC jumps where edf does: the grid is enough
+            return float(grid[best])
+        low, high = np.log(grid[best + 1]), np.log(grid[best - 1])
+        found = scipy.optimize.minimize_scalar(
+            lambda a: -self.at(np.exp(a)).score, bounds=(low, high), method="bounded", options={"xatol": 1e-8}
+        )
+        return float(np.exp(found.x))
+
+
+def faded(weights: Array, forget: float) -> tuple[Array, float]:
+    """Weights as they are once the whole block has come, and what is left of everything before it.
+
+    Weight w is w rows in a row, each fading those before it by `forget`: any split into blocks gives the same.
+    """
+    seen = weights.cumsum()
+    return forget ** (seen[-1] - seen) * (1 - forget**weights) / (1 - forget), float(forget ** seen[-1])
+
+
+def _square(T: Array, p: int) -> Array:
+    """The first p rows of an upper triangle of p columns, padded where it has fewer; diagonal >= 0."""
+    T = np.pad(T, ((0, max(0, p - len(T))), (0, 0)))[:p]
+    return T * np.where(np.diagonal(T) < 0, -1.0, 1.0)[:, None]

@@ -1,0 +1,360 @@
+"""KalproxRegressor: fit, partial_fit, predict, and how sure it is, under scikit-learn's contract."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from operator import is_
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from kalprox._arrays import Array
+from kalprox._checks import check_positive
+from kalprox.calibration import Calibration
+from kalprox.estimators.checks import Rows, blocks, check_rows, check_settings, is_linear, same
+from kalprox.estimators.linear import LinearBelief, Path
+from kalprox.information import Information, merge
+
+
+class KalproxRegressor(RegressorMixin, BaseEstimator):
+    """Regularised regression, all at once or as a stream, that knows how sure it is.
+
+    Minimises, with the intercept free,
+
+        sum_k 1/2 w_k (y_k - link(x_k' coef + intercept))^2 + alpha * penalty(coef).
+
+    With the identity link every answer is exact over the rows seen so far, whatever the blocks and their order;
+    `partial_fit` costs O(d^2) a row, and reading `coef_` or predicting O(d^3) once after it. All inside is float64.
+
+    Parameters
+    ----------
+    link : identity, sigmoid, tanh, softplus, exp or arctan; or a JAX function fn(theta, x) of one row, which then is
+        the whole model: it has no intercept, `coef_` is theta, and `start` is needed. Behind any link but identity
+        `fit` refines to a stationary point by passes over the rows, and `partial_fit` streams in one pass, with a
+        weak prior on the predictor's scale.
+    penalty : None, or what alpha multiplies: ridge, 1/2 ||coef||^2; l1, ||coef||_1; elasticnet, l1_ratio ||coef||_1 +
+        (1 - l1_ratio)/2 ||coef||^2; smooth_l1, sum(sqrt(1 + coef^2/delta^2) - 1); group, sum over groups of
+        sqrt(size) ||coef_g||. "box" keeps coef between `bounds` and has no alpha. Or a `kalprox.regularizers` object,
+        with its own weight.
+    alpha : the penalty's weight. It is the alpha of scikit-learn's Ridge, and n times the alpha of its Lasso and
+        ElasticNet, which divide the sum of squares by n. "auto" (linear only) maximises the evidence, exact for
+        ridge, by Schwarz's approximation (BIC) for the others: from the information alone, at every reading.
+    l1_ratio, delta, groups, bounds : see penalty; groups has an integer label a feature, -1 for no penalty, and
+        bounds is (low, high), each a number or one a feature.
+    method : "exact", or "paper": the paper's recursion (`kalprox.pipg`), row by row from N(start, v0) with process
+        noise q. It needs the noise variance, and settles at n * penalty.
+    noise : "learn", or the noise variance. Learned, it is rss / (rows - effective degrees of freedom), and
+        intervals are Student's.
+    fit_intercept : whether an intercept is added, never penalised.
+    standardize : penalise coefficients in units of 1 / (standard deviation of their column), exactly, as if X had
+        been standardised first; `coef_` stays in the units of X. Behind a nonlinear link only for `fit`.
+    forget : what a row's weight is multiplied by with every later row, in (0, 1]; 1 forgets nothing.
+    block_size : rows made dense at a time, where X is sparse; "auto" takes 32 MiB.
+    max_passes, tol : when refining a nonlinear link stops.
+    on_bad_rows : "raise", or "skip" rows with NaN or infinity in X or y and count them in `n_rows_rejected_`.
+    start : first theta, for a nonlinear link (intercept first where there is one) or a function.
+    v0, q : for method="paper": variance of the first theta, and process noise.
+    diagnose : whether partial_fit predicts each batch before it learns it, and keeps score in `diagnostics_`. That is
+        a reading a batch, O(d^3): set False to stream single rows.
+
+    Attributes
+    ----------
+    coef_ : (d,), or (k, d) where y had k columns, which share one factor; intercept_ : number or (k,).
+    coef_std_, intercept_std_, covariance_ : of the estimates, (d,), number, (d, d), each with k in front for k columns.
+        Infinite where nothing determines a coefficient (which then has minimum norm); zero where a penalty holds it
+        at a kink or bound, the others being conditional on that. With few degrees of freedom, Student's scale.
+    noise_var_, noise_dof_ : noise variance and its degrees of freedom (infinite where given).
+    alpha_ : the alpha used.
+    n_rows_seen_, n_rows_rejected_ : rows learned (of weight > 0), and skipped.
+    n_passes_, converged_ : over the rows, and whether the minimiser was reached.
+    diagnostics_ : a `kalprox.Calibration` of each batch given to partial_fit, predicted before it was learned;
+        `diagnostics_.verdict()` says in words whether the intervals can be believed.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 3))
+    >>> y = 1 + X @ [2.0, 0.0, -1.0] + 0.5 * rng.normal(size=200)
+    >>> model = KalproxRegressor(penalty="l1", alpha=20.0).partial_fit(X[:100], y[:100]).partial_fit(X[100:], y[100:])
+    >>> model.coef_.round(2), model.coef_std_.round(2)
+    (array([ 1.87,  0.  , -0.88]), array([0.04, 0.  , 0.04]))
+    >>> mean, std = model.predict(X[:2], return_std=True)
+    >>> mean.round(2), std.round(2)
+    (array([0.65, 0.86]), array([0.53, 0.53]))
+    """
+
+    _belief: Any
+    _n_rows: int
+    _n_rejected: int
+    _diagnostics: Calibration
+    _settings: dict[str, Any]
+
+    def __init__(
+        self,
+        link: str | Callable = "identity",
+        penalty: Any = "ridge",
+        alpha: float | str = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        delta: float = 1.0,
+        groups: Any = None,
+        bounds: Any = (0.0, np.inf),
+        method: str = "exact",
+        noise: float | str = "learn",
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        forget: float = 1.0,
+        block_size: int | str = "auto",
+        max_passes: int = 200,
+        tol: float = 1e-10,
+        on_bad_rows: str = "raise",
+        start: Any = None,
+        v0: Any = 1.0,
+        q: Any = 0.0,
+        diagnose: bool = True,
+    ) -> None:
+        self.link = link
+        self.penalty = penalty
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.delta = delta
+        self.groups = groups
+        self.bounds = bounds
+        self.method = method
+        self.noise = noise
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.forget = forget
+        self.block_size = block_size
+        self.max_passes = max_passes
+        self.tol = tol
+        self.on_bad_rows = on_bad_rows
+        self.start = start
+        self.v0 = v0
+        self.q = q
+        self.diagnose = diagnose
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn these rows alone. A sample weight is a number of repetitions: 2 is the row twice, 0 no row."""
+        check_settings(self)
+        rows, rejected = check_rows(self, X, y, sample_weight, reset=True)
+        belief = self._fresh(rows, refining=True)
+        refined = not is_linear(self) and self.method == "exact"  # has seen the rows already, as often as it took
+        return self._now(belief if refined else self._learned(belief, rows), _count(rows), rejected, Calibration())
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn these rows besides those learned before. If a row is bad all are refused, and nothing changes."""
+        if sample_weight is None and self._is_one_row(X) and _is_one(y) and np.isfinite(y[0]):
+            self._belief = self._belief.learn(((X, y, None),), 1.0)
+            self._n_rows += 1
+            return self
+        check_settings(self)
+        if not hasattr(self, "_belief"):
+            rows, rejected = check_rows(self, X, y, sample_weight, reset=True)
+            belief = self._learned(self._fresh(rows, refining=False), rows)
+            return self._now(belief, _count(rows), rejected, Calibration())
+        rows, rejected = check_rows(self, X, y, sample_weight, reset=False)
+        belief, diagnostics = self._learned(self._reread(), rows), self._judged(rows)
+        return self._now(belief, self._n_rows + _count(rows), self._n_rejected + rejected, diagnostics)
+
+    def merge(self, other: Self) -> Self:
+        """Take in what `other` has learned, as if its rows had come here: exact, O(d^3). Linear models only."""
+        if not (isinstance(self._fitted, LinearBelief) and isinstance(other._fitted, LinearBelief)):
+            raise ValueError(
+                "merge needs linear models, link='identity' and method='exact': others have no common linearisation. "
+                "Fit one model on all rows instead."
+            )
+        mine, theirs = self._settings, other._settings
+        different = [name for name in mine if not same(mine[name], theirs[name])]
+        if different:
+            raise ValueError(
+                "merge needs two models fitted with the same settings; these differ in "
+                + ", ".join(f"{name} ({mine[name]!r} and {theirs[name]!r})" for name in different)
+                + "."
+            )
+        if self.forget != 1:
+            raise ValueError(f"merge needs forget=1: with forget={self.forget!r} the order of all rows would matter.")
+        names = [getattr(model, "feature_names_in_", None) for model in (self, other)]
+        if not same(*names):
+            raise ValueError(f"merge needs the same features in the same order; got {names[0]} and {names[1]}.")
+        belief = self._linear(merge(self._belief.information, other._belief.information))
+        counts = self._n_rows + other._n_rows, self._n_rejected + other._n_rejected
+        return self._now(belief, *counts, self._diagnostics.merge(other._diagnostics))
+
+    # ---- asking ----------------------------------------------------------------------------------------
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean for each row; with return_std also the scale of a new observation there, noise included.
+
+        The scale is Student's with `noise_dof_` degrees of freedom where the noise is learned, and NaN where no
+        degrees of freedom are left. O(d) a row, O(d^2) with std.
+        """
+        if not return_std and self._is_one_row(X):
+            return self._belief.predict(X)
+        belief = self._fitted
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if isinstance(belief, LinearBelief) and not return_std:
+            return belief.predict(X)
+        means, stds = zip(*((belief.predict(B), belief.std(B)) for B, _, _ in blocks(self, X)), strict=True)
+        return (np.concatenate(means), np.concatenate(stds)) if return_std else np.concatenate(means)
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
+        """Low and high ends of the central predictive intervals, which hold a new observation with this probability."""
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        mean, std = self.predict(X, return_std=True)
+        reach = self._belief.noise.quantile(level) * std
+        return mean - reach, mean + reach
+
+    def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
+        """n draws of (coef, intercept) from the posterior, shapes (n, d) and (n,), or (n, k, d) and (n, k)."""
+        return self._fitted.sample(n, check_random_state(random_state))
+
+    def path(self, alphas: Any = None) -> Path:
+        """Coefficients, intercepts, degrees of freedom and score for each alpha (default: a grid), with no pass
+        over the data: O(d^3) an alpha. Linear models only."""
+        belief = self._fitted
+        if not isinstance(belief, LinearBelief):
+            raise ValueError("path needs link='identity' and method='exact'; fit once for each alpha instead.")
+        if not belief.penalty.has_weight:
+            raise ValueError(f"path needs a penalty that alpha weighs; got penalty={belief.penalty.kind!r}.")
+        if alphas is None:
+            alphas = belief.penalty.alphas(belief.equations.R, belief.equations.z)
+        alphas = np.asarray(alphas, float)
+        check_positive("alphas", alphas, strict=False)
+        return belief.path(alphas)
+
+    coef_ = property(lambda self: self._fitted.coef)
+    intercept_ = property(lambda self: np.asarray(self._fitted.intercept)[()])
+    coef_std_ = property(lambda self: self._fitted.coef_std)
+    intercept_std_ = property(lambda self: np.asarray(self._fitted.intercept_std)[()])
+    covariance_ = property(lambda self: self._fitted.covariance)
+    noise_var_ = property(lambda self: np.asarray(self._fitted.noise.variance)[()])
+    noise_dof_ = property(lambda self: np.asarray(self._fitted.noise.dof)[()])
+    converged_ = property(lambda self: self._fitted.converged)
+    n_passes_ = property(lambda self: self._fitted.n_passes)
+    n_rows_seen_ = property(lambda self: self._fitted and self._n_rows)
+    n_rows_rejected_ = property(lambda self: self._fitted and self._n_rejected)
+    diagnostics_ = property(lambda self: self._fitted and self._diagnostics)
+
+    @property
+    def alpha_(self) -> Any:
+        belief = self._fitted
+        return belief.alpha if isinstance(belief, LinearBelief) else self._settings["alpha"]
+
+    @property
+    def log_evidence_(self) -> Any:
+        """log p(y) with the penalty read as a prior, a number or one for each column of y: linear, ridge."""
+        belief = self._fitted
+        if not isinstance(belief, LinearBelief):
+            raise AttributeError("log_evidence_ is exact for link='identity' and method='exact' only.")
+        try:
+            return belief.log_evidence[()]
+        except ValueError as error:  # hasattr says no
+            raise AttributeError(str(error)) from error
+
+    # ---- files -----------------------------------------------------------------------------------------
+
+    def save(self, file: str | PathLike) -> None:
+        """Write the fitted model, whole or not at all; without pickle. A function or Custom penalty cannot be saved."""
+        from kalprox.estimators import files
+
+        files.save(self, file)
+
+    @classmethod
+    def load(cls, file: str | PathLike) -> Self:
+        """Read what `save` wrote; partial_fit goes on bit for bit. Any other file raises `ModelFileError`."""
+        from kalprox.estimators import files
+
+        return files.load(cls, file)
+
+    # ---- inside ----------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_belief")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.target_tags.multi_output = is_linear(self)
+        tags.regressor_tags.poor_score = not is_linear(self)  # a link's range need not hold any y
+        return tags
+
+    @property
+    def _fitted(self) -> Any:
+        check_is_fitted(self)
+        return self._belief
+
+    def _now(self, belief: Any, n_rows: int, n_rejected: int, diagnostics: Calibration) -> Self:
+        """All that was learned, at once: an error before this has changed nothing."""
+        self._belief, self._n_rows, self._n_rejected, self._diagnostics = belief, n_rows, n_rejected, diagnostics
+        names = self._settings if hasattr(self, "_settings") else self._get_param_names()  # which takes 0.5 ms
+        self._settings = {name: getattr(self, name) for name in names}
+        return self
+
+    def _is_one_row(self, X: Any) -> bool:
+        """Whether X is one good row, for settings that have a short way: scikit-learn's checks take 200 us."""
+        return (
+            type(X) is np.ndarray
+            and isinstance(getattr(self, "_belief", None), LinearBelief)
+            and X.shape == (1, self.n_features_in_)
+            and X.dtype == np.float64
+            and not hasattr(self, "feature_names_in_")
+            and not self.diagnose
+            and self.forget == 1
+            and all(map(is_, map(vars(self).__getitem__, self._settings), self._settings.values()))  # none has changed
+            and bool(np.isfinite(X).all())
+        )
+
+    def _learned(self, belief: Any, rows: Rows) -> Any:
+        whole = isinstance(belief, LinearBelief) and isinstance(rows[0], np.ndarray)
+        return belief.learn([rows] if whole else blocks(self, *rows), self.forget)
+
+    def _linear(self, info: Information) -> LinearBelief:
+        noise_var = None if isinstance(self.noise, str) else float(self.noise)
+        return LinearBelief(info, check_settings(self), self.fit_intercept, self.standardize, noise_var)
+
+    def _fresh(self, rows: Rows, *, refining: bool) -> Any:
+        """The belief before the first row; for a nonlinear `fit`, after the last."""
+        X, y, _ = rows
+        if is_linear(self):
+            return self._linear(Information.zero(X.shape[1], y.shape[1] if y.ndim == 2 else None))
+        from kalprox.estimators.nonlinear import begin
+
+        return begin(self, rows, refining=refining)
+
+    def _reread(self) -> Any:
+        """The belief so far under the settings of now: alpha, noise and the like may have been changed since."""
+        if isinstance(self._belief, LinearBelief) and is_linear(self):
+            old = self._belief
+            return replace(self._linear(old.folded), waiting=old.waiting, n_waiting=old.n_waiting)
+        fixed = ("link", "method", "fit_intercept", "standardize")
+        changed = [name for name in fixed if self._settings[name] is not getattr(self, name)]
+        if changed:
+            raise ValueError(f"{' and '.join(changed)} cannot change between calls of partial_fit here: use fit.")
+        return self._belief.reread(self)
+
+    def _judged(self, rows: Rows) -> Calibration:
+        """The score so far and that of this batch, predicted before it is learned."""
+        score, belief = self._diagnostics, self._belief
+        if not self.diagnose or getattr(belief, "waits", False):
+            return score
+        for X, y, weights in blocks(self, *rows):
+            predicted = belief.predict(X), belief.std(X), y
+            mean, std, y = (np.reshape(a, (len(X), -1)).T for a in predicted)
+            for m, s, t, dof in zip(mean, std, y, np.broadcast_to(belief.noise.dof, len(y)), strict=True):
+                score = score.update(m, s, t, dof, weights)
+        return score
+
+
+def _is_one(y: Any) -> bool:
+    return type(y) is np.ndarray and y.shape == (1,) and y.dtype == np.float64
+
+
+def _count(rows: Rows) -> int:
+    _, y, weights = rows
+    return len(y) if weights is None else int((weights > 0).sum())

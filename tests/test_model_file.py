@@ -1,0 +1,254 @@
+"""Model files: what is written is what is read, and anything else is refused, cheaply and by one exception."""
+
+import json
+import os
+import pickle
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors.numpy
+
+from kalprox import KalproxRegressor, model_file, regularizers
+from kalprox.model_file import ModelFileError, read, write
+
+HEADER = {"name": "a", "numbers": [1, 0.1, float("inf")], "none": None}
+ARRAYS = {
+    "matrix": np.arange(12.0).reshape(3, 4),
+    "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),  # not C-contiguous
+    "strided": np.arange(10.0)[::3],
+    "swapped": np.arange(3.0).astype(">f8"),
+    "scalar": np.array(0.1),
+    "empty": np.zeros((0, 3)),
+    "count": np.array([2**62]),
+    "flag": np.array([True, False]),
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    write(tmp_path / "model", HEADER, ARRAYS)
+    return tmp_path / "model"
+
+
+def test_what_is_written_is_read(file):
+    header, arrays = read(file)
+    assert header == HEADER and set(arrays) == set(ARRAYS)
+    for name, a in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], a)
+        assert arrays[name].shape == a.shape and arrays[name].flags.writeable
+    assert os.listdir(file.parent) == ["model"]
+    assert set(safetensors.numpy.load_file(file)) == set(ARRAYS)  # anybody's safetensors reads it
+
+
+def test_a_failed_write_leaves_what_was_there(file, monkeypatch):
+    before = file.read_bytes()
+    with pytest.raises(TypeError, match="'a' must be float64, int64 or bool; got float32"):
+        write(file, HEADER, {"a": np.zeros(2, np.float32)})
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        write(file, {"a": object()}, ARRAYS)
+
+    def garbled(path):
+        header, arrays = read(path)
+        return header, arrays | {"matrix": arrays["matrix"].T.copy()}
+
+    monkeypatch.setattr(model_file, "read", garbled)
+    with pytest.raises(ModelFileError, match="could not be read back"):
+        write(file, HEADER, ARRAYS)
+    assert file.read_bytes() == before and os.listdir(file.parent) == ["model"]
+
+
+def test_every_truncation_and_every_flipped_bit_is_found(file):
+    good = file.read_bytes()
+    for n in [*range(0, len(good), 7), len(good) - 1]:
+        file.write_bytes(good[:n])
+        with pytest.raises(ModelFileError):
+            read(file)
+    file.write_bytes(good + b"\0")
+    with pytest.raises(ModelFileError):
+        read(file)
+    rng = np.random.default_rng(0)
+    for i in range(len(good)):
+        bad = bytearray(good)
+        bad[i] ^= 1 << rng.integers(8)
+        file.write_bytes(bad)
+        with pytest.raises(ModelFileError):
+            read(file)
+
+
+def layout(body, data=b"", length=None):
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+
+
+def entry(shape, start, stop, dtype="F64"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
+
+
+TEXTS = {"kalprox": json.dumps({"format": "kalprox-model", "version": 1, "header": {}}), "sha256": "0"}
+HOSTILE = {
+    "empty": b"",
+    "text": b"coefficients: 1, 2, 3\n" * 100,
+    "pickle": pickle.dumps({"coef": np.ones(100)}),
+    "long header": layout({}, length=2**63),
+    "header longer than allowed": layout({}, b" " * 100, length=2**25),
+    "list": layout([1, 2]),
+    "number": layout(b"1e400"),
+    "digits": layout(b"[" + b"9" * 10_000 + b"]"),
+    "nested": layout(b"[" * 100_000),
+    "not unicode": layout(b'{"\xff": 1}'),
+    "another safetensors": safetensors.numpy.save({"a": np.ones(3)}, {"format": "pt"}),
+    "huge shape": layout({"__metadata__": TEXTS, "a": entry([2**40], 0, 2**43)}, bytes(64)),
+    "overflowing shape": layout({"__metadata__": TEXTS, "a": entry([2**32, 2**32, 2**32], 0, 0)}, bytes(64)),
+    "many dimensions": layout({"__metadata__": TEXTS, "a": entry([64] * 100_000, 0, 64)}, bytes(64)),
+    "negative shape": layout({"__metadata__": TEXTS, "a": entry([-1, -8], 0, 64)}, bytes(64)),
+    "overlap": layout({"__metadata__": TEXTS, "a": entry([8], 0, 64), "b": entry([8], 0, 64)}, bytes(64)),
+    "hole": layout({"__metadata__": TEXTS, "a": entry([4], 32, 64)}, bytes(64)),
+    "objects": layout({"__metadata__": TEXTS, "a": entry([8], 0, 64, "O")}, bytes(64)),
+    "no checksum": layout({"__metadata__": {"kalprox": TEXTS["kalprox"]}}),
+    "wrong checksum": layout({"__metadata__": TEXTS}),
+    "later version": layout({"__metadata__": TEXTS | {"kalprox": TEXTS["kalprox"].replace("1", "2")}}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_other_files_are_refused_and_allocate_nothing_large(name, tmp_path):
+    file = tmp_path / "model"
+    file.write_bytes(HOSTILE[name])
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelFileError) as error:
+            KalproxRegressor.load(file)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert str(file) in str(error.value)
+    assert peak < 20 * len(HOSTILE[name]) + 2**20
+
+
+def test_a_missing_file_is_an_oserror(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        KalproxRegressor.load(tmp_path / "model")
+
+
+# ---- estimators ------------------------------------------------------------------------------------
+
+
+def rows(link="identity", n=300):
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(n, 3))
+    X, u = Z + np.array([0.0, 5.0, -3.0]), Z @ [0.7, -1.0, 0.3]
+    return X, (u if link == "identity" else 1 / (1 + np.exp(-u))) + 0.1 * rng.normal(size=n)
+
+
+SETTINGS = [
+    {},
+    {"penalty": None, "standardize": True, "forget": 0.99},
+    {"penalty": "l1", "alpha": "auto", "noise": 0.01},
+    {"penalty": "group", "groups": [0, 0, 1], "fit_intercept": False},
+    {"penalty": "box", "bounds": (np.array([0.0, -np.inf, 0.1]), np.inf)},
+    {"penalty": regularizers.Weighted(regularizers.L1(3.0), np.array([0.0, 1.0, 2.0]))},
+    {"penalty": regularizers.GroupL1(2.0, [0, 0, 1])},
+    {"link": "sigmoid"},
+    {"link": "sigmoid", "penalty": "l1", "noise": 0.01, "start": [0.0, 0.1, 0.1, 0.1]},
+    {"link": "sigmoid", "method": "paper", "noise": 0.01, "alpha": 1e-4},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("begun_with", ["fit", "partial_fit"])
+def test_a_loaded_model_goes_on_bit_for_bit(settings, begun_with, tmp_path):
+    X, y = rows(settings.get("link", "identity"))
+    model = KalproxRegressor(**settings)
+    getattr(model, begun_with)(X[:20], y[:20])  # 20 rows: a stream behind a link still holds them
+    for start, stop in ((20, 150), (150, 300)):
+        model.save(tmp_path / "model")
+        again = KalproxRegressor.load(tmp_path / "model")
+        for name in ("coef_", "intercept_", "coef_std_", "covariance_", "noise_var_", "n_rows_seen_", "converged_"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(model, name), err_msg=name)
+        np.testing.assert_array_equal(again.predict(X, return_std=True), model.predict(X, return_std=True))
+        for one in (model, again):
+            one.partial_fit(X[start:stop], y[start:stop])
+        np.testing.assert_array_equal(again.coef_, model.coef_)
+        np.testing.assert_array_equal(again.covariance_, model.covariance_)
+        assert again.diagnostics_.nis == model.diagnostics_.nis or model.diagnostics_.rows == 0
+        model = again
+
+
+@pytest.mark.parametrize("targets", [None, 2])
+def test_rows_that_wait_to_be_folded_are_saved(targets, tmp_path):
+    X, y = rows()
+    y = y if targets is None else np.c_[y, -y]
+    model = KalproxRegressor(diagnose=False).fit(X[:10], y[:10])
+    for i in range(10, 290):
+        if i in (20, 100, 277):
+            model.save(tmp_path / "model")
+            model = KalproxRegressor.load(tmp_path / "model")
+        model.partial_fit(X[i : i + 1], y[i : i + 1])
+    straight = KalproxRegressor(diagnose=False).fit(X[:10], y[:10])
+    for i in range(10, 290):
+        straight.partial_fit(X[i : i + 1], y[i : i + 1])
+    assert straight._belief.waiting
+    np.testing.assert_array_equal(model.coef_, straight.coef_)
+    np.testing.assert_array_equal(model.covariance_, straight.covariance_)
+
+
+def test_names_targets_and_counts_survive(tmp_path):
+    X, y = rows()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    frame.iloc[3, 1] = np.nan
+    model = KalproxRegressor(on_bad_rows="skip").fit(frame, np.c_[y, -y])
+    model.save(str(tmp_path / "model"))
+    again = KalproxRegressor.load(str(tmp_path / "model"))
+    assert list(again.feature_names_in_) == ["a", "b", "c"]
+    assert (again.n_rows_seen_, again.n_rows_rejected_, again.n_features_in_) == (299, 1, 3)
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+    assert again.coef_.shape == (2, 3)
+
+
+def test_what_cannot_be_saved_is_said(tmp_path):
+    X, y = rows()
+    for model in (
+        KalproxRegressor(lambda theta, x: x @ theta, start=np.zeros(3)),
+        KalproxRegressor(penalty=regularizers.Custom(lambda t: (t**2).sum())),
+    ):
+        with pytest.raises(TypeError, match="cannot be saved without pickle"):
+            model.fit(X, y).save(tmp_path / "model")
+    model = KalproxRegressor().fit(X, y).set_params(alpha=2.0)
+    with pytest.raises(ValueError, match="alpha changed since the last fit"):
+        model.save(tmp_path / "model")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "arrays"),
+    [
+        ({"estimator": "Other"}, {}),
+        ({"n_features": 2}, {}),
+        ({"n_features": 10**9}, {}),
+        ({"n_features": None}, {}),
+        ({"targets": 2}, {}),
+        ({"feature_names": ["a"]}, {}),
+        ({"settings": {"penalty": "unknown"}}, {}),
+        ({"settings": {"surprise": 1}}, {}),
+        ({"settings": {"delta": "wide", "penalty": "smooth_l1"}}, {}),
+        ({"settings": {"link": "sigmoid"}}, {}),
+        ({"settings": {"penalty": {"regularizer": "Custom", "fields": {"fn": "os.system"}}}}, {}),
+        ({"settings": {"penalty": {"regularizer": "__loader__", "fields": {}}}}, {}),
+        ({"settings": {"penalty": {"regularizer": "Pieces", "fields": {}}}}, {}),
+        ({"settings": {"penalty": {"regularizer": "L1", "fields": {"lam": "much"}}}}, {}),
+        ({"settings": {"penalty": "group", "groups": [0, 0]}}, {}),
+        ({}, {"information.T": np.full((5, 5), np.nan)}),
+        ({}, {"information.T": np.ones((5, 5))}),
+        ({}, {"information.T": np.zeros((4, 4))}),
+        ({}, {"information.rows": np.array(-1.0)}),
+        ({}, {"diagnostics.pit": np.zeros(3)}),
+    ],
+)
+def test_a_whole_file_that_makes_no_sense_is_refused(change, arrays, tmp_path):
+    KalproxRegressor().fit(*rows()).save(tmp_path / "model")
+    header, old = read(tmp_path / "model")
+    write(tmp_path / "model", header | change, old | arrays)
+    with pytest.raises(ModelFileError, match="not of a KalproxRegressor"):
+        KalproxRegressor.load(tmp_path / "model")
