@@ -5,7 +5,6 @@ R is never squared, and columns are scaled inside, so that nothing depends on th
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from kalprox._arrays import Array, cast, is_traced, namespace, register_pytrees
 from kalprox._checks import check_finite, check_floating
 from kalprox.newton import Squares, curvature, enough, newton
 from kalprox.regularizers import Regularizer
-from kalprox.triangle import column_norms, cond, qr, rounding, solve_triangular, suspect
+from kalprox.triangle import column_norms, compiled, cond, qr, rounding, solve_triangular, suspect
 
 __all__ = ["Prox", "covariance", "posterior_root", "prox"]
 
@@ -61,7 +60,7 @@ def prox(R: Array, z: Array, regularizer: Regularizer, start: Array | None = Non
     start = xp.zeros(d, dtype) if start is None else start
     if xp is not np and regularizer.smooth:
         arrays = (xp.asarray(R), xp.asarray(z, dtype), xp.asarray(start, dtype))
-        return _compiled(_solve, regularizer)(*arrays, regularizer, tol)
+        return compiled(_solve)(*arrays, regularizer, tol)
     # On the host float32 is taken up to float64 and, at the end, down again.
     _check_concrete(regularizer, R, z, start)
     out = _solve(np.asarray(R, float), np.asarray(z, float), np.asarray(start, float), regularizer, tol)
@@ -161,7 +160,7 @@ def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array) -> Ar
     if xp is not np:
         register_pytrees()
         if regularizer.smooth:
-            return _compiled(function, regularizer)(xp.asarray(R), regularizer, xp.asarray(theta, R.dtype))
+            return compiled(function)(xp.asarray(R), regularizer, xp.asarray(theta, R.dtype))
     _check_concrete(regularizer, R, theta)
     R, theta = np.asarray(R, float), np.asarray(theta, float)
     free = np.flatnonzero(regularizer.free(theta))
@@ -233,25 +232,3 @@ def _check_concrete(regularizer: Any, *arrays: Any) -> None:
             f"prox with {type(regularizer).__name__} looks at values and cannot be traced by JAX: call it "
             "outside jit, vmap and grad, or use a smooth regulariser (SmoothL1, Huber) there."
         )
-
-
-def _compiled(function: Callable, regularizer: Regularizer) -> Callable:
-    """`function` compiled, once for each kind of g, so that calls outside a jit find it compiled.
-
-    A program a kind, because JAX 0.10 holds two registered dataclasses with as many fields for equal: where their
-    hashes fall together, one jit for all would run Huber's program on SmoothL1's numbers, without a word.
-    """
-    import jax
-
-    return _program(function, jax.tree_util.tree_structure(regularizer))
-
-
-@cache
-def _program(function: Callable, structure: Any) -> Callable:
-    import jax
-
-    def precise(*args: Any) -> Any:
-        with jax.default_matmul_precision("highest"):  # a GPU would round the inputs of float32 products
-            return function(*args)
-
-    return jax.jit(precise)

@@ -6,7 +6,7 @@ would fight with them); JAX arrays stay on their device.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from kalprox._arrays import Array, namespace
 
 __all__ = [
     "column_norms",
+    "compiled",
     "compiled_fold",
     "cond",
     "downdate",
@@ -100,6 +101,29 @@ def suspect(U: Array) -> Array:
     bound is wide, and singular values decide behind it."""
     xp = namespace(U)
     return xp.abs(xp.diagonal(U)).min() < np.finfo(U.dtype).eps ** 0.5
+
+
+@cache
+def compiled(function: Callable) -> Callable:
+    """`function` of JAX arrays, compiled once, so that calls outside a jit find it compiled.
+
+    Its products are in full precision: a GPU would round the inputs of float32 ones.
+    """
+    import jax
+
+    def precise(*args: Any) -> Any:
+        with jax.default_matmul_precision("highest"):
+            return function(*args)
+
+    return jax.jit(precise)
+
+
+def _compiled_on_jax(function: Callable) -> Callable:
+    @wraps(function)
+    def either(*arrays: Array) -> Array:
+        return function(*arrays) if namespace(*arrays) is np else compiled(function)(*arrays)
+
+    return either
 
 
 def cond(predicate: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
@@ -362,6 +386,7 @@ def downdate(T: np.ndarray, S: np.ndarray) -> np.ndarray | str:
 # ---- reading: rank, and minimum norm where it is short ---------------------------------------------
 
 
+@_compiled_on_jax
 def rank(R: Array, rows: Array) -> Array:
     """How many singular values of R, on columns scaled to length one, count for that number of rows.
 
@@ -371,6 +396,7 @@ def rank(R: Array, rows: Array) -> Array:
     return cond(_surely_full_rank(R, tol), lambda: xp.asarray(R.shape[1]), lambda: _singular(R, tol)[-1].sum())
 
 
+@_compiled_on_jax
 def undetermined(R: Array, rows: Array, A: Array) -> Array:
     """Which rows of A, divided by the column norms of R, have more than sqrt(eps) of their length in the
     null space of the scaled R. O(d^3), and none if the rank is full."""
@@ -385,6 +411,7 @@ def undetermined(R: Array, rows: Array, A: Array) -> Array:
     return cond(_surely_full_rank(R, tol), lambda: xp.zeros(len(A), bool), by_svd)
 
 
+@_compiled_on_jax
 def minimum_norm(R: Array, rows: Array, z: Array) -> Array:
     """The theta of least norm among those that minimise ||R theta - z||; z is (d,) or (d, k). O(d^3).
 

@@ -591,3 +591,19 @@ def test_columns_whose_squares_underflow_or_overflow_keep_their_digits(xp, size)
         X[:, 1] *= size
         theta = np.asarray(Information.from_rows(xp.asarray(X), xp.asarray(y)).solve())
     np.testing.assert_allclose(theta * [1, size, 1], expected, rtol=1e-11)
+
+
+def test_a_second_reading_compiles_nothing():
+    compilations = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, duration, **_: compilations.append(event) if "backend_compile" in event else None
+    )
+    rng = np.random.default_rng(3)
+    for repeat in range(2):
+        info = Information.from_rows(*(jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((30, 3), (30,))))
+        info.solve(), info.rank(), info.logdet(), info.undetermined(), info.residual(info.solve())
+        if repeat == 0:
+            assert compilations
+            compilations.clear()
+    assert not compilations
+    jax.monitoring.clear_event_listeners()
