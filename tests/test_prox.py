@@ -157,12 +157,12 @@ def rounding(R, z, t):
     return np.clip(4 * (10 + len(t)) * np.finfo(float).eps * lost, 1e-12, 1e-9)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize(
+    ("problem", "name"),
+    [(p, n) for p in PROBLEMS for n in NAMES if PROBLEMS[p][0].shape[1] > 1 or "group" not in n],  # groups need columns
+)
 def test_is_optimal(problem, name):
     R, z = PROBLEMS[problem]
-    if R.shape[1] == 1 and "group" in name:
-        pytest.skip("one column has no group")
     g = regularizers(R, z)[name]
     out = prox(R, z, g)
     assert out.converged
