@@ -5,6 +5,7 @@ is not collinear with features far from zero. A function fn(theta, x) gets its r
 """
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -122,7 +123,7 @@ class Design:
 
 
 @dataclass(frozen=True)
-class _NonlinearBelief:
+class _NonlinearBelief(ABC):
     """Everything that is read off a mean and a covariance of theta. `design` is None for a function."""
 
     state: Any
@@ -177,8 +178,8 @@ class _NonlinearBelief:
         return self.model.linearize_rows(np.asarray(self.state.mean), self._rows(X))[0]
 
     @property
-    def noise(self) -> Noise:
-        raise NotImplementedError
+    @abstractmethod
+    def noise(self) -> Noise: ...
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
         """Draws of coef (n, d) and intercept (n,): Student's where the noise is learned."""
