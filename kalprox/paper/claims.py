@@ -333,7 +333,7 @@ def _judge(
             + by_size("pipg", "pipg_q0", "sgd", "filter", "refined")
             + f". PIPG better in {', '.join(f'{b:.0%}' for b in better)} of the seeds.",
             HOLDS if min(better) > 0.9 else CONDITIONS if max(better) > 0.5 else FAILS,
-            "The paper does not say what theta* was; the order of the two depends on its size.",
+            "The paper does not say what theta* was; here a tenth of the taps are plus or minus the size.",
         ),
         Claim(
             "IPG cannot be run on the sigmoid, because f_k is not easily proximable.",
