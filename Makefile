@@ -12,10 +12,10 @@ demo: .venv/.run
 	$(BIN)/kalprox demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest
 
 test-all: lint
-	$(BIN)/python -m pytest -n 2 -m ""
+	$(BIN)/python -m pytest -m ""
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
