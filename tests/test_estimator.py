@@ -758,3 +758,13 @@ def test_pickle_and_joblib(link):
         a, b = (clone(model).partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:]), again)
         b.partial_fit(X[200:], y[200:])
         np.testing.assert_array_equal(a.coef_, b.coef_)
+
+
+def test_without_scikit_learn_the_message_says_what_to_install():
+    code = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "try:\n    from kalprox import KalproxRegressor\n"
+        "except ImportError as error:\n    assert \"pip install 'kalprox[estimator]'\" in str(error), error\n"
+        "else:\n    raise AssertionError('imported')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,6 +6,11 @@ filter's, and the paper's). `penalties` turns names into regularisers, `files` a
 and back.
 """
 
-from kalprox.estimators.regressor import KalproxRegressor
+try:
+    from kalprox.estimators.regressor import KalproxRegressor
+except ModuleNotFoundError as missing:
+    if (missing.name or "").partition(".")[0] not in ("sklearn", "safetensors"):
+        raise
+    raise ImportError("KalproxRegressor needs scikit-learn: pip install 'kalprox[estimator]'.") from missing
 
 __all__ = ["KalproxRegressor"]
