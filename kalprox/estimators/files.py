@@ -39,8 +39,7 @@ def save(model: "KalproxRegressor", file: str | PathLike) -> None:
         header["targets"] = belief.folded.targets
         arrays |= _information("information", belief.folded)
         if belief.waiting:
-            X, y = (np.concatenate(parts) for parts in zip(*belief.waiting, strict=True))
-            arrays |= {"waiting.X": X, "waiting.y": y}
+            arrays["waiting.X"], arrays["waiting.y"], _ = belief.waiting.rows
     else:
         _nonlinear(belief, header, arrays)
     write(file, header, arrays)
@@ -75,7 +74,7 @@ def _build(cls: type[M], header: dict[str, Any], arrays: dict[str, np.ndarray]) 
             X, y = arrays["waiting.X"], arrays["waiting.y"]
             k = () if header["targets"] is None else (header["targets"],)
             _expect(X.ndim == 2 and X.shape[1] == d and y.shape == (len(X), *k))
-            belief = replace(belief, waiting=((X, y),), n_waiting=len(y))
+            belief = replace(belief, waiting=belief.waiting.followed_by(X, y))
         _expect(not np.isnan(penalty.at(1.0).value(np.zeros(d))))  # of the right size, and made of numbers
     else:
         belief = _read_nonlinear(model, header, arrays)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import isfinite
 from operator import is_
 from os import PathLike
 from typing import Any, Self
@@ -15,7 +16,9 @@ from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.calibration import Calibration
 from kalprox.estimators.checks import Rows, blocks, check_rows, check_settings, is_linear, same
+from kalprox.estimators.diagnostics import judged, judged_waiting
 from kalprox.estimators.linear import LinearBelief, Path
+from kalprox.estimators.waiting import Waiting
 from kalprox.information import Information, merge
 
 
@@ -58,7 +61,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     start : first theta, for a nonlinear link (intercept first where there is one) or a function.
     v0, q : for method="paper": variance of the first theta, and process noise.
     diagnose : whether partial_fit predicts each batch before it learns it, and keeps score in `diagnostics_`. That is
-        a reading a batch, O(d^3): set False to stream single rows.
+        a reading a batch, O(d^3), and 512 rows of it at most, evenly spaced. Batches of 16 rows or fewer are gathered
+        first, up to 1,024 rows, and judged together by what was known before them.
 
     Attributes
     ----------
@@ -149,9 +153,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn these rows besides those learned before. If a row is bad all are refused, and nothing changes."""
-        if sample_weight is None and self._is_one_row(X) and _is_one(y) and np.isfinite(y[0]):
-            self._belief = self._belief.learn(((X, y, None),), 1.0)
-            self._n_rows += 1
+        if sample_weight is None and self._is_one_row(X) and _is_one(y) and isfinite(y[0]):
+            rows = X, y, None
+            belief = self._belief.learn((rows,), 1.0)
+            diagnostics = self._judged(self._belief, belief, rows)
+            self._belief, self._n_rows, self._diagnostics = belief, self._n_rows + 1, diagnostics
             return self
         check_settings(self)
         if not hasattr(self, "_belief"):
@@ -159,7 +165,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             belief = self._learned(self._fresh(rows, refining=False), rows)
             return self._now(belief, _count(rows), rejected, Calibration())
         rows, rejected = check_rows(self, X, y, sample_weight, reset=False)
-        belief, diagnostics = self._learned(self._reread(), rows), self._judged(rows)
+        before = self._reread()
+        belief = self._learned(before, rows)
+        diagnostics = self._judged(before, belief, rows)
         return self._now(belief, self._n_rows + _count(rows), self._n_rejected + rejected, diagnostics)
 
     def merge(self, other: Self) -> Self:
@@ -184,7 +192,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"merge needs the same features in the same order; got {names[0]} and {names[1]}.")
         belief = self._linear(merge(self._belief.information, other._belief.information))
         counts = self._n_rows + other._n_rows, self._n_rejected + other._n_rejected
-        return self._now(belief, *counts, self._diagnostics.merge(other._diagnostics))
+        return self._now(belief, *counts, self.diagnostics_.merge(other.diagnostics_))
 
     # ---- asking ----------------------------------------------------------------------------------------
 
@@ -240,7 +248,12 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     n_passes_ = property(lambda self: self._fitted.n_passes)
     n_rows_seen_ = property(lambda self: self._fitted and self._n_rows)
     n_rows_rejected_ = property(lambda self: self._fitted and self._n_rejected)
-    diagnostics_ = property(lambda self: self._fitted and self._diagnostics)
+
+    @property
+    def diagnostics_(self) -> Calibration:
+        belief = self._fitted
+        linear = self.diagnose and isinstance(belief, LinearBelief)
+        return judged_waiting(self._diagnostics, belief) if linear else self._diagnostics
 
     @property
     def alpha_(self) -> Any:
@@ -304,10 +317,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             and X.shape == (1, self.n_features_in_)
             and X.dtype == np.float64
             and not hasattr(self, "feature_names_in_")
-            and not self.diagnose
             and self.forget == 1
             and all(map(is_, map(vars(self).__getitem__, self._settings), self._settings.values()))  # none has changed
-            and bool(np.isfinite(X).all())
+            and isfinite(np.vdot(X, X))
         )
 
     def _learned(self, belief: Any, rows: Rows) -> Any:
@@ -316,7 +328,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     def _linear(self, info: Information) -> LinearBelief:
         noise_var = None if isinstance(self.noise, str) else float(self.noise)
-        return LinearBelief(info, check_settings(self), self.fit_intercept, self.standardize, noise_var)
+        waiting = Waiting.none(info.d, info.targets)
+        return LinearBelief(info, check_settings(self), self.fit_intercept, self.standardize, noise_var, waiting)
 
     def _fresh(self, rows: Rows, *, refining: bool) -> Any:
         """The belief before the first row; for a nonlinear `fit`, after the last."""
@@ -331,24 +344,25 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         """The belief so far under the settings of now: alpha, noise and the like may have been changed since."""
         if isinstance(self._belief, LinearBelief) and is_linear(self):
             old = self._belief
-            return replace(self._linear(old.folded), waiting=old.waiting, n_waiting=old.n_waiting)
+            return replace(self._linear(old.folded), waiting=old.waiting)
         fixed = ("link", "method", "fit_intercept", "standardize")
         changed = [name for name in fixed if self._settings[name] is not getattr(self, name)]
         if changed:
             raise ValueError(f"{' and '.join(changed)} cannot change between calls of partial_fit here: use fit.")
         return self._belief.reread(self)
 
-    def _judged(self, rows: Rows) -> Calibration:
-        """The score so far and that of this batch, predicted before it is learned."""
-        score, belief = self._diagnostics, self._belief
-        if not self.diagnose or getattr(belief, "waits", False):
+    def _judged(self, before: Any, after: Any, rows: Rows) -> Calibration:
+        """The score so far and that of this batch, predicted before it is learned. Short batches wait, and are judged
+        together by what was known before the first of them."""
+        score = self._diagnostics
+        if not self.diagnose or getattr(before, "waits", False):
             return score
-        for X, y, weights in blocks(self, *rows):
-            predicted = belief.predict(X), belief.std(X), y
-            mean, std, y = (np.reshape(a, (len(X), -1)).T for a in predicted)
-            for m, s, t, dof in zip(mean, std, y, np.broadcast_to(belief.noise.dof, len(y)), strict=True):
-                score = score.update(m, s, t, dof, weights)
-        return score
+        if isinstance(before, LinearBelief):
+            if after.folded is not before.folded:
+                score = judged_waiting(score, before)
+            if after.waiting:
+                return score
+        return judged(score, before, rows)
 
 
 def _is_one(y: Any) -> bool:

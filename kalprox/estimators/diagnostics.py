@@ -1,0 +1,34 @@
+"""The score that an estimator keeps of itself: each batch predicted before it is learned."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from kalprox.calibration import Calibration
+from kalprox.estimators.checks import Rows
+from kalprox.estimators.linear import LinearBelief
+
+__all__ = ["judged", "judged_waiting"]
+
+JUDGED = 512  # rows of a batch that are judged, at most: a prediction with its std costs twice what learning a row does
+
+
+def judged(score: Calibration, belief: Any, rows: Rows) -> Calibration:
+    """`score`, and that of these rows as `belief` predicts them: all, or `JUDGED` of them, evenly spaced."""
+    X, y, weights = rows
+    if len(y) > JUDGED:
+        some = np.linspace(0, len(y) - 1, JUDGED).astype(int)
+        X, y, weights = X[some], y[some], None if weights is None else weights[some]
+    X = X.toarray() if scipy.sparse.issparse(X) else X
+    predicted = belief.predict(X), belief.std(X), y
+    mean, std, y = (np.reshape(a, (len(X), -1)).T for a in predicted)
+    for m, s, t, dof in zip(mean, std, y, np.broadcast_to(belief.noise.dof, len(y)), strict=True):
+        score = score.update(m, s, t, dof, weights)
+    return score
+
+
+def judged_waiting(score: Calibration, belief: LinearBelief) -> Calibration:
+    """`score`, and that of the rows that wait, as the belief before them predicts them."""
+    known = float(belief.folded.rows) > 0
+    return judged(score, belief.before_waiting, belief.waiting.rows) if belief.waiting and known else score
