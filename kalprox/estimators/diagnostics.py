@@ -1,13 +1,15 @@
 """The score that an estimator keeps of itself: each batch predicted before it is learned."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
 
 from kalprox.calibration import Calibration
 from kalprox.estimators.checks import Rows
-from kalprox.estimators.linear import LinearBelief
+
+if TYPE_CHECKING:
+    from kalprox.estimators.linear import LinearBelief
 
 __all__ = ["judged", "judged_waiting"]
 
@@ -28,7 +30,7 @@ def judged(score: Calibration, belief: Any, rows: Rows) -> Calibration:
     return score
 
 
-def judged_waiting(score: Calibration, belief: LinearBelief) -> Calibration:
+def judged_waiting(score: Calibration, belief: "LinearBelief") -> Calibration:
     """`score`, and that of the rows that wait, as the belief before them predicts them."""
     known = float(belief.folded.rows) > 0
     return judged(score, belief.before_waiting, belief.waiting.rows) if belief.waiting and known else score

@@ -10,6 +10,7 @@ import kalprox.regularizers
 from kalprox.calibration import Calibration
 from kalprox.estimators.checks import check_settings, is_linear, same
 from kalprox.estimators.linear import LinearBelief
+from kalprox.estimators.prequential import Prequential
 from kalprox.information import Information
 from kalprox.model_file import ModelFileError, read, write
 from kalprox.regularizers import Regularizer
@@ -38,6 +39,8 @@ def save(model: "KalproxRegressor", file: str | PathLike) -> None:
     if isinstance(belief, LinearBelief):
         header["targets"] = belief.folded.targets
         arrays |= _information("information", belief.folded)
+        if belief.scores is not None:
+            arrays |= {"scores.alphas": belief.scores.alphas, "scores.scores": belief.scores.scores}
         if belief.waiting:
             arrays["waiting.X"], arrays["waiting.y"], _ = belief.waiting.rows
     else:
@@ -75,6 +78,10 @@ def _build(cls: type[M], header: dict[str, Any], arrays: dict[str, np.ndarray]) 
             k = () if header["targets"] is None else (header["targets"],)
             _expect(X.ndim == 2 and X.shape[1] == d and y.shape == (len(X), *k))
             belief = replace(belief, waiting=belief.waiting.followed_by(X, y))
+        if "scores.alphas" in arrays:
+            scores = Prequential(arrays["scores.alphas"], arrays["scores.scores"])
+            _expect(scores.alphas.shape == scores.scores.shape == (len(scores.alphas),) and (scores.alphas > 0).all())
+            belief = replace(belief, scores=scores)
         _expect(not np.isnan(penalty.at(1.0).value(np.zeros(d))))  # of the right size, and made of numbers
     else:
         belief = _read_nonlinear(model, header, arrays)

@@ -16,8 +16,10 @@ import scipy.linalg
 import scipy.optimize
 
 from kalprox._arrays import Array
+from kalprox.estimators.checks import Rows
 from kalprox.estimators.live import Live
 from kalprox.estimators.penalties import Penalty
+from kalprox.estimators.prequential import FEWEST, Prequential, doubling
 from kalprox.estimators.root import Root
 from kalprox.estimators.waiting import Waiting
 from kalprox.information import Equations, Information
@@ -33,7 +35,7 @@ _HUGE = 1e200  # sums of squares: larger ones may overflow, and such rows are fo
 
 
 class Path(NamedTuple):
-    """Every alpha asked for, and what it gives; `score` is what alpha="auto" maximises, higher is better."""
+    """Every alpha asked for, and what it gives, from the information alone; the higher the score the better."""
 
     alphas: Array
     coef: Array  # (alphas, d) or (alphas, k, d)
@@ -52,6 +54,7 @@ class LinearBelief:
     standardize: bool
     noise_var: float | None  # None: learned
     waiting: Waiting  # rows of short blocks, not folded in yet
+    scores: Prequential | None = None  # of each alpha, where it is chosen by them
 
     n_passes = 1
 
@@ -65,12 +68,35 @@ class LinearBelief:
             if short and np.vdot(X, X) < _HUGE and np.vdot(y, y) < _HUGE:
                 belief = belief._waits(X, y)
                 continue
-            info = belief.information
-            if forget != 1:
-                weights, left = faded(np.ones(len(y)) if weights is None else weights, forget)
-                info = info.forget(left) if float(info.rows) > 0 else info
-            belief = replace(belief, folded=info.fold(X, y, weights), waiting=self._none)
+            belief = belief._settled()._fold(X, y, weights, forget)
         return belief
+
+    def _fold(self, X: Array, y: Array, weights: Array | None, forget: float = 1.0) -> "LinearBelief":
+        """With these rows folded in, where none wait. Where alpha is chosen by prediction they are judged first."""
+        belief = self
+        for piece in doubling(int(self.folded.rows), len(y)) if self._by_prediction else [slice(None)]:
+            X_, y_, weights_ = X[piece], y[piece], None if weights is None else weights[piece]
+            info, scores = belief.folded, belief._scored((X_, y_, weights_))
+            if forget != 1:
+                weights_, left = faded(np.ones(len(y_)) if weights_ is None else weights_, forget)
+                info = info.forget(left) if float(info.rows) > 0 else info
+                scores = scores and scores.faded(left)
+            belief = replace(belief, folded=info.fold(X_, y_, weights_), scores=scores)
+        return belief
+
+    def _settled(self) -> "LinearBelief":
+        """With the rows that wait folded in."""
+        return self.before_waiting._fold(*self.waiting.rows) if self.waiting else self
+
+    @property
+    def _by_prediction(self) -> bool:
+        return self.penalty.alpha == "auto" and self.penalty.kind != "ridge"
+
+    def _scored(self, rows: Rows) -> Prequential | None:
+        """The score of each alpha, with these rows, which are not learned yet."""
+        if not self._by_prediction or float(self.folded.rows) < FEWEST:
+            return self.scores
+        return (self.scores or Prequential.begin(self)).judged(self, rows)
 
     def _waits(self, X: Array, y: Array) -> "LinearBelief":
         """With one more short block. What was moved row by row so far is moved on."""
@@ -78,7 +104,7 @@ class LinearBelief:
         if X.shape[1] != waiting.X.shape[1] or y.shape[1:] != waiting.y.shape[1:]:
             return replace(self, folded=self.information.fold(X, y))  # which says what is wrong
         if len(waiting) >= _SHORT and len(waiting) >= min(_LONG, float(self.folded.rows)):
-            return replace(self, folded=self.information, waiting=self._none)._waits(X, y)
+            return self._settled()._waits(X, y)
         new = object.__new__(type(self))  # what `replace` would make, in a tenth of its time
         to = vars(new)
         to.update({name: getattr(self, name) for name in _FIELDS})
@@ -282,7 +308,7 @@ class LinearBelief:
 
     @property
     def score(self) -> float:
-        """What alpha="auto" maximises: the log evidence for ridge, else its approximation by Schwarz, -BIC/2.
+        """The log evidence for ridge, which alpha="auto" maximises; else its approximation by Schwarz, -BIC/2.
 
         -BIC/2 = -rows/2 log(rss / rows) - edf/2 log(rows), or -rss/(2 noise_var) - edf/2 log(rows) where the noise is
         given. Both depend on the rows through the information alone: not on their order, nor on the blocks.
@@ -309,6 +335,9 @@ class LinearBelief:
         return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
 
     def _best_alpha(self) -> float:
+        """By evidence (ridge); by the score of predictions; by BIC before there were any."""
+        if self._by_prediction and self.scores is not None and (best := self.scores.best) is not None:
+            return best
         grid = self.penalty.alphas(self.equations.R, self.equations.z)
         scores = [self.at(alpha).score for alpha in grid]
         best = int(np.argmax(scores))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Design", "FilterBelief", "PaperBelief", "begin", "problem_of"]
 
+_RECORD = 8192  # rows between two records of a run: the same for all batches, or each length would compile anew
 _WEAK = 10.0  # a stream's prior: a predictor this many times its likely size costs what one residual of y's sd does
 
 
@@ -292,7 +293,7 @@ class PaperBelief(_NonlinearBelief):
                     raise ValueError("method='paper' takes whole numbers as sample_weight: a row is taken that often.")
                 X, y = (np.repeat(a, weights.astype(int), axis=0) for a in (X, y))
             if len(y):
-                state = run(alg, state, self._rows(X), y, record_every=len(y)).state
+                state = run(alg, state, self._rows(X), y, record_every=_RECORD).state
         return replace(self, state=state)
 
     @property

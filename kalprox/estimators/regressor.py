@@ -43,8 +43,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         sqrt(size) ||coef_g||. "box" keeps coef between `bounds` and has no alpha. Or a `kalprox.regularizers` object,
         with its own weight.
     alpha : the penalty's weight. It is the alpha of scikit-learn's Ridge, and n times the alpha of its Lasso and
-        ElasticNet, which divide the sum of squares by n. "auto" (linear only) maximises the evidence, exact for
-        ridge, by Schwarz's approximation (BIC) for the others: from the information alone, at every reading.
+        ElasticNet, which divide the sum of squares by n. "auto" (linear only) maximises the evidence for ridge, from
+        the information alone; for the others the prequential score: each batch is predicted with every alpha of a
+        grid before it is learned (`fit` goes through its rows so, in their order, doubling them at each step).
     l1_ratio, delta, groups, bounds : see penalty; groups has an integer label a feature, -1 for no penalty, and
         bounds is (low, high), each a number or one a feature.
     method : "exact", or "paper": the paper's recursion (`kalprox.pipg`), row by row from N(start, v0) with process
@@ -184,6 +185,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
                 "merge needs two models fitted with the same settings; these differ in "
                 + ", ".join(f"{name} ({mine[name]!r} and {theirs[name]!r})" for name in different)
                 + "."
+            )
+        if self._belief.scores is not None:
+            raise ValueError(
+                "merge needs a number for alpha, or penalty='ridge': alpha='auto' was chosen here by predicting each "
+                "batch from those before it, and predictions made apart do not add up."
             )
         if self.forget != 1:
             raise ValueError(f"merge needs forget=1: with forget={self.forget!r} the order of all rows would matter.")
@@ -344,7 +350,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         """The belief so far under the settings of now: alpha, noise and the like may have been changed since."""
         if isinstance(self._belief, LinearBelief) and is_linear(self):
             old = self._belief
-            return replace(self._linear(old.folded), waiting=old.waiting)
+            new = replace(self._linear(old.folded), waiting=old.waiting)
+            scored = ("penalty", "fit_intercept", "standardize", "noise_var")  # under other settings than these, anew
+            return replace(new, scores=old.scores if all(same(vars(old)[n], vars(new)[n]) for n in scored) else None)
         fixed = ("link", "method", "fit_intercept", "standardize")
         changed = [name for name in fixed if self._settings[name] is not getattr(self, name)]
         if changed:
