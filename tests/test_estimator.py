@@ -1,5 +1,6 @@
 """KalproxRegressor: scikit-learn's contract, other libraries' numbers, and one answer by every route."""
 
+import dataclasses
 import io
 import itertools
 import pickle
@@ -27,7 +28,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from kalprox import KalproxRegressor, regularizers
+from kalprox import Calibration, KalproxRegressor, regularizers
 
 X_DIABETES, Y_DIABETES = load_diabetes(return_X_y=True, scaled=False)
 X_SCALED = StandardScaler().fit_transform(X_DIABETES)
@@ -121,6 +122,19 @@ def test_sparse_rows_are_made_dense_block_by_block():
         sparse.predict(X, return_std=True), dense.predict(X.toarray(), return_std=True), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("settings", [{}, {"standardize": True}, {"method": "paper", "noise": 0.1, "penalty": None}])
+def test_sparse_rows_behind_a_link_are_the_dense_ones(settings):
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random(300, 6, 0.4, format="csr", random_state=rng)
+    y = np.tanh(X @ rng.normal(size=6)) + 0.1 * rng.normal(size=300)
+    sparse, dense = (
+        KalproxRegressor(link="tanh", block_size=b, **settings).fit(A, y) for A, b in ((X, 70), (X.toarray(), 300))
+    )
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, rtol=1e-8)
+    np.testing.assert_allclose(sparse.coef_std_, dense.coef_std_, rtol=1e-8)
+    np.testing.assert_allclose(sparse.predict(X), dense.predict(X.toarray()), rtol=1e-8)
 
 
 def test_sparse_rows_take_no_dense_memory():
@@ -512,6 +526,20 @@ def test_diagnostics_judge_each_batch_before_it_is_learned():
     one.partial_fit(X[100:200], y[100:200])
     expected = two.diagnostics_.update(mean, std, y[100:200], dof)
     assert one.diagnostics_.nis == pytest.approx(float(expected.nis), rel=1e-12)
+
+
+@pytest.mark.parametrize("settings", [{"alpha": 5.0}, {"penalty": None}, {"noise": 2.0}, {"fit_intercept": False}])
+def test_single_rows_are_judged_by_what_was_known_before_each(settings):
+    X, y = linear_data(n=120, d=4)
+    model, expected = KalproxRegressor(**settings), Calibration()
+    for i, size in zip(itertools.accumulate([0, *[1, 3, 1, 16, 2] * 5]), [1, 3, 1, 16, 2] * 5, strict=False):
+        batch = slice(i, i + size)
+        if i:
+            mean, std = model.predict(X[batch], return_std=True)
+            expected = expected.update(mean, std, y[batch], model.noise_dof_)
+        model.partial_fit(X[batch], y[batch])
+    for f in dataclasses.fields(expected):  # also the learned noise, moved row by row, is the information's
+        np.testing.assert_allclose(getattr(model.diagnostics_, f.name), getattr(expected, f.name), rtol=1e-9)
 
 
 # ---- which alpha -----------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def test_flights_are_scikit_learn_s_ridge(flights, alpha):
     X, _, y = flights
     ours = stream_flights(KalproxRegressor(alpha=alpha), X, y)
     # svd is more exact than cholesky: 3e-12 and 7e-11 at alpha 100, from the normal equations in long double solved in
-    # fractions; ours is 1e-10 away. Dummies add up to 1, so alpha alone holds that direction: all lose digits as 1/alpha.
+    # fractions; ours is 1e-10 away. Dummies add up to 1, so only alpha holds that direction: error goes as 1/alpha.
     theirs = Ridge(alpha=alpha, solver="svd").fit(X, y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-9)
     assert ours.intercept_ == pytest.approx(theirs.intercept_, rel=1e-9)
@@ -258,10 +258,13 @@ def check_counts(model, y, counts, first):
     assert score.coverage[-1] == pytest.approx(covered / judged, rel=1e-12)
 
 
-# Batches of more than 16 rows and of no more than 512: shorter ones are judged together, longer ones in part.
+# Batches of no more than 512 rows: longer ones are judged in part. Those of 16 or fewer go another way, row by row.
 
 
-@pytest.mark.parametrize(("name", "sizes"), [("approval", [17, *[20, 50, 34] * 9, 48]), ("chicks", [17] * 34)])
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("approval", [17, *[20, 50, 34] * 9, 48]), ("chicks", [17] * 34), ("approval", [20, *[1, 3, 16, 7, 200] * 4, 73])],
+)
 def test_coverage_of_a_table_is_what_a_count_says(name, sizes):
     X, y = TABLES[name]()
     model, counts = count_then_learn(X, y, sizes)

@@ -1,7 +1,9 @@
 """Errors at the estimator's edge: its settings, and the rows it is given."""
 
 import numbers
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from kalprox.models import LINKS
 if TYPE_CHECKING:
     from kalprox.estimators.regressor import KalproxRegressor
 
-__all__ = ["Rows", "blocks", "check_rows", "check_settings", "is_linear", "same"]
+__all__ = ["Blocks", "Rows", "check_rows", "check_settings", "is_linear", "same"]
 
 Rows = tuple[Any, Array, Array | None]  # X (dense or CSR), y and weights, float64
 
@@ -93,15 +95,24 @@ def check_rows(model: "KalproxRegressor", X: Any, y: Any, sample_weight: Any, *,
     return (X[good], y[good], None if weights is None else weights[good]), int((~good).sum())
 
 
-def blocks(model: "KalproxRegressor", X: Any, y: Any = None, weights: Any = None) -> Iterator[tuple[Array, Any, Any]]:
-    """Dense blocks of rows, made one at a time."""
-    size = model.block_size
-    if isinstance(size, str):
-        size = max(256, _BLOCK_BYTES // (8 * X.shape[1]))
-    for i in range(0, X.shape[0], size):
-        B = X[i : i + size]
-        dense = B.toarray() if scipy.sparse.issparse(B) else B
-        yield dense, *(None if a is None else a[i : i + size] for a in (y, weights))
+class Blocks:
+    """Rows in memory, X dense or CSR, as a source of dense blocks, made one at a time."""
+
+    def __init__(self, model: "KalproxRegressor", X: Any, y: Any = None, weights: Any = None) -> None:
+        size = model.block_size
+        self.size: int = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if isinstance(size, str) else size
+        self.rows = X, y, weights
+
+    def __iter__(self) -> Iterator[tuple[Array, Any, Any]]:
+        X, *others = self.rows
+        for i in range(0, X.shape[0], self.size):
+            B = X[i : i + self.size]
+            dense = B.toarray() if scipy.sparse.issparse(B) else B
+            yield dense, *(None if a is None else a[i : i + self.size] for a in others)
+
+    def sum(self, part: Callable[[Array, Array, Array], Any]) -> Any:
+        """part(X, y, weights) of every block, added up: `kalprox.sources.Rows`."""
+        return reduce(add, (part(X, y, np.ones(len(y)) if w is None else w) for X, y, w in self))
 
 
 def same(a: Any, b: Any) -> bool:

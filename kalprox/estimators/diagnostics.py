@@ -1,15 +1,13 @@
 """The score that an estimator keeps of itself: each batch predicted before it is learned."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from kalprox.calibration import Calibration
 from kalprox.estimators.checks import Rows
-
-if TYPE_CHECKING:
-    from kalprox.estimators.linear import LinearBelief
+from kalprox.estimators.waiting import Waiting
 
 __all__ = ["judged", "judged_waiting"]
 
@@ -30,7 +28,12 @@ def judged(score: Calibration, belief: Any, rows: Rows) -> Calibration:
     return score
 
 
-def judged_waiting(score: Calibration, belief: "LinearBelief") -> Calibration:
-    """`score`, and that of the rows that wait, as the belief before them predicts them."""
-    known = float(belief.folded.rows) > 0
-    return judged(score, belief.before_waiting, belief.waiting.rows) if belief.waiting and known else score
+def judged_waiting(score: Calibration, waiting: Waiting) -> Calibration:
+    """`score`, and that of the rows that wait, as they were predicted batch by batch."""
+    if not waiting:
+        return score
+    _, y, mean, std, dof, together = waiting.all
+    weights = np.where(together > 0, 1.0, 0.0)
+    for m, s, t, d in zip(*(np.reshape(a, (len(waiting), -1)).T for a in (mean, std, y, dof)), strict=True):
+        score = score.update(m, s, t, d, weights, together=together)
+    return score

@@ -18,6 +18,8 @@ from kalprox.regularizers import Regularizer
 if TYPE_CHECKING:
     from kalprox.estimators.regressor import KalproxRegressor
 
+_WAITING = ("X", "y", "mean", "std", "dof", "together")
+_MAY_BE_INFINITE = ("waiting.std", "waiting.dof")
 M = TypeVar("M", bound="KalproxRegressor")
 
 
@@ -42,7 +44,7 @@ def save(model: "KalproxRegressor", file: str | PathLike) -> None:
         if belief.scores is not None:
             arrays |= {"scores.alphas": belief.scores.alphas, "scores.scores": belief.scores.scores}
         if belief.waiting:
-            arrays["waiting.X"], arrays["waiting.y"], _ = belief.waiting.rows
+            arrays |= {f"waiting.{name}": a for name, a in zip(_WAITING, belief.waiting.all, strict=True)}
     else:
         _nonlinear(belief, header, arrays)
     write(file, header, arrays)
@@ -61,7 +63,9 @@ def load(cls: type[M], file: str | PathLike) -> M:
 
 
 def _build(cls: type[M], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> M:
-    if header["estimator"] != "KalproxRegressor" or not all(np.isfinite(a).all() for a in arrays.values()):
+    if header["estimator"] != "KalproxRegressor" or not all(
+        np.isfinite(a).all() for name, a in arrays.items() if name not in _MAY_BE_INFINITE
+    ):
         raise ValueError("another estimator, or numbers that are not finite")
     model = cls(**{name: _object(value) for name, value in header["settings"].items()})
     penalty, d = check_settings(model), int(header["n_features"])
@@ -74,10 +78,11 @@ def _build(cls: type[M], header: dict[str, Any], arrays: dict[str, np.ndarray]) 
     if is_linear(model):
         belief: Any = model._linear(_read_information("information", arrays, d, header["targets"]))
         if "waiting.X" in arrays:
-            X, y = arrays["waiting.X"], arrays["waiting.y"]
+            X, *others, together = (arrays[f"waiting.{name}"] for name in _WAITING)
             k = () if header["targets"] is None else (header["targets"],)
-            _expect(X.ndim == 2 and X.shape[1] == d and y.shape == (len(X), *k))
-            belief = replace(belief, waiting=belief.waiting.followed_by(X, y))
+            _expect(X.ndim == 2 and X.shape[1] == d and together.shape == (len(X),))
+            _expect(all(a.shape == (len(X), *k) for a in others))
+            belief = replace(belief, waiting=belief.waiting.followed_by(X, *others, together))
         if "scores.alphas" in arrays:
             scores = Prequential(arrays["scores.alphas"], arrays["scores.scores"])
             _expect(scores.alphas.shape == scores.scores.shape == (len(scores.alphas),) and (scores.alphas > 0).all())

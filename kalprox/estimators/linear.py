@@ -6,7 +6,7 @@ Nothing is computed before it is asked for. A long block is folded in at once; s
 enough of them, and are folded in on the side where something is read before that: reading changes nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from kalprox.estimators.live import Live
 from kalprox.estimators.penalties import Penalty
 from kalprox.estimators.prequential import FEWEST, Prequential, doubling
 from kalprox.estimators.root import Root
-from kalprox.estimators.waiting import Waiting
+from kalprox.estimators.waiting import Predicted, Waiting
 from kalprox.information import Equations, Information
 from kalprox.noise import Noise, log_evidence
 from kalprox.prox import posterior_root, prox
@@ -60,13 +60,18 @@ class LinearBelief:
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def learn(self, blocks: Iterable[tuple[Array, Array, Array | None]], forget: float) -> "LinearBelief":
-        """This belief and the rows of the blocks. O(b d^2) a block of b rows; exact, to rounding."""
+    def learn(
+        self, blocks: Iterable[tuple[Array, Array, Array | None]], forget: float, judge: bool = False
+    ) -> "LinearBelief":
+        """This belief and the rows of the blocks. O(b d^2) a block of b rows; exact, to rounding.
+
+        Short blocks wait; with `judge`, what is predicted of them waits too.
+        """
         belief = self
         for i, (X, y, weights) in enumerate(blocks):
             short = i == 0 and weights is None and forget == 1 and len(y) <= _SHORT
             if short and np.vdot(X, X) < _HUGE and np.vdot(y, y) < _HUGE:
-                belief = belief._waits(X, y)
+                belief = belief._waits(X, y, judge)
                 continue
             belief = belief._settled()._fold(X, y, weights, forget)
         return belief
@@ -98,22 +103,30 @@ class LinearBelief:
             return self.scores
         return (self.scores or Prequential.begin(self)).judged(self, rows)
 
-    def _waits(self, X: Array, y: Array) -> "LinearBelief":
+    def _waits(self, X: Array, y: Array, judge: bool) -> "LinearBelief":
         """With one more short block. What was moved row by row so far is moved on."""
         waiting = self.waiting
-        if X.shape[1] != waiting.X.shape[1] or y.shape[1:] != waiting.y.shape[1:]:
+        if not waiting.fits(X, y):
             return replace(self, folded=self.information.fold(X, y))  # which says what is wrong
         if len(waiting) >= _SHORT and len(waiting) >= min(_LONG, float(self.folded.rows)):
-            return self._settled()._waits(X, y)
+            return self._settled()._waits(X, y, judge)
         new = object.__new__(type(self))  # what `replace` would make, in a tenth of its time
         to = vars(new)
         to.update({name: getattr(self, name) for name in _FIELDS})
-        to["waiting"], to["before_waiting"] = waiting.followed_by(X, y), self.before_waiting
-        live = vars(self).pop("live", None)  # this belief makes another one, should it be asked again
-        if live is not None:
-            live.move(X, y.reshape(len(y), -1))
-            to["live"] = live
+        live = self.live if judge else vars(self).get("live")
+        vars(self).pop("live", None)  # this belief makes another one, should it be asked again
+        if live is None:
+            predicted = self._predicted(X, y) if judge else (y, y, y, 0)
+        else:
+            predicted, to["live"] = _moved(live, X, y, judge), live
+        to["waiting"], to["before_waiting"] = waiting.followed_by(X, y, *predicted), self.before_waiting
         return new
+
+    def _predicted(self, X: Array, y: Array) -> Predicted:
+        """Of a short block, as of any other; where there is no row yet, nothing."""
+        if len(self.waiting) == 0 and float(self.folded.rows) == 0:
+            return y, y, y, 0
+        return self.predict(X), self.std(X), self.noise.dof, len(y)
 
     @property
     def _none(self) -> Waiting:
@@ -132,12 +145,16 @@ class LinearBelief:
     @cached_property
     def live(self) -> Live | None:
         """The estimate in a form that a row moves in O(d^2); None where there is none."""
-        if self.standardize or self.penalty.alpha == "auto" or self.regularizer.root(self.folded.d) is None:
+        info = self.information
+        known = info.targets is None and not self.standardize and float(info.rows) > 0
+        if not known or self.penalty.alpha == "auto" or self.penalty.kind not in (None, "ridge"):
             return None
-        info, (theta, (root,), _) = self.information, self._read
+        theta, (root,), _ = self._read
         if root.null.shape[1]:
             return None
-        return Live.of(theta, root.L, info.x_mean, info.y_mean, float(info.rows), self.fit_intercept)
+        alpha = float(self.alpha) if self.penalty.kind else 0.0
+        of = Live.with_intercept if self.fit_intercept else Live.without_intercept
+        return of(theta[:, 0], root.L, info, float(self.rss), alpha, self.noise_var)
 
     # ---- the estimate ----------------------------------------------------------------------------------
 
@@ -184,7 +201,7 @@ class LinearBelief:
                 post = Equations(_square(T, d + z.shape[1]), eq.rows, z.shape[1])
             theta = post.solve().reshape(d, -1)
             return theta / self.scale[:, None], [Root.of(post.R, every, eq.rows, self.scale)], True
-        start = eq.solve().reshape(d, -1)
+        start = self._start
         outs = [prox(R, z[:, j], g, start[:, j]) for j in range(z.shape[1])]
         roots = []
         for out in outs:
@@ -193,6 +210,14 @@ class LinearBelief:
             roots.append(Root.of(U, free, eq.rows, self.scale))
         theta = np.column_stack([out.theta for out in outs])
         return theta / self.scale[:, None], roots, all(bool(out.converged) for out in outs)
+
+    @cached_property
+    def _start(self) -> Array:
+        """Where the search for the estimate starts, (d, k) in units of 1 / scale: at zero where there are fewer rows
+        than coefficients, which then are mostly zero or small."""
+        eq = self.equations
+        z = eq.z.reshape(len(eq.R), -1)
+        return np.zeros_like(z) if float(eq.rows) <= len(z) else eq.solve().reshape(z.shape)
 
     @property
     def converged(self) -> bool:
@@ -267,8 +292,7 @@ class LinearBelief:
     def predict(self, X: Any) -> Array:
         """x' coef + intercept: about the means, where digits are kept; a sparse X is not made dense."""
         if X.shape[0] <= _SHORT and isinstance(X, np.ndarray) and self.live is not None:
-            mean = self.live.predict(X)
-            return mean[:, 0] if self.folded.targets is None else mean
+            return np.array([self.live.predict(x) for x in X])
         if self.fit_intercept and isinstance(X, np.ndarray):
             return (X - self.information.x_mean) @ self._theta + self.information.y_mean
         return X @ self._theta + self.intercept
@@ -329,9 +353,19 @@ class LinearBelief:
             belief.__dict__[name] = getattr(self, name)
         return belief
 
+    def along(self, alphas: Array) -> Iterator["LinearBelief"]:
+        """`at` each alpha, in the given order; but searched from the largest on, each from where the last one ended."""
+        beliefs: dict[int, LinearBelief] = {}
+        last: LinearBelief | None = None
+        for i in np.argsort(-alphas, kind="stable"):
+            beliefs[i] = self.at(alphas[i])
+            if last is not None:
+                beliefs[i].__dict__["_start"] = last._read[0] * self.scale[:, None]
+            last = beliefs[i]
+        return (beliefs[i] for i in range(len(alphas)))
+
     def path(self, alphas: Array) -> Path:
-        beliefs = [self.at(alpha) for alpha in alphas]
-        rows = [(b.coef, b.intercept, b.edf, b.score) for b in beliefs]
+        rows = [(b.coef, b.intercept, b.edf, b.score) for b in self.along(alphas)]
         return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
 
     def _best_alpha(self) -> float:
@@ -339,7 +373,7 @@ class LinearBelief:
         if self._by_prediction and self.scores is not None and (best := self.scores.best) is not None:
             return best
         grid = self.penalty.alphas(self.equations.R, self.equations.z)
-        scores = [self.at(alpha).score for alpha in grid]
+        scores = [belief.score for belief in self.along(grid)]
         best = int(np.argmax(scores))
         if self.penalty.kind != "ridge" or best in (0, len(grid) - 1):  # BIC jumps where edf does: the grid is enough
             return float(grid[best])
@@ -351,6 +385,18 @@ class LinearBelief:
 
 
 _FIELDS = tuple(f.name for f in fields(LinearBelief))
+
+
+def _moved(live: Live, X: Array, y: Array, judge: bool) -> Predicted:
+    """Moves `live` by a short block; what it predicts of the block before."""
+    noise, dof = live.noise() if judge else (np.nan, np.nan)
+    if len(y) == 1:
+        mean, s = live.move(X[0], float(y[0]))
+        return mean, (noise * s) ** 0.5, dof, int(judge)
+    before = np.array([live.predict_with_scale(x) for x in X]) if judge else np.empty((len(y), 2))
+    for x, t in zip(X, y, strict=True):
+        live.move(x, float(t))
+    return before[:, 0], np.sqrt(noise * before[:, 1]), dof, len(y) * judge
 
 
 def faded(weights: Array, forget: float) -> tuple[Array, float]:

@@ -6,18 +6,17 @@ is not collinear with features far from zero. A function fn(theta, x) gets its r
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from kalprox._arrays import Array
 from kalprox.algorithm import Belief
-from kalprox.estimators.checks import Rows, check_settings
-from kalprox.estimators.linear import faded
+from kalprox.estimators.checks import Blocks, check_settings
 from kalprox.estimators.penalties import with_free_intercept
 from kalprox.models import GLM, Function, Linear, Model
 from kalprox.noise import Noise
@@ -26,6 +25,7 @@ from kalprox.proximal_filter import ProximalState, proximal_filter
 from kalprox.refine import refine
 from kalprox.regularizers import Regularizer
 from kalprox.run import run
+from kalprox.sources import Rows as SourceRows
 
 if TYPE_CHECKING:
     from kalprox.estimators.regressor import KalproxRegressor
@@ -36,28 +36,26 @@ _RECORD = 8192  # rows between two records of a run: the same for all batches, o
 _WEAK = 10.0  # a stream's prior: a predictor this many times its likely size costs what one residual of y's sd does
 
 
-def begin(settings: "KalproxRegressor", rows: Rows, *, refining: bool) -> "FilterBelief | PaperBelief":
+def begin(settings: "KalproxRegressor", source: Blocks, *, refining: bool) -> "FilterBelief | PaperBelief":
     """The belief before the first row of a stream, or after all rows where they are to be refined upon."""
-    X, y, weights = rows
-    if scipy.sparse.issparse(X):
-        raise TypeError("sparse X needs link='identity' and method='exact'; give X.toarray().")
-    if settings.standardize and not (refining and settings.method == "exact"):
+    paper = settings.method == "paper"
+    if settings.standardize and (paper or not refining):
         raise ValueError(
             "standardize=True with a nonlinear link needs fit, with method='exact': a stream does not know its "
             "standard deviations beforehand."
         )
+    X, y, weights = next(iter(source))
     design = None
     if isinstance(settings.link, str):
-        intercept, standardize = settings.fit_intercept, settings.standardize
-        design = Design.of(X, weights, intercept=intercept, standardize=standardize)
+        first = np.ones(len(y)) if weights is None else weights
+        moments = source.sum(Moments.of) if refining else Moments.of(X, y, first)
+        design = Design.of(moments, intercept=settings.fit_intercept, standardize=settings.standardize)
     start = _start(settings, X.shape[1], design)
-    if settings.method == "paper":
+    if paper:
         return PaperBelief.start(settings, design, start)
     if not refining:
         return FilterBelief.streaming(settings, design, start, X, y)
-    if settings.forget != 1:
-        weights, _ = faded(np.ones(len(y)) if weights is None else weights, settings.forget)
-    return FilterBelief.fitted(settings, design, start, (X, y, weights))
+    return FilterBelief.fitted(settings, design, start, source)
 
 
 def problem_of(settings: "KalproxRegressor", design: "Design | None") -> tuple[Model, Regularizer, float | None]:
@@ -90,6 +88,41 @@ def _start(settings: "KalproxRegressor", d: int, design: "Design | None") -> Arr
 
 
 @dataclass(frozen=True)
+class Moments:
+    """Means and variances of columns, that add up without cancelling."""
+
+    rows: float
+    mean: Array
+    squares: Array  # about the mean, summed
+
+    @classmethod
+    def of(cls, X: Array, y: Array, weights: Array) -> "Moments":
+        rows = float(weights.sum())
+        mean = weights @ X / rows if rows else np.zeros(X.shape[1])
+        return cls(rows, mean, weights @ (X - mean) ** 2)
+
+    def __add__(self, other: "Moments") -> "Moments":
+        rows, apart = self.rows + other.rows, other.mean - self.mean
+        share = other.rows / rows if rows else 0.0
+        return Moments(rows, self.mean + share * apart, self.squares + other.squares + self.rows * share * apart**2)
+
+    @property
+    def sd(self) -> Array:
+        return np.sqrt(self.squares / self.rows)
+
+
+@dataclass(frozen=True)
+class DesignedRows:
+    """A source as h sees it."""
+
+    source: SourceRows
+    design: "Design | None"
+
+    def sum(self, part: Callable[[Array, Array, Array], Any]) -> Any:
+        return self.source.sum(part if self.design is None else partial(self.design.through, part))
+
+
+@dataclass(frozen=True)
 class Design:
     """From rows of X to the inputs of h, and from theta to coefficients: [1 | (X - center) / scale]."""
 
@@ -98,17 +131,17 @@ class Design:
     intercept: bool
 
     @classmethod
-    def of(cls, X: Array, weights: Array | None, *, intercept: bool, standardize: bool) -> "Design":
-        d = X.shape[1]
-        mean = np.average(X, axis=0, weights=weights)
-        sd = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
-        return cls(
-            mean if intercept else np.zeros(d), np.where(sd > 0, sd, 1.0) if standardize else np.ones(d), intercept
-        )
+    def of(cls, moments: "Moments", *, intercept: bool, standardize: bool) -> "Design":
+        mean, sd = moments.mean, moments.sd
+        ones, zeros = np.ones(len(mean)), np.zeros(len(mean))
+        return cls(mean if intercept else zeros, np.where(sd > 0, sd, 1.0) if standardize else ones, intercept)
 
     def rows(self, X: Array) -> Array:
         Z = (X - self.center) / self.scale
         return np.column_stack([np.ones(len(Z)), Z]) if self.intercept else Z
+
+    def through(self, part: Callable[[Array, Array, Array], Any], X: Array, y: Array, weights: Array) -> Any:
+        return part(self.rows(X), y, weights)
 
     def penalty(self, g: Regularizer) -> Regularizer:
         return with_free_intercept(g, len(self.center)) if self.intercept else g
@@ -203,11 +236,12 @@ class FilterBelief(_NonlinearBelief):
     state: ProximalState
 
     @classmethod
-    def fitted(cls, settings: "KalproxRegressor", design: Design | None, start: Array, rows: tuple) -> "FilterBelief":
+    def fitted(
+        cls, settings: "KalproxRegressor", design: Design | None, start: Array, source: SourceRows
+    ) -> "FilterBelief":
         """All the way to a stationary point of (1), by passes over the rows."""
-        X, y, weights = rows
         model, g, gamma = problem_of(settings, design)
-        rows = (X if design is None else design.rows(X), y, weights)
+        rows = DesignedRows(source, design)
         out = refine(model, g, rows, start, gamma=gamma, max_passes=settings.max_passes, tol=settings.tol)
         if not out.converged:
             warnings.warn(out.message, ConvergenceWarning, stacklevel=5)

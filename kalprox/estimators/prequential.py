@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["FEWEST", "Prequential", "doubling"]
 
 FEWEST = 32  # rows before the first prediction; later ones are made at each doubling of the rows, at the latest
-_DECADES = np.arange(6.0, -3.01, -0.25)
+_DECADES = np.arange(6.0, -1.01, -0.25)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Prequential:
 
         An alpha that leaves no degrees of freedom makes no claim: it gets the lowest score of those that do.
         """
-        found = [judged(Calibration(), belief.at(alpha), rows) for alpha in self.alphas]
+        found = [judged(Calibration(), at, rows) for at in belief.along(self.alphas)]
         scores = np.array([s.log_score if s.undetermined == 0 else np.nan for s in found], float)
         if np.isnan(scores).all():
             return self
