@@ -299,6 +299,9 @@ class Information(LeastSquares):
         """
         return Equations(_recenter(self.T, self.shift), self.rows, self.targets)
 
+    def __add__(self, other: "Information") -> "Information":
+        return merge(self, other)
+
 
 def merge(first: Information, *others: Information) -> Information:
     """The information of all of them together, as a balanced tree in the order given. O(d^3) each.

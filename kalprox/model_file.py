@@ -5,17 +5,17 @@ It is read back only if all of it is what was written. Nothing is allocated befo
 agree with the size that it has.
 """
 
-import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from kalprox._files import whole
 
 __all__ = ["FORMAT", "VERSION", "ModelFileError", "read", "write"]
 
@@ -40,26 +40,14 @@ def write(file: str | PathLike, header: Mapping[str, Any], arrays: Mapping[str, 
     body = {"format": FORMAT, "version": VERSION, "header": dict(header)}
     text = json.dumps(body, sort_keys=True)
     path = Path(file)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(save(tensors, metadata={"kalprox": text, "sha256": _digest(text, tensors)}))
-            out.flush()
-            os.fsync(out.fileno())
-        again, back = read(temporary)
+
+    def read_back(name: str) -> None:
+        again, back = read(name)
         if again != json.loads(text)["header"] or any(tensors[n].tobytes() != back[n].tobytes() for n in tensors):
             raise ModelFileError(f"{path} could not be read back as it was written; nothing was replaced.")
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)  # the name, too, survives a power cut
-    finally:
-        os.close(directory)
+
+    with whole(path, read_back) as out:
+        out.write(save(tensors, metadata={"kalprox": text, "sha256": _digest(text, tensors)}))
 
 
 def read(file: str | PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -143,9 +131,3 @@ def _digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
     for part in parts:  # with its length, so that no two files have the same parts run together
         sha.update(len(part).to_bytes(8, "little") + part)
     return sha.hexdigest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

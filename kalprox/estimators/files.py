@@ -24,7 +24,11 @@ M = TypeVar("M", bound="KalproxRegressor")
 
 
 def save(model: "KalproxRegressor", file: str | PathLike) -> None:
-    """Settings, counts and names to the header; information, state and score to the arrays."""
+    write(file, *parts(model))
+
+
+def parts(model: "KalproxRegressor") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Settings, counts and names as a header; information, state and score as arrays."""
     belief, settings = model._fitted, model.get_params(deep=False)
     changed = [name for name in settings if not same(settings[name], model._settings[name])]
     if changed:
@@ -40,18 +44,22 @@ def save(model: "KalproxRegressor", file: str | PathLike) -> None:
     arrays = {f"diagnostics.{f.name}": _array(getattr(model._diagnostics, f.name)) for f in fields(Calibration)}
     if isinstance(belief, LinearBelief):
         header["targets"] = belief.folded.targets
-        arrays |= _information("information", belief.folded)
+        arrays |= information_arrays("information", belief.folded)
         if belief.scores is not None:
             arrays |= {"scores.alphas": belief.scores.alphas, "scores.scores": belief.scores.scores}
         if belief.waiting:
             arrays |= {f"waiting.{name}": a for name, a in zip(_WAITING, belief.waiting.all, strict=True)}
     else:
         _nonlinear(belief, header, arrays)
-    write(file, header, arrays)
+    return header, arrays
 
 
 def load(cls: type[M], file: str | PathLike) -> M:
-    header, arrays = read(file)
+    return from_parts(cls, file, *read(file))
+
+
+def from_parts(cls: type[M], file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> M:
+    """The model that `parts` came from; `file` is where they were found."""
     try:
         return _build(cls, header, arrays)
     except ModelFileError:
@@ -76,7 +84,7 @@ def _build(cls: type[M], header: dict[str, Any], arrays: dict[str, np.ndarray]) 
     sums = {f.name: arrays[f"diagnostics.{f.name}"] for f in fields(Calibration)}
     _expect(all(sums[f.name].shape == np.shape(getattr(Calibration(), f.name)) for f in fields(Calibration)))
     if is_linear(model):
-        belief: Any = model._linear(_read_information("information", arrays, d, header["targets"]))
+        belief: Any = model._linear(read_information("information", arrays, d, header["targets"]))
         if "waiting.X" in arrays:
             X, *others, together = (arrays[f"waiting.{name}"] for name in _WAITING)
             k = () if header["targets"] is None else (header["targets"],)
@@ -103,7 +111,7 @@ def _nonlinear(belief: Any, header: dict[str, Any], arrays: dict[str, np.ndarray
     if isinstance(belief, PaperBelief):
         arrays |= {"mean": _array(state.mean), "cov": _array(state.cov())}
         return
-    arrays |= _information("prior", state.prior) | _information("data", state.data)
+    arrays |= information_arrays("prior", state.prior) | information_arrays("data", state.data)
     arrays["estimate"] = _array(state.estimate)
     header["warmup"] = state.problem.warmup
     header["next_look"] = None if state.held is None else state.held.next_look
@@ -134,15 +142,15 @@ def _read_nonlinear(model: "KalproxRegressor", header: dict[str, Any], arrays: d
         X, y, weights = ((arrays[f"held.{n}"],) if "held.X" in arrays else () for n in ("X", "y", "weights"))
         _expect(len({len(a) for a in (*X, *y, *weights)}) <= 1 and all(a.ndim == 2 for a in X))
         held = Held(X, y, weights, next_look=int(header["next_look"]))
-    prior, data = (_read_information(name, arrays, d, None) for name in ("prior", "data"))
+    prior, data = (read_information(name, arrays, d, None) for name in ("prior", "data"))
     return FilterBelief(replace(state, prior=prior, data=data, held=held), h, design, *how)
 
 
-def _information(name: str, info: Information) -> dict[str, np.ndarray]:
+def information_arrays(name: str, info: Information) -> dict[str, np.ndarray]:
     return {f"{name}.T": _array(info.T), f"{name}.shift": _array(info.shift), f"{name}.rows": _array(info.rows)}
 
 
-def _read_information(name: str, arrays: dict[str, np.ndarray], d: int, targets: int | None) -> Information:
+def read_information(name: str, arrays: dict[str, np.ndarray], d: int, targets: int | None) -> Information:
     T, shift, rows = (arrays[f"{name}.{part}"] for part in ("T", "shift", "rows"))
     p = d + (targets or 1)
     _expect(T.shape == (1 + p, 1 + p) and shift.shape == (p,) and rows.shape == () and rows >= 0)

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from kalprox._arrays import Array
 from kalprox.algorithm import Belief
-from kalprox.estimators.checks import Blocks, check_settings
+from kalprox.estimators.checks import check_settings
 from kalprox.estimators.penalties import with_free_intercept
 from kalprox.models import GLM, Function, Linear, Model
 from kalprox.noise import Noise
@@ -30,32 +30,37 @@ from kalprox.sources import Rows as SourceRows
 if TYPE_CHECKING:
     from kalprox.estimators.regressor import KalproxRegressor
 
-__all__ = ["Design", "FilterBelief", "PaperBelief", "begin", "problem_of"]
+__all__ = ["Design", "FilterBelief", "Moments", "PaperBelief", "begin", "problem_of", "refined"]
 
 _RECORD = 8192  # rows between two records of a run: the same for all batches, or each length would compile anew
 _WEAK = 10.0  # a stream's prior: a predictor this many times its likely size costs what one residual of y's sd does
 
 
-def begin(settings: "KalproxRegressor", source: Blocks, *, refining: bool) -> "FilterBelief | PaperBelief":
-    """The belief before the first row of a stream, or after all rows where they are to be refined upon."""
-    paper = settings.method == "paper"
-    if settings.standardize and (paper or not refining):
+def begin(settings: "KalproxRegressor", source: SourceRows, y: Array, d: int) -> "FilterBelief | PaperBelief":
+    """The belief before the first row of a stream that begins with the rows of `source`, whose targets are y."""
+    if settings.standardize:
         raise ValueError(
             "standardize=True with a nonlinear link needs fit, with method='exact': a stream does not know its "
             "standard deviations beforehand."
         )
-    X, y, weights = next(iter(source))
+    design, v0 = None, None
+    if isinstance(settings.link, str):
+        moments = source.sum(Moments.of)
+        design = Design.of(moments, intercept=settings.fit_intercept, standardize=False)
+        v0 = _weak_prior(settings, design, moments, y)
+    start = _start(settings, d, design)
+    if settings.method == "paper":
+        return PaperBelief.start(settings, design, start)
+    return FilterBelief.streaming(settings, design, start, v0)
+
+
+def refined(settings: "KalproxRegressor", source: SourceRows, d: int) -> "FilterBelief":
+    """The belief after all rows of a source, at the minimiser: a pass for the means of X, and those of `refine`."""
     design = None
     if isinstance(settings.link, str):
-        first = np.ones(len(y)) if weights is None else weights
-        moments = source.sum(Moments.of) if refining else Moments.of(X, y, first)
-        design = Design.of(moments, intercept=settings.fit_intercept, standardize=settings.standardize)
-    start = _start(settings, X.shape[1], design)
-    if paper:
-        return PaperBelief.start(settings, design, start)
-    if not refining:
-        return FilterBelief.streaming(settings, design, start, X, y)
-    return FilterBelief.fitted(settings, design, start, source)
+        intercept, standardize = settings.fit_intercept, settings.standardize
+        design = Design.of(source.sum(Moments.of), intercept=intercept, standardize=standardize)
+    return FilterBelief.fitted(settings, design, _start(settings, d, design), source)
 
 
 def problem_of(settings: "KalproxRegressor", design: "Design | None") -> tuple[Model, Regularizer, float | None]:
@@ -66,10 +71,20 @@ def problem_of(settings: "KalproxRegressor", design: "Design | None") -> tuple[M
     return model, g if design is None else design.penalty(g), gamma
 
 
-def _likely_size(link: Any, y: Array) -> float:
-    """Of the predictor: 1 where the link saturates, else what the link's inverse makes of the largest y."""
+def _weak_prior(settings: "KalproxRegressor", design: "Design", moments: "Moments", y: Array) -> Array:
+    """The variances of a prior that adds (theta_j sd_j / s)^2 var(y) / 200 to (1), s the likely size of the predictor:
+    a coefficient that moves it by 10 s costs as much as one residual of y's standard deviation.
+
+    It keeps the warm-up of a stream from running away, and is not there after `fit`. s is 1 where the link saturates,
+    else what the link's inverse makes of the largest y.
+    """
+    square = moments.squares / moments.rows + (moments.mean - design.center) ** 2
+    square = np.concatenate([[1.0], square]) if design.intercept else square
     largest = float(np.abs(y).max())
-    return max(1.0, {"softplus": largest, "exp": float(np.log1p(largest))}.get(link, 1.0))
+    size = max(1.0, {"softplus": largest, "exp": float(np.log1p(largest))}.get(str(settings.link), 1.0))
+    v0 = (_WEAK * size) ** 2 / np.where(square > 0, square, 1)
+    v0 = v0 / (float(np.var(y)) or float(np.mean(y**2)) or 1.0)
+    return v0 if isinstance(settings.noise, str) else v0 * float(settings.noise)  # given: not in units of the noise
 
 
 def _start(settings: "KalproxRegressor", d: int, design: "Design | None") -> Array:
@@ -250,22 +265,9 @@ class FilterBelief(_NonlinearBelief):
         return cls(state, model, design, out.passes, out.converged)
 
     @classmethod
-    def streaming(
-        cls, settings: "KalproxRegressor", design: Design | None, start: Array, X: Array, y: Array
-    ) -> "FilterBelief":
-        """Before the first row; the first block gives the prior its scale.
-
-        Behind a link the prior adds (theta_j sd_j / s)^2 var(y) / 200 to (1), s the likely size of the predictor: a
-        coefficient that moves it by 10 s costs as much as one residual of y's standard deviation. It keeps the
-        warm-up from running away, and is not there after `fit`.
-        """
+    def streaming(cls, settings: "KalproxRegressor", design: Design | None, start: Array, v0: Any) -> "FilterBelief":
+        """Before the first row: N(start, v0), no prior where v0 is None."""
         model, g, gamma = problem_of(settings, design)
-        v0: Any = None
-        if design is not None:
-            size = (design.rows(X) ** 2).mean(axis=0)
-            v0 = (_WEAK * _likely_size(settings.link, y)) ** 2 / np.where(size > 0, size, 1)
-            v0 = v0 / (float(np.var(y)) or float(np.mean(y**2)) or 1.0)
-            v0 = v0 if gamma is None else v0 / gamma  # v0 is then a covariance, not in units of the noise
         alg = proximal_filter(model, g, gamma=gamma, forget=settings.forget)
         return cls(alg.init(start, v0), model, design, 1, True)
 

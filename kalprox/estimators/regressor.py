@@ -20,6 +20,7 @@ from kalprox.estimators.diagnostics import judged, judged_waiting
 from kalprox.estimators.linear import LinearBelief, Path, faded
 from kalprox.estimators.waiting import Waiting
 from kalprox.information import Information, merge
+from kalprox.sources import Rows as SourceRows
 
 
 class KalproxRegressor(RegressorMixin, BaseEstimator):
@@ -148,9 +149,33 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         """Learn these rows alone. A sample weight is a number of repetitions: 2 is the row twice, 0 no row."""
         check_settings(self)
         rows, rejected = check_rows(self, X, y, sample_weight, reset=True)
-        belief = self._fresh(rows, refining=True)
-        refined = not is_linear(self) and self.method == "exact"  # has seen the rows already, as often as it took
-        return self._now(belief if refined else self._learned(belief, rows), _count(rows), rejected, Calibration())
+        if is_linear(self) or self.method == "paper":
+            belief = self._learned(self._fresh(rows), rows)
+        else:
+            from kalprox.estimators.nonlinear import refined
+
+            X, y, weights = rows
+            if self.forget != 1:
+                weights, _ = faded(np.ones(len(y)) if weights is None else weights, self.forget)
+            belief = refined(self, Blocks(self, X, y, weights), X.shape[1])
+        return self._now(belief, _count(rows), rejected, Calibration())
+
+    def fit_source(self, source: SourceRows, d: int, n_rows: Callable[[], int]) -> Self:
+        """Learn the rows of a source that need not be in memory (`kalprox.sources.Rows`), d columns of X each.
+
+        A linear model takes one pass, a nonlinear one as many as it needs. n_rows: asked afterwards how many they were.
+        """
+        check_settings(self)
+        if self.method == "paper" or self.forget != 1:
+            raise ValueError("fit_source needs method='exact' and forget=1: the order of its rows is not known.")
+        if is_linear(self):
+            belief: Any = self._linear(source.sum(Information.from_rows))
+        else:
+            from kalprox.estimators.nonlinear import refined
+
+            belief = refined(self, source, d)
+        self.n_features_in_ = d
+        return self._now(belief, n_rows(), 0, Calibration())
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn these rows besides those learned before. If a row is bad all are refused, and nothing changes."""
@@ -164,7 +189,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         check_settings(self)
         if not hasattr(self, "_belief"):
             rows, rejected = check_rows(self, X, y, sample_weight, reset=True)
-            belief = self._learned(self._fresh(rows, refining=False), rows)
+            belief = self._learned(self._fresh(rows), rows)
             return self._now(belief, _count(rows), rejected, Calibration())
         rows, rejected = check_rows(self, X, y, sample_weight, reset=False)
         before = self._reread()
@@ -340,16 +365,14 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         waiting = Waiting.none(info.d, info.targets)
         return LinearBelief(info, check_settings(self), self.fit_intercept, self.standardize, noise_var, waiting)
 
-    def _fresh(self, rows: Rows, *, refining: bool) -> Any:
-        """The belief before the first row; for a nonlinear `fit`, after the last."""
-        X, y, weights = rows
+    def _fresh(self, rows: Rows) -> Any:
+        """The belief before the first row."""
+        X, y, _ = rows
         if is_linear(self):
             return self._linear(Information.zero(X.shape[1], y.shape[1] if y.ndim == 2 else None))
         from kalprox.estimators.nonlinear import begin
 
-        if refining and self.forget != 1:
-            rows = X, y, faded(np.ones(len(y)) if weights is None else weights, self.forget)[0]
-        return begin(self, Blocks(self, *rows), refining=refining)
+        return begin(self, Blocks(self, *rows), y, X.shape[1])
 
     def _reread(self) -> Any:
         """The belief so far under the settings of now: alpha, noise and the like may have been changed since."""

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox import __version__
+from kalprox._files import replace
 
 __all__ = ["SCHEMA", "Results", "Task", "cached", "cached_all"]
 
@@ -128,16 +128,7 @@ def _write(path: Path, description: str, arrays: Mapping[str, np.ndarray]) -> No
     content = BytesIO()
     named: dict[str, Any] = {_RESULT + key: array for key, array in arrays.items()}
     np.savez(content, **named | {_ABOUT: np.asarray(description)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.stem}-", delete=False) as file:
-        try:
-            file.write(content.getvalue() + sha256(content.getvalue()).digest())
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    replace(path, content.getvalue() + sha256(content.getvalue()).digest())
 
 
 def _plain(arrays: Mapping[str, np.ndarray]) -> Results:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.report._files import replace
+from kalprox._files import replace
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from kalprox.report._files import replace
+from kalprox._files import replace
 from kalprox.report.figures import Figure, render, write
 
 __all__ = ["Page", "Section", "Table", "number", "write_page"]

@@ -1,4 +1,4 @@
-"""Sources: where rows come from, block by block."""
+"""Arrays in memory as a source, and what every source must do."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from kalprox._arrays import Array, namespace
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length
 
-__all__ = ["ArrayRows", "Rows"]
+__all__ = ["ArrayRows", "Rows", "masked"]
 
 
 class Rows(Protocol):

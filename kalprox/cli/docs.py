@@ -1,0 +1,60 @@
+"""docs/cli.md, from the commands themselves: `python -m kalprox.cli.docs > docs/cli.md`."""
+
+import inspect
+import textwrap
+
+import click
+
+from kalprox.cli import main
+from kalprox.cli.errors import EXIT_CODES
+from kalprox.cli.terminal import EVENTS
+
+__all__ = ["page"]
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        "# The command line",
+        "`kalprox COMMAND --help` says the same: `python -m kalprox.cli.docs` writes this page from the commands.",
+        "\n".join(f"- [`{name}`](#kalprox-{name}): {_first(command)}" for name, command in _commands()),
+    ]
+    for name, command in _commands():
+        parts += [f"## kalprox {name}", *_help(name, command)]
+    events = "\n".join(f"| `{event}` | {meaning} |" for event, meaning in EVENTS.items())
+    parts += ["## Events", "What `--events` writes. Every line has `event` and `seconds`, since the start, too."]
+    parts += [f"| event | |\n|---|---|\n{events}"]
+    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
+    parts += ["## Exit codes", f"| code | |\n|---|---|\n{codes}"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands() -> list[tuple[str, click.Command]]:
+    return list(main.commands.items())
+
+
+def _first(command: click.Command) -> str:
+    """The first paragraph of its help, on one line."""
+    return " ".join(inspect.cleandoc(command.help or "").partition("\n\n")[0].split())
+
+
+def _help(name: str, command: click.Command) -> list[str]:
+    text, _, example = inspect.cleandoc(command.help or "").partition("\b\nExample:\n")
+    context = click.Context(command, info_name=f"kalprox {name}", **main.context_settings)
+    usage = command.get_usage(context).removeprefix("Usage: ")
+    parts = [f"```\n{' '.join(usage.split())}\n```", text.strip()]
+    if example:
+        parts.append(f"```\n{textwrap.dedent(example).strip()}\n```")
+    records = (param.get_help_record(context) for param in command.params if isinstance(param, click.Option))
+    rows = [f"| `{_cell(names)}` | {_cell(text)} |" for names, text in filter(None, records)]
+    if rows:
+        parts.append("| option | |\n|---|---|\n" + "\n".join(rows))
+    return parts
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(page(), end="")

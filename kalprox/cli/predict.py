@@ -1,0 +1,65 @@
+"""`kalprox predict`: from a model and files to predictions with their uncertainty."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kalprox.cli.options import output, reading
+
+__all__ = ["predict"]
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
+    default=Path("-"),
+    help="A .parquet or .csv file; - is CSV on standard output.",
+)
+@click.option(
+    "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, help="Of the intervals."
+)
+@reading
+@output
+def predict(
+    model: Path,
+    sources: tuple[str, ...],
+    out: Path,
+    level: float,
+    quarantine: Path | None,
+    max_bad: str | None,
+    quiet: bool,
+    events: Path | None,
+    **options: Any,
+) -> None:
+    """Predict every row of SOURCE with MODEL: mean, std and interval, in the order of the rows.
+
+    std and interval are those of a new observation, noise included. The target need not be among the columns. A bad row
+    keeps its place, without numbers.
+
+    \b
+    Example:
+      kalprox predict flights.kalprox new/*.parquet --out predictions.parquet --level 0.9
+    """
+    from dataclasses import replace
+
+    from kalprox.cli.terminal import Reporter
+    from kalprox.jobs import predict as job
+    from kalprox.jobs.model import TableModel
+    from kalprox.sources.files import STDIN, find, stdin
+    from kalprox.sources.quarantine import Quarantine
+    from kalprox.sources.table import Table
+
+    found = TableModel.load(model)
+    files = [file for source in sources for file in find(source)]
+    columns = replace(found.columns, target=None, weight=None)
+    table = Table(files, columns, stdin=stdin() if STDIN in files else None, **options)
+    silent = quiet or str(out) == "-"
+    with Reporter("predict", quiet=silent, events=events, total=table.size().rows) as reporter:
+        bad = Quarantine(quarantine, max_bad)
+        rows = job.predict(found, table, out, level=level, quarantine=bad, watch=reporter.progress)
+        reporter.event("done", out=str(out), rows=rows, bad=bad.bad)
+    reporter.say(f"{out}: {rows:,} rows" + (f", {bad.bad:,} bad" if bad.bad else ""))

@@ -1,0 +1,79 @@
+"""Predict the rows of a table, block by block, in their order."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kalprox._files import whole
+from kalprox.jobs.fit import Progress
+from kalprox.jobs.model import TableModel
+from kalprox.sources.ahead import ahead
+from kalprox.sources.files import SourceError
+from kalprox.sources.quarantine import Quarantine
+from kalprox.sources.table import Table
+
+__all__ = ["predict"]
+
+NAMES = ("mean", "std", "lower", "upper")
+
+
+def predict(
+    found: TableModel,
+    table: Table,
+    out: Path,
+    *,
+    level: float = 0.95,
+    quarantine: Quarantine | None = None,
+    watch: Callable[[Progress], None] = lambda progress: None,
+) -> int:
+    """Mean, std and the ends of the interval of this level for every row, to a Parquet or CSV file (or - for CSV on
+    standard output). How many rows; a bad one has no numbers in its line. The file is whole, or not there."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+    quarantine = quarantine or Quarantine()
+    read = 0
+    with _writer(out) as write:
+        for block in ahead(table.blocks()):
+            quarantine.take(block.bad, len(block.rows))
+            columns = np.full((len(NAMES), len(block.rows)), np.nan)
+            if len(block.X):
+                mean, std = found.model.predict(block.X, return_std=True)
+                reach = found.model._belief.noise.quantile(level) * std
+                columns[:, block.good] = mean, std, mean - reach, mean + reach
+            write(columns, block.good)
+            read += len(block.rows)
+            watch(Progress(read, quarantine.bad, table.done(block.cursor), 0))
+        quarantine.finish()
+    return read
+
+
+@contextmanager
+def _writer(out: Path) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
+    """Takes the columns of a block, and which of its rows have numbers; the file appears at the end."""
+    if str(out) == "-":
+        with _format("csv", sys.stdout.buffer) as write:
+            yield write
+        return
+    suffix = out.suffix.lower().lstrip(".")
+    if suffix not in ("parquet", "csv"):
+        raise SourceError(f"{out}: predictions are written as .parquet or .csv; change the suffix.")
+    with whole(out) as file, _format(suffix, file) as write:
+        yield write
+
+
+@contextmanager
+def _format(kind: str, file: Any) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    schema = pa.schema([(name, pa.float64()) for name in NAMES])
+    writer = pa.csv.CSVWriter(file, schema) if kind == "csv" else pa.parquet.ParquetWriter(file, schema)
+    with writer:
+        yield lambda columns, good: writer.write_batch(
+            pa.record_batch([pa.array(column, mask=~good) for column in columns], schema=schema)
+        )

@@ -1,0 +1,211 @@
+"""Cells: a column of any type as numbers, days or levels, with a reason for each cell that is none.
+
+A column comes back as (values, faults): faults is None where every cell is good, else the positions of the bad cells
+and their reasons. The value of a bad cell is 0 or NaN.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kalprox.sources._arrow import pa, pc
+from kalprox.sources.quarantine import Reason
+
+__all__ = [
+    "MISSING",
+    "Faults",
+    "all_finite",
+    "days",
+    "distinct",
+    "is_date",
+    "is_number",
+    "is_text",
+    "levels",
+    "numbers",
+    "plain",
+    "shown",
+]
+
+MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NULL", "null"]
+_MISSING = pa.array([text.encode() for text in MISSING], pa.binary())
+NUMBER = r"(?i)^[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?[ \t]*$|^[ \t]*[+-]?(nan|inf|infinity)[ \t]*$"
+_FLOAT, _BYTES = pa.float64(), pa.binary()
+_DAY = 86_400e6  # microseconds
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BLANKS = r"^[ \t]+|[ \t]+$"
+
+
+class Faults(NamedTuple):
+    """Positions of bad cells in their column, and why each is bad."""
+
+    at: np.ndarray
+    why: list[Reason]
+
+
+def is_text(kind: Any) -> bool:
+    """Whether cells of this type are text."""
+    t = pa.types
+    kinds = (t.is_string, t.is_large_string, t.is_string_view, t.is_binary, t.is_large_binary, t.is_binary_view)
+    return any(test(kind) for test in kinds)
+
+
+def is_number(kind: Any) -> bool:
+    """Whether cells of this type are numbers, true or false, or nothing at all."""
+    t = pa.types
+    return any(test(kind) for test in (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean, t.is_null))
+
+
+def is_date(kind: Any) -> bool:
+    """Whether cells of this type are dates or points in time."""
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+
+
+def plain(column: Any) -> Any:
+    """A column as one array; of text, bytes; a dictionary is written out."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if column.type == _FLOAT:  # the common case, column by column: the fewest steps
+        return column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(_BYTES) if is_text(column.type) else column
+
+
+def shown(column: Any, at: int) -> str:
+    """The cell as a bad row shows it: the first 80 characters; nothing for a missing one."""
+    value = column[at].as_py()
+    if value is None:
+        return ""
+    return (value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value))[:80]
+
+
+def numbers(column: Any) -> tuple[np.ndarray, Faults | None]:
+    """A column as float64; every cell that is not a finite number is bad."""
+    column = plain(column)
+    if column.type == _BYTES:
+        return _from_text(column)
+    values = _float(column)
+    finite = np.isfinite(values)
+    if finite.all():
+        return values, None
+    at = np.flatnonzero(~finite)
+    null = np.asarray(column.is_null())[at]
+    return values, Faults(at, [Reason.MISSING if missing else Reason.NOT_FINITE for missing in null])
+
+
+def all_finite(column: Any) -> bool:
+    """Whether no cell of a float64 column is NaN or infinite; False also where only their sum overflows."""
+    total = pc.sum(column).as_py()
+    return total is None or bool(np.isfinite(total))
+
+
+def days(column: Any) -> tuple[np.ndarray, Faults | None]:
+    """Dates and points in time, or their ISO 8601 text, as days since 1970-01-01 (UTC where a zone is given)."""
+    column = plain(column)
+    if column.type != _BYTES:
+        null = np.asarray(column.is_null())
+        values = np.where(null, np.nan, _in_days(column))
+        at = np.flatnonzero(null)
+        return values, (Faults(at, [Reason.MISSING] * len(at)) if len(at) else None)
+    parsed, codes = _each(column, _day)
+    return _split(parsed, codes, np.nan)
+
+
+def levels(column: Any, known: dict[bytes, int]) -> tuple[np.ndarray, Faults | None]:
+    """The number of each cell's level in `known`; one that is not there is bad (Reason.UNSEEN), its number -1."""
+    parsed, codes = _each(_bytes(column), lambda cell: known.get(cell, Reason.UNSEEN))
+    values, faults = _split(parsed, codes, -1)
+    return values.astype(np.int64), faults
+
+
+def distinct(column: Any) -> list[str]:
+    """The different texts of a column, sorted, without missing cells and those that no text can be."""
+    found = _bytes(column).unique().to_pylist()
+    return sorted(cell.decode() for cell in found if cell and _foreign(cell) == Reason.NOT_NUMBER)
+
+
+def _bytes(column: Any) -> Any:
+    """A column as bytes; numbers as they are written."""
+    column = plain(column)
+    return column if column.type == _BYTES else column.cast(pa.string()).cast(_BYTES)
+
+
+def _float(column: Any) -> np.ndarray:
+    """Numbers as float64 without a copy where they are that already; NaN where null."""
+    if column.type != _FLOAT:
+        column = column.cast(pa.float64(), safe=False)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _in_days(column: Any) -> np.ndarray:
+    """Dates and timestamps as days; the same float as their text gives."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if pa.types.is_date32(kind):
+        return column.cast(pa.int32()).fill_null(0).to_numpy().astype(float)
+    ticks = column.cast(pa.int64()).fill_null(0).to_numpy()
+    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    if unit == "ns":  # more than 2^53 since 1970: as the text's microseconds
+        ticks, unit = ticks // 1000, "us"
+    return ticks / (86_400 * {"s": 1, "ms": 1_000, "us": 1_000_000}[unit])
+
+
+def _from_text(column: Any) -> tuple[np.ndarray, Faults | None]:
+    try:
+        values = _float(column)
+        if np.isfinite(values).all():
+            return values, None
+    except pa.ArrowInvalid:
+        pass
+    cells = column.fill_null(b"")
+    good = pc.match_substring_regex(cells, NUMBER)
+    mask = np.asarray(good)
+    values = np.full(len(cells), np.nan)
+    values[mask] = pc.replace_substring_regex(cells.filter(good), _BLANKS, "").cast(pa.float64())
+    at = np.flatnonzero(~np.isfinite(values))
+    if not len(at):
+        return values, None
+    missing = np.asarray(pc.is_in(cells, _MISSING))
+    why = [Reason.NOT_FINITE if mask[i] else Reason.MISSING if missing[i] else _foreign(cells[i].as_py()) for i in at]
+    return values, Faults(at, why)
+
+
+def _foreign(cell: bytes, otherwise: Reason = Reason.NOT_NUMBER) -> Reason:
+    """Why a cell of bytes is not what it should be."""
+    if b"\0" in cell:
+        return Reason.NUL
+    try:
+        cell.decode()
+    except UnicodeDecodeError:
+        return Reason.NOT_UTF8
+    return otherwise
+
+
+def _day(cell: bytes) -> float | Reason:
+    try:
+        moment = datetime.fromisoformat(cell.strip().decode())
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        apart = moment - _EPOCH
+        return (apart.days * 86_400_000_000 + apart.seconds * 1_000_000 + apart.microseconds) / _DAY
+    except (ValueError, OverflowError):
+        return Reason.NOT_DATE
+
+
+def _each(column: Any, parse: Any) -> tuple[list, np.ndarray]:
+    """`parse` of every distinct cell, or why there is none, and which of them each cell is."""
+    coded = column.dictionary_encode(null_encoding="encode")
+    parsed = []
+    for cell in coded.dictionary.to_pylist():
+        value = parse(cell) if cell else Reason.MISSING
+        parsed.append(_foreign(cell, value) if isinstance(value, Reason) and cell else value)
+    return parsed, coded.indices.to_numpy(zero_copy_only=False)
+
+
+def _split(parsed: list, codes: np.ndarray, nothing: float) -> tuple[np.ndarray, Faults | None]:
+    """Numbers and reasons apart."""
+    values = np.array([nothing if isinstance(value, Reason) else value for value in parsed], dtype=float)
+    bad = np.array([isinstance(value, Reason) for value in parsed], dtype=bool)
+    at = np.flatnonzero(bad[codes]) if bad.any() else np.empty(0, dtype=np.int64)
+    return values[codes], (Faults(at, [parsed[codes[i]] for i in at]) if len(at) else None)

@@ -1,0 +1,151 @@
+"""Files: what a source names, which format each file has, and how to know it again."""
+
+import functools
+import glob
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["FORMATS", "STDIN", "Replay", "SourceError", "Unreadable", "find", "fingerprint", "format_of", "stdin"]
+
+STDIN = Path("-")
+FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv.gz": "csv.gz",
+    ".tsv.gz": "tsv.gz",
+    ".jsonl.gz": "jsonl.gz",
+    ".ndjson.gz": "jsonl.gz",
+}
+_END = 1 << 16  # bytes of each end of a file that its fingerprint holds
+
+
+class SourceError(ValueError):
+    """A source that cannot be read as asked; the message names the file and what to change."""
+
+
+class Unreadable(SourceError):
+    """A file that is not what its format says: truncated, damaged, or of another kind."""
+
+
+def find(source: str) -> list[Path]:
+    """The files of `source`: a file, a folder (with its folders), a glob, or "-" for standard input.
+
+    Of a folder, the files of a known suffix, sorted; names that begin with "." or "_" are skipped.
+    """
+    path = Path(source)
+    if path == STDIN:
+        return [STDIN]
+    if path.is_dir():
+        return _in_folder(path)
+    if path.exists():
+        return [path]
+    if not glob.has_magic(source):
+        raise SourceError(f"There is no file {source}.")
+    found = [Path(name) for name in sorted(glob.glob(source, recursive=True))]
+    files = [file for file in found if file.is_file() and not _hidden(Path(file.name))]
+    if not files:
+        raise SourceError(f"No file matches {source}.")
+    return files
+
+
+def format_of(path: Path, given: str | None = None) -> str:
+    """`given`, or the format that the suffix of `path` says; CSV for standard input."""
+    known = sorted(set(FORMATS.values()))
+    if given is not None:
+        if given not in known:
+            raise SourceError(f"format must be one of {', '.join(known)}; got {given!r}.")
+        return given
+    if path == STDIN:
+        return "csv"
+    name = path.name.lower()
+    for suffix in sorted(FORMATS, key=len, reverse=True):
+        if name.endswith(suffix):
+            return FORMATS[suffix]
+    raise SourceError(
+        f"{path}: the suffix {path.suffix or '(none)'!r} is not one of {', '.join(FORMATS)}. Say which format it has."
+    )
+
+
+def fingerprint(path: Path) -> dict[str, str | int] | None:
+    """Name, size, time of change, and SHA-256 of the first and last 64 KiB: cheap, whatever the size. None for standard
+    input."""
+    if path == STDIN:
+        return None
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            changed = os.fstat(file.fileno()).st_mtime_ns
+            digest.update(file.read(_END))
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _END))
+            digest.update(file.read(_END))
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}.") from error
+    return {"name": path.name, "size": size, "changed": changed, "sha256": digest.hexdigest()}
+
+
+class Replay:
+    """A stream of bytes whose beginning can be read twice: once to look at it, once to learn from it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._kept, self._at, self._keep = stream, bytearray(), 0, True
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, `size` of them unless the stream ends."""
+        held = bytes(self._kept[self._at : self._at + size])
+        parts, missing = [held], size - len(held)
+        while missing and (part := self._stream.read(missing)):
+            parts.append(part)
+            missing -= len(part)
+        if self._keep:
+            self._kept += b"".join(parts[1:])
+        elif missing < size - len(held):
+            self._kept = bytearray()
+        self._at += size - missing
+        return b"".join(parts)
+
+    def rewind(self, *, keep: bool) -> None:
+        """Begin again; unless `keep`, for the last time."""
+        if not self._keep:
+            raise SourceError("Standard input can be read only once. Write it to a file to go over it again.")
+        self._at, self._keep = 0, keep
+
+
+def stdin(stream: BinaryIO | Replay | None = None) -> Replay:
+    """`stream` as one that can be looked at first; by default this process's standard input, always the same one."""
+    if stream is None:
+        return _own_stdin()
+    return stream if isinstance(stream, Replay) else Replay(stream)
+
+
+@functools.cache
+def _own_stdin() -> Replay:
+    return Replay(sys.stdin.buffer)
+
+
+def _hidden(relative: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in relative.parts)
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    inside = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = [
+        path for path in inside if not _hidden(path.relative_to(folder)) and path.name.lower().endswith(tuple(FORMATS))
+    ]
+    if not files:
+        there = [str(path.relative_to(folder)) for path in inside]
+        shown = ", ".join(there[:5]) + (f" and {len(there) - 5} more" if len(there) > 5 else "")
+        raise SourceError(
+            f"{folder}: no file that can be read ({', '.join(FORMATS)}); there is {shown or 'nothing'} in it."
+        )
+    return files

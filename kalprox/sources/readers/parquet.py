@@ -1,0 +1,81 @@
+"""Parquet: row group by row group, in batches."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from kalprox.sources._arrow import load, pa
+from kalprox.sources.readers.piece import Piece, Wanted, check_names, check_types, guarded
+
+__all__ = ["ParquetReader"]
+
+_parquet = load("pyarrow.parquet")
+_BUFFER = 1 << 18  # bytes read ahead of each column
+
+
+class ParquetReader:
+    """A Parquet file; memory is a batch and a page of each column, however large the row groups are."""
+
+    typeless = True
+
+    def __init__(self, path: Path, batch_rows: int) -> None:
+        self.path, self.name, self.batch_rows = path, str(path), batch_rows
+        self._file: Any = None
+
+    @property
+    def empty(self) -> bool:
+        return self.path.stat().st_size == 0
+
+    def names(self) -> list[str]:
+        with guarded(self.name, "Parquet"):
+            return self.file.schema_arrow.names
+
+    def rows(self) -> int:
+        with guarded(self.name, "Parquet"):
+            return self.file.metadata.num_rows
+
+    @property
+    def file(self) -> Any:
+        if self._file is None:
+            self._file = _parquet.ParquetFile(
+                self.path, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True
+            )
+        return self._file
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def head(self, names: Sequence[str] | None, rows: int) -> Any:
+        columns = self.names() if names is None else list(names)
+        batches, count = [], 0
+        for batch, _ in self._batches(columns, 0):
+            batches.append(batch)
+            count += batch.num_rows
+            if count >= rows:
+                break
+        return pa.Table.from_batches(batches).slice(0, rows) if batches else None
+
+    def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
+        check_names(self.name, self.names(), wanted.names)
+        check_types(self.name, self.file.schema_arrow, wanted)
+        for batch, offset in self._batches(list(wanted.names), start):
+            yield Piece(batch, batch.num_rows, offset)
+        self.close()
+
+    def _batches(self, columns: list[str], start: int) -> Iterator[tuple[Any, int]]:
+        """Batches from row `start` on, where one begins, each with the row after it."""
+        offset = 0
+        with guarded(self.name, "Parquet"):
+            for group in range(self.file.num_row_groups):
+                rows = self.file.metadata.row_group(group).num_rows
+                if offset + rows <= start:
+                    offset += rows
+                    continue
+                for batch in self.file.iter_batches(
+                    self.batch_rows, row_groups=[group], columns=columns, use_threads=False
+                ):
+                    offset += batch.num_rows
+                    if offset > start:
+                        yield batch, offset
