@@ -4,7 +4,7 @@ from typing import Any
 
 from jax.tree_util import Partial
 
-from kalprox._arrays import Array, cast, fori_loop, namespace
+from kalprox._arrays import Array, cast, fori_loop, full_precision, namespace
 from kalprox._checks import check_positive
 from kalprox.algorithm import Algorithm, Belief, Point, check_row, innovation, start_covariance, start_mean
 from kalprox.covariance import Covariance, Dense, Diagonal
@@ -124,12 +124,14 @@ def _start_point(mean0: Any, v0: Any = None) -> Point:
     return Point(mean, namespace(mean).asarray(0, "int32"))
 
 
+@full_precision
 def _ipm_step(model: Model, gamma: Any, state: Belief, x: Array, y: Array) -> Belief:
     check_row(x, y)
     h, gamma, x, y = cast((model, gamma, x, y), state.mean)
     return Belief(*update(h, gamma, state.mean, state.V, x, y))
 
 
+@full_precision
 def _ipg_step(
     model: Predictor, regularizer: Regularizer, gamma: Any, decay: Any, metric: Any, state: Point, x: Array, y: Array
 ) -> Point:
@@ -148,6 +150,7 @@ def _metric(metric: Any, theta: Array) -> Covariance:
     return Dense(v) if v.ndim == 2 else Diagonal(xp.broadcast_to(v, theta.shape))
 
 
+@full_precision
 def _sgd_step(
     model: Model, regularizer: Regularizer, alpha0: Any, alpha1: Any, state: Point, x: Array, y: Array
 ) -> Point:

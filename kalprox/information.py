@@ -220,9 +220,8 @@ class Information(LeastSquares):
             register_pytrees()
             w = xp.ones(len(X), dtype) if weights is None else xp.asarray(weights, dtype)
             if not is_traced(X, Y, w):
-                seen = np.asarray(w) > 0
-                check_finite("X", np.where(seen[:, None], np.asarray(X), 0))
-                check_finite("y", np.where(seen[:, None], np.asarray(Y), 0))
+                for name, rows_ in (("X", X), ("y", Y)):
+                    check_finite(name, rows_ if weights is None else xp.where(w[:, None] > 0, rows_, 0))
             state = (xp.asarray(a, dtype) for a in (self.T, self.shift, self.rows))
             T, shift, rows = compiled_fold()(*state, xp.asarray(X, dtype), xp.asarray(Y, dtype), w)
         return Information(T, shift, rows, self.targets)

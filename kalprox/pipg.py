@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jax.tree_util import Partial
 
-from kalprox._arrays import Array, cast, is_traced
+from kalprox._arrays import Array, cast, full_precision, is_traced
 from kalprox._checks import check_positive
 from kalprox.algorithm import Algorithm, Belief, check_row, innovation, start_covariance, start_mean
 from kalprox.covariance import Covariance
@@ -82,6 +82,7 @@ def _init(model: Model, regularizer: Regularizer, gamma: Any, q: Any, mean0: Any
     return Belief(mean, V)
 
 
+@full_precision
 def _step(model: Model, regularizer: Regularizer, gamma: Any, q: Any, state: Belief, x: Array, y: Array) -> Belief:
     check_row(x, y)
     h, g, gamma, q, x, y = cast((model, regularizer, gamma, q, x, y), state.mean)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.tree_util import Partial
 
-from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees, static
+from kalprox._arrays import Array, full_precision, is_traced, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length, concrete
 from kalprox.algorithm import Algorithm, start_covariance, start_mean
 from kalprox.information import Information, merge
@@ -132,6 +132,7 @@ class ProximalState:
         """How many rows it is worth: the sum of their weights, faded where it forgets."""
         return self._data.rows
 
+    @full_precision
     def predict(self, X: Array) -> Prediction:
         """The predictive distribution of new rows X, noise included."""
         h, D = self.problem.model.linearize_rows(self.mean, X)
@@ -254,6 +255,7 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
     return ProximalState(problem, prior, zero, mean, held)
 
 
+@full_precision
 def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: Array | None = None) -> ProximalState:
     weights = _checked(X, y, weights)
     state = replace(state, problem=problem)

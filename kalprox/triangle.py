@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from kalprox._arrays import Array, namespace
+from kalprox._arrays import Array, full_precision, namespace
 
 __all__ = [
     "column_norms",
@@ -111,11 +111,7 @@ def compiled(function: Callable) -> Callable:
     """
     import jax
 
-    def precise(*args: Any) -> Any:
-        with jax.default_matmul_precision("highest"):
-            return function(*args)
-
-    return jax.jit(precise)
+    return jax.jit(full_precision(function))
 
 
 def _compiled_on_jax(function: Callable) -> Callable:
