@@ -5,6 +5,8 @@ happens in between, a full disk or a kill, the last whole one stays.
 """
 
 import contextlib
+import glob
+import json
 import os
 from collections.abc import Mapping
 from os import PathLike
@@ -48,6 +50,8 @@ class Checkpoint:
             finally:
                 if self._lock is None:
                     os.close(lock)
+        for part in self.file.parent.glob(f".{glob.escape(self.file.name)}.*.part"):
+            part.unlink(missing_ok=True)  # of a process that was killed as it wrote
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -65,7 +69,7 @@ class Checkpoint:
         before = header.pop("job", None)
         if not isinstance(before, dict):
             raise CheckpointError(f"{self.file} is a model, not a checkpoint. Give another checkpoint file.")
-        different = list(_differences(before, dict(job)))
+        different = list(_differences(before, json.loads(json.dumps(job))))  # in JSON's types, as it was saved
         if different:
             raise CheckpointError(
                 f"{self.file} is of another job. What differs:\n  "

@@ -47,7 +47,15 @@ def write(file: str | PathLike, header: Mapping[str, Any], arrays: Mapping[str, 
             raise ModelFileError(f"{path} could not be read back as it was written; nothing was replaced.")
 
     with whole(path, read_back) as out:
-        out.write(save(tensors, metadata={"kalprox": text, "sha256": _digest(text, tensors)}))
+        out.write(_in_order(save(tensors, metadata={"kalprox": text, "sha256": _digest(text, tensors)})))
+
+
+def _in_order(content: bytes) -> bytes:
+    """A safetensors file with the keys of its header sorted: the same model is the same bytes."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
 def read(file: str | PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -1,6 +1,7 @@
 """The command line, run as a user runs it, in small: the numbers beside the figures, the page in a browser."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -104,5 +105,15 @@ def test_claims_follow_from_the_numbers(small, tmp_path):
 def test_a_missing_matplotlib_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
-    assert result.exit_code == 1
+    assert result.exit_code == 7
     assert "pip install 'kalprox[report]'" in result.output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell):
+    result = CliRunner().invoke(main, ["completion", shell])
+    assert result.exit_code == 0 and "_KALPROX_COMPLETE" in result.output and "kalprox" in result.output
+    words = {"COMP_WORDS": "kalprox fit --pen", "COMP_CWORD": "2", "_KALPROX_COMPLETE": f"{shell}_complete"}
+    words |= {"COMP_CWORD": "--pen"} if shell == "fish" else {}
+    found = subprocess.run([sys.executable, "-m", "kalprox"], env=os.environ | words, capture_output=True, text=True)
+    assert "--penalty" in found.stdout

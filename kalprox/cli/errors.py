@@ -16,7 +16,7 @@ EXIT_CODES = {
     4: "more bad rows than --max-bad allows",
     5: "the checkpoint cannot be used: another process has it, or it is of another job",
     6: "not a whole model file",
-    7: "the system refused: disk full, no permission, out of memory",
+    7: "something outside is missing: room on the disk, memory, permission, a package",
     130: "interrupted",
 }
 
@@ -57,8 +57,8 @@ def code_of(error: Exception) -> int:
         (SourceError, 3),
         (CheckpointError, 5),
         (ModelFileError, 6),
-        ((OSError, MemoryError), 7),
-        ((ValueError, TypeError, ImportError), 2),
+        ((OSError, MemoryError, ImportError), 7),
+        (ValueError, 2),
     ]
     return next((code for kind, code in kinds if isinstance(error, kind)), 1)
 

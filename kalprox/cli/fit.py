@@ -35,6 +35,11 @@ class Alpha(click.ParamType):
 @click.option("--look", default=10_000, type=click.IntRange(min=1), help="Rows of the first look.")
 @click.option("--max-levels", default=1000, type=click.IntRange(min=1), help="Most levels that a first look may find.")
 @click.option(
+    "--drop-first",
+    is_flag=True,
+    help="Leave out the first level of each column: the others are then against it. Always so with --penalty none.",
+)
+@click.option(
     "--unseen", type=click.Choice(["zero", "reject"]), default="zero", help="A level not seen: all zeros, or a bad row."
 )
 @click.option(
@@ -168,7 +173,7 @@ def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given:
             given["weight"],
             rows=given["look"],
             max_levels=given["max_levels"],
-            drop_first=given["penalty"] == "none",  # or the levels of a column would add up to the intercept
+            drop_first=given["drop_first"] or given["penalty"] == "none",  # all levels add up to the intercept
             unseen=given["unseen"],
             **options,
         )

@@ -38,6 +38,17 @@ class Bytes(click.ParamType):
         return int(float(found[1]) * (1 << 10 * " kmgt".index(found[2] or " ")))
 
 
+class Bad(click.ParamType):
+    """A number of rows, or a share of them such as 1%."""
+
+    name = "number|share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not re.fullmatch(r"\d+|(\d\d?(\.\d*)?|100)%", value):
+            self.fail(f"expected a number of rows or a share such as 1%; got {value!r}.", param, ctx)
+        return value
+
+
 NAMES, BYTES = Names(), Bytes()
 
 
@@ -63,6 +74,7 @@ def reading(command: Callable) -> Callable:
             ),
             click.option(
                 "--max-bad",
+                type=Bad(),
                 help="Bad rows to bear: a number, or a share such as 1%.  [default: 0; all with --quarantine]",
             ),
             click.option(

@@ -16,6 +16,10 @@ def demo(seed: int, out: Path) -> None:
     """The paper's sparse sigmoid problem, small: its method, SGD and the proximal filter side by side.
 
     Ends with the path of one self-contained HTML page.
+
+    \b
+    Example:
+      kalprox demo --out demo
     """
     need_matplotlib()
     from kalprox.paper import demo
@@ -49,6 +53,10 @@ def reproduce(
 
     Every number drawn lies in a JSON file beside its figure. Results are kept in OUT/cache: an interrupted
     run goes on where it was, and a changed setting is computed anew.
+
+    \b
+    Example:
+      kalprox reproduce all --quick --out paper
     """
     need_matplotlib()
     from kalprox.paper import book

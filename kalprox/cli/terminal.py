@@ -18,7 +18,7 @@ __all__ = ["EVENTS", "Reporter", "bar", "need_matplotlib", "show_table"]
 
 EVENTS = {
     "start": "`command`; `total_rows`, null where the files do not say",
-    "progress": "twice a second: `rows` read in this pass and `share` of the source, `number` of the pass from 1, `bad` "
+    "progress": "twice a second: `rows` read in this pass, `share` of the source, `number` of the pass from 1, `bad` "
     "rows, `rows_per_second`, and of the predictions so far `rmse` and the 95% intervals' `coverage`",
     "checkpoint": "one was written; the same as `progress`",
     "done": "`rows` and `bad`; of fit also `model`, `passes`, `converged`, `rmse`, `coverage`; of predict also `out`",

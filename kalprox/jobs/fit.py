@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from kalprox.calibration import LEVELS
 from kalprox.checkpoint import Checkpoint
 from kalprox.estimators import KalproxRegressor
-from kalprox.estimators.checks import is_linear
+from kalprox.estimators.checks import check_settings, is_linear
 from kalprox.jobs.account import Account
 from kalprox.jobs.model import TableModel
 from kalprox.sources.ahead import ahead
@@ -57,6 +58,8 @@ class FitJob:
 
     def run(self, out: str | PathLike | None = None) -> TableModel:
         """The fitted model, saved to `out`. The checkpoint is removed once that is done."""
+        if out is not None and not (folder := Path(out).absolute().parent).is_dir():
+            raise NotADirectoryError(f"There is no folder {folder} for the model.")  # now, not after the last row
         with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
             run = _Refining(self, checkpoint) if self._refines else _Streaming(self, checkpoint)
             try:
@@ -72,8 +75,9 @@ class FitJob:
 
     @property
     def _refines(self) -> bool:
-        """Whether more than one pass is made, relinearising at each."""
+        """Whether more than one pass is made, relinearising at each. Settings that mean nothing are refused."""
         model = KalproxRegressor(**self.settings)
+        check_settings(model)
         if self.passes is not None and self.passes < 1:
             raise ValueError(f"passes must be at least 1; got {self.passes}.")
         if is_linear(model) and (self.passes or 1) > 1:
@@ -92,7 +96,6 @@ class FitJob:
             "source": table.fingerprint(),
             "reading": table.identity(),
             "passes": self.passes,
-            "max_bad": self.max_bad,
             "quarantine": None if self.quarantine is None else str(self.quarantine),
         }
 

@@ -12,7 +12,6 @@ from kalprox._files import whole
 from kalprox.jobs.fit import Progress
 from kalprox.jobs.model import TableModel
 from kalprox.sources.ahead import ahead
-from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
@@ -60,7 +59,7 @@ def _writer(out: Path) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
         return
     suffix = out.suffix.lower().lstrip(".")
     if suffix not in ("parquet", "csv"):
-        raise SourceError(f"{out}: predictions are written as .parquet or .csv; change the suffix.")
+        raise ValueError(f"{out}: predictions are written as .parquet or .csv; change the suffix.")
     with whole(out) as file, _format(suffix, file) as write:
         yield write
 
