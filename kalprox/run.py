@@ -119,6 +119,8 @@ def run(
                     Run(state, _stack(trace)),
                 )
             marks = [*range(every, stop - start, every), stop - start]
+            if on_host:  # a slice of JAX's would compile anew for each length
+                records = jax.tree_util.tree_map(np.asarray, records)
             if every == record_every or stop % record_every == 0 or stop == len(X):  # not inside a long stretch
                 trace.append((done + np.array(marks), jax.tree_util.tree_map(itemgetter(slice(len(marks))), records)))
             state, done = new, done + stop - start

@@ -1,0 +1,152 @@
+"""What fixed work costs, counted and not timed: compilations, passes over the rows, operations, bytes."""
+
+import tracemalloc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kalprox as kp
+from kalprox import Information, KalproxRegressor
+
+
+def rows(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, X @ rng.normal(size=d) + rng.normal(size=n)
+
+
+def peak(function):
+    """Bytes that NumPy and Python held at most during a call, besides those before it."""
+    function()
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+class Counted:
+    """Rows as a source that counts how often it is gone over."""
+
+    def __init__(self, X, y):
+        self.rows, self.passes = kp.sources.ArrayRows(X, y), 0
+
+    def sum(self, part):
+        self.passes += 1
+        return self.rows.sum(part)
+
+
+# ---- passes ----------------------------------------------------------------------------------------
+
+
+def test_a_linear_model_takes_one_pass_and_everything_after_it_none():
+    X, y = rows(2000, 4)
+    source = Counted(X, y)
+    model = KalproxRegressor(penalty="l1", alpha=5.0).fit_source(source, 4, lambda: 2000)
+    model.path(), model.coef_std_, model.predict_interval(X), model.sample(3, 0)
+    assert source.passes == 1
+
+
+@pytest.mark.parametrize(("size", "most"), [(1.0, 12), (3.0, 16)])
+def test_a_sigmoid_is_refined_in_a_few_passes(size, most):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 10))
+    y = 1 / (1 + np.exp(-X @ (size * rng.normal(size=10)))) + 0.3 * rng.normal(size=5000)
+    source = Counted(X, y)
+    out = kp.refine(kp.models.GLM("sigmoid"), kp.regularizers.Ridge(0.1), source, np.zeros(10))
+    assert out.converged and source.passes == out.passes <= most
+
+
+# ---- bytes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [10, 100])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_fold_holds_triangles_and_one_chunk_however_many_rows(d, weighted):
+    p, chunk = d + 2, 512
+    found = []
+    for n in (20_000, 80_000):
+        X, y = rows(n, d)
+        w = np.ones(n) if weighted else None
+        # Beside the chunk and a dozen triangles: y, weights and their roots, which are vectors.
+        vectors = 8 * n * (5 if weighted else 3)
+        found.append(peak(lambda X=X, y=y, w=w: Information.from_rows(X, y, w)) - vectors)
+    assert max(found) < 8 * (12 * p * p + 2 * chunk * p) + 200_000, found
+
+
+def test_a_stream_s_estimator_does_not_grow():
+    X, y = rows(40_000, 20)
+    model = KalproxRegressor()
+
+    def stream(n):
+        for i in range(0, n, 1000):
+            model.partial_fit(X[i : i + 1000], y[i : i + 1000])
+
+    stream(2000)
+    short, long = peak(lambda: stream(4000)), peak(lambda: stream(40_000))
+    assert long < short + 50_000
+
+
+def test_predictions_of_sparse_rows_are_made_in_blocks():
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    X = scipy_sparse.random(20_000, 300, 0.01, format="csr", random_state=0)
+    model = KalproxRegressor(block_size=500).fit(X, np.asarray(X.sum(axis=1)).ravel())
+    assert peak(lambda: model.predict(X, return_std=True)) < X.shape[0] * 300 * 8 / 4
+
+
+# ---- operations, as XLA counts them ---------------------------------------------------------------
+
+
+def compiled(alg, d):
+    state = alg.init(jnp.zeros(d, jnp.float32), 0.1)
+    return jax.jit(alg.step).lower(state, jnp.ones(d, jnp.float32), jnp.float32(1)).compile()
+
+
+def growth(make, counted):
+    """The power of d with which a count grows, between d = 64 and d = 256."""
+    small, large = (counted(compiled(make(), d)) for d in (64, 256))
+    return np.log(large / small) / np.log(4)
+
+
+GLM = kp.models.GLM("sigmoid")
+UPDATE = lambda: kp.ipm(GLM, gamma=1.0)  # noqa: E731
+LITERAL = lambda: kp.pipg(GLM, kp.regularizers.SmoothL1(0.1, 0.5), gamma=0.1, q=1e-4)  # noqa: E731
+
+
+@pytest.mark.parametrize(("make", "power"), [(UPDATE, 2.0), (LITERAL, 3.0)], ids=["update", "literal"])
+def test_operations_of_a_row_grow_as_they_should(make, power):
+    assert growth(make, lambda program: program.cost_analysis()["flops"]) < power + 0.1
+
+
+@pytest.mark.parametrize("make", [UPDATE, LITERAL], ids=["update", "literal"])
+def test_a_row_needs_a_few_matrices_of_memory(make):
+    d = 128
+    used = compiled(make(), d).memory_analysis()
+    assert used.temp_size_in_bytes + used.output_size_in_bytes < 8 * 4 * d * d
+
+
+def test_the_literal_row_has_two_products_of_matrices():
+    d = 100
+    flops = compiled(LITERAL(), d).cost_analysis()["flops"]
+    assert 4 * d**3 <= flops < 4 * d**3 * 1.1 + 40 * d**2
+
+
+# ---- compilations ----------------------------------------------------------------------------------
+
+
+def test_nothing_compiles_twice():
+    found = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: found.append(event) if event.endswith("backend_compile_duration") else None
+    )
+    X, y = rows(3000, 3)
+    alg = kp.pipg(GLM, kp.regularizers.Ridge(0.1), gamma=0.1)
+    kp.run(alg, alg.init(np.zeros(3), 0.1), X, y)
+    before = len(found)
+    for n, gamma, lam in ((2999, 0.2, 0.1), (17, 0.1, 0.3), (3000, 0.3, 0.01)):
+        other = kp.pipg(GLM, kp.regularizers.Ridge(lam), gamma=gamma)
+        kp.run(other, other.init(np.zeros(3), 0.2), X[:n], y[:n])
+    assert before > 0 and len(found) == before
