@@ -6,7 +6,7 @@ BIN := .venv/bin
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint clean
+.PHONY: demo test test-all bench lint clean
 
 demo: .venv/.run
 	$(BIN)/kalprox demo
@@ -17,6 +17,10 @@ test: lint
 test-all: lint
 	$(BIN)/python -m pytest -m ""
 
+# kalprox beside its peers, in an environment of their own: make bench, make bench ARGS=--quick
+bench: .bench/.run
+	.bench/bin/python -m benchmarks $(ARGS)
+
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -24,7 +28,7 @@ lint: .venv/.dev
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kalprox needs Python 3.11 or later; set PYTHON=..."; exit 1; }
@@ -37,3 +41,8 @@ clean:
 .venv/.dev: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@ .venv/.run
+
+.bench/.run: pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv .bench
+	.bench/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[estimator,files,report]" -r benchmarks/requirements.txt
+	touch $@

@@ -191,6 +191,8 @@ def fold_numpy(
         return b if root_w is None else np.multiply(b, root_w[i:j], out=b)
 
     start, length = 0, max(_FIRST_GRAM, 2 * p)
+    if T[0, 0] ** 2 >= length and _gram_may_do(T, 0):  # has gone well for as many rows
+        length = max(_LONGEST_GRAM, 16 * p)
     while start < n:
         stop = n if n - start < 2 * length else start + length
         chunks = [(i, min(i + _CHUNK, stop)) for i in range(start, stop, _CHUNK)]

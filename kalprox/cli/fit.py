@@ -86,6 +86,14 @@ class Alpha(click.ParamType):
     help="Keep the state in this file; the same command goes on from it after a crash.",
 )
 @click.option("--every", type=click.IntRange(min=1), default=1_000_000, help="Rows between two checkpoints.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "processes", "dask", "spark"]),
+    help="Fold the files on several cores or machines.  [default: here, block by block, keeping score]",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, such as tcp://host:8786.")
+@click.option("--workers", type=click.IntRange(min=1), help="Of an engine started for this.  [default: the cores]")
+@click.option("--partitions", type=click.IntRange(min=1), help="Of the files, for an engine.  [default: one a file]")
 @reading
 @output
 def fit(
@@ -96,6 +104,10 @@ def fit(
     shuffle: int | None,
     checkpoint: Path | None,
     every: int,
+    engine: str | None,
+    scheduler: str | None,
+    workers: int | None,
+    partitions: int | None,
     quarantine: Path | None,
     max_bad: str | None,
     memory: int,
@@ -117,6 +129,8 @@ def fit(
     from kalprox.cli.terminal import Reporter
     from kalprox.jobs.fit import FitJob
 
+    if scheduler is not None and engine not in (None, "dask"):
+        raise click.UsageError("--scheduler goes with --engine dask.")
     table = _table(sources, memory=memory, shuffle=shuffle, given=given)
     settings = _settings(table.columns, given)
     with Reporter("fit", quiet=quiet, events=events, total=table.size().rows) as reporter:
@@ -129,6 +143,9 @@ def fit(
             max_bad=max_bad,
             checkpoint=checkpoint,
             every=every,
+            engine=scheduler or engine,
+            workers=workers,
+            partitions=partitions,
             watch=reporter.progress,
         )
         found = job.run(out)

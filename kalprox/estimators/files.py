@@ -30,6 +30,7 @@ def save(model: "KalproxRegressor", file: str | PathLike) -> None:
 def parts(model: "KalproxRegressor") -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Settings, counts and names as a header; information, state and score as arrays."""
     belief, settings = model._fitted, model.get_params(deep=False)
+    settings.pop("engine")  # is where it was fitted
     changed = [name for name in settings if not same(settings[name], model._settings[name])]
     if changed:
         raise ValueError(f"{', '.join(changed)} changed since the last fit: fit or partial_fit first, then save.")

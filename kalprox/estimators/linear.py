@@ -26,6 +26,7 @@ from kalprox.information import Equations, Information
 from kalprox.noise import Noise, log_evidence
 from kalprox.prox import posterior_root, prox
 from kalprox.regularizers import Regularizer
+from kalprox.triangle import triangle_of
 
 __all__ = ["LinearBelief", "Path", "faded"]
 
@@ -197,8 +198,12 @@ class LinearBelief:
                 data, prior = np.hstack([R, z]), np.hstack([A, np.zeros((len(A), z.shape[1]))])
                 # The larger rows first: below them, QR keeps the digits of the smaller.
                 stack = (prior, data) if np.abs(A).max() > np.abs(R).max() else (data, prior)
-                T = scipy.linalg.qr(np.vstack(stack), mode="r")[0]
-                post = Equations(_square(T, d + z.shape[1]), eq.rows, z.shape[1])
+                p = d + z.shape[1]
+                if self.penalty.kind == "ridge":  # both are triangles: a sixth of the work
+                    T = triangle_of(np.vstack([_square(part, p) for part in stack]), triangles=True)
+                else:
+                    T = _square(scipy.linalg.qr(np.vstack(stack), mode="r")[0], p)
+                post = Equations(T, eq.rows, z.shape[1])
             theta = post.solve().reshape(d, -1)
             return theta / self.scale[:, None], [Root.of(post.R, every, eq.rows, self.scale)], True
         start = self._start

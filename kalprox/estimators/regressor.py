@@ -15,12 +15,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.calibration import Calibration
+from kalprox.engines.collections import cut, is_collection, predict
 from kalprox.estimators.checks import Blocks, Rows, check_rows, check_settings, is_linear, same
 from kalprox.estimators.diagnostics import judged, judged_waiting
 from kalprox.estimators.linear import LinearBelief, Path, faded
 from kalprox.estimators.waiting import Waiting
 from kalprox.information import Information, merge
 from kalprox.sources import Rows as SourceRows
+from kalprox.sources.quarantine import Quarantine
 
 
 class KalproxRegressor(RegressorMixin, BaseEstimator):
@@ -65,6 +67,10 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     diagnose : whether partial_fit predicts each batch before it learns it, and keeps score in `diagnostics_`. That is
         a reading a batch, O(d^3), and 512 rows of it at most, evenly spaced. Single rows and batches of 16 rows or
         fewer cost O(d^2) a row, where the penalty is ridge or None.
+    engine : where `fit` folds the rows: None is here; "local" (threads), "processes", "dask", "spark", the address of a
+        Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask arrays, a Dask dataframe and
+        series, or a Spark frame and the name of its target, which go to their own client or session where engine is
+        None; `predict` of them is lazy. Bad rows as `on_bad_rows` says. No part of the model: it is not saved.
 
     Attributes
     ----------
@@ -121,6 +127,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         v0: Any = 1.0,
         q: Any = 0.0,
         diagnose: bool = True,
+        engine: Any = None,
     ) -> None:
         self.link = link
         self.penalty = penalty
@@ -142,12 +149,15 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         self.v0 = v0
         self.q = q
         self.diagnose = diagnose
+        self.engine = engine
 
     # ---- learning --------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn these rows alone. A sample weight is a number of repetitions: 2 is the row twice, 0 no row."""
         check_settings(self)
+        if self.engine is not None or is_collection(X):
+            return self._fit_on_engine(X, y, sample_weight)
         rows, rejected = check_rows(self, X, y, sample_weight, reset=True)
         if is_linear(self) or self.method == "paper":
             belief = self._learned(self._fresh(rows), rows)
@@ -176,6 +186,20 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             belief = refined(self, source, d)
         self.n_features_in_ = d
         return self._now(belief, n_rows(), 0, Calibration())
+
+    def _fit_on_engine(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """On whatever machines: the sums are those of one."""
+        from kalprox import engines
+
+        partitions, names, d = cut(X, y, sample_weight)
+        quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
+        with engines.open(self.engine or engines.home_of(X)) as engine:
+            rows = engines.EngineRows(engine, partitions, quarantine=quarantine)
+            self.fit_source(rows, d, lambda: rows.good)
+        self._n_rejected = rows.bad
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn these rows besides those learned before. If a row is bad all are refused, and nothing changes."""
@@ -234,6 +258,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         The scale is Student's with `noise_dof_` degrees of freedom where the noise is learned, and NaN where no
         degrees of freedom are left. O(d) a row, O(d^2) with std.
         """
+        if is_collection(X):
+            return predict(self, X, return_std)
         if not return_std and self._is_one_row(X):
             return self._belief.predict(X)
         belief = self._fitted
@@ -323,6 +349,10 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_belief")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: a client or session stays behind."""
+        return super().__getstate__() | {"engine": self.engine if isinstance(self.engine, str) else None}
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse, tags.target_tags.multi_output = True, is_linear(self)
@@ -338,7 +368,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         """All that was learned, at once: an error before this has changed nothing."""
         self._belief, self._n_rows, self._n_rejected, self._diagnostics = belief, n_rows, n_rejected, diagnostics
         names = self._settings if hasattr(self, "_settings") else self._get_param_names()  # which takes 0.5 ms
-        self._settings = {name: getattr(self, name) for name in names}
+        self._settings = {name: getattr(self, name) for name in names if name != "engine"}
         return self
 
     def _is_one_row(self, X: Any) -> bool:

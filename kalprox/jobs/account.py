@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.calibration import Calibration
+from kalprox.engines import Report
 from kalprox.sources.quarantine import BadRow
 from kalprox.sources.table import Block
 
@@ -70,6 +71,11 @@ class Quality:
         if len(block.X) == 0:
             return new
         return new._spanning(block.X.min(axis=0), block.X.max(axis=0), np.ones(len(block.X)) @ block.X)
+
+    def after_report(self, report: Report) -> "Quality":
+        """With one more partition."""
+        new = self._refusing(list(report.bad), report.read)
+        return new._spanning(report.low, report.high, report.total) if report.low else new
 
     def _refusing(self, bad: list[BadRow], read: int) -> "Quality":
         if not bad:

@@ -7,17 +7,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from kalprox.calibration import LEVELS
 from kalprox.checkpoint import Checkpoint
 from kalprox.estimators import KalproxRegressor
 from kalprox.estimators.checks import check_settings, is_linear
-from kalprox.jobs.account import Account
 from kalprox.jobs.model import TableModel
+from kalprox.jobs.running import Progress, Run
 from kalprox.sources.ahead import ahead
 from kalprox.sources.files import STDIN, SourceError
-from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Block, Cursor, Table
 
 __all__ = ["FitJob", "Progress"]
@@ -26,24 +23,13 @@ EVERY = 1_000_000  # rows between two checkpoints
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a job stands after a block. rmse, coverage: of the rows predicted so far before they were learned."""
-
-    rows: int  # read, in this pass
-    bad: int
-    share: float | None  # of the source, in this pass; None where its size is not known
-    number: int  # of the pass, from 0
-    rmse: float = float("nan")
-    coverage: float = float("nan")
-    checkpoint: bool = False  # whether one was written just now
-
-
-@dataclass(frozen=True)
 class FitJob:
     """What to fit to what. settings: of `KalproxRegressor`. passes: over the rows, at most; None is one pass for a
     linear model, which is exact then, and for standard input, and as many as it takes for a nonlinear one.
 
     quarantine, max_bad: see `Quarantine`. checkpoint: a file; what was saved there by the same job is gone on with.
+    engine: None goes through the files here, block by block, and scores itself on the way; any other is one that
+    `kalprox.engines.open` takes, with as many `workers` of its own and `partitions` of the files.
     """
 
     table: Table
@@ -54,6 +40,9 @@ class FitJob:
     max_bad: int | str | None = None
     checkpoint: str | PathLike | None = None
     every: int = EVERY
+    engine: Any = None
+    workers: int | None = None
+    partitions: int | None = None
     watch: Callable[[Progress], None] = field(default=lambda progress: None)
 
     def run(self, out: str | PathLike | None = None) -> TableModel:
@@ -61,7 +50,7 @@ class FitJob:
         if out is not None and not (folder := Path(out).absolute().parent).is_dir():
             raise NotADirectoryError(f"There is no folder {folder} for the model.")  # now, not after the last row
         with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
-            run = _Refining(self, checkpoint) if self._refines else _Streaming(self, checkpoint)
+            run = self._run(checkpoint)
             try:
                 found = run.run()
             finally:
@@ -72,6 +61,14 @@ class FitJob:
             if checkpoint is not None:
                 checkpoint.remove()
             return found
+
+    def _run(self, checkpoint: Checkpoint | None) -> Run:
+        refines = self._refines
+        if self.engine is None:
+            return _Refining(self, checkpoint) if refines else _Streaming(self, checkpoint)
+        from kalprox.jobs.cluster import OnEngine
+
+        return OnEngine(self, checkpoint)
 
     @property
     def _refines(self) -> bool:
@@ -96,60 +93,12 @@ class FitJob:
             "source": table.fingerprint(),
             "reading": table.identity(),
             "passes": self.passes,
+            "partitions": self.partitions if self.engine is not None else "one",
             "quarantine": None if self.quarantine is None else str(self.quarantine),
         }
 
 
-class _Run:
-    """What both kinds of run share: the account of the rows, the bad ones, and the checkpoint."""
-
-    quarantine: Quarantine | None = None
-
-    def __init__(self, job: FitJob, checkpoint: Checkpoint | None) -> None:
-        self.job, self.checkpoint = job, checkpoint
-        self.identity = job.identity() if checkpoint is not None else {}
-        self.account, self.read, self.number = Account(), 0, 0
-
-    def load(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """What the checkpoint holds; the quarantine goes on from there."""
-        saved = None if self.checkpoint is None else self.checkpoint.load(self.identity)
-        state = None if saved is None else saved[0]["state"]
-        self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=state and state["quarantine"])
-        if state is not None:
-            self.account, self.read, self.number = Account.from_json(state["account"]), state["read"], state["number"]
-        return saved
-
-    def save(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        assert self.checkpoint is not None and self.quarantine is not None
-        state = {
-            "quarantine": self.quarantine.state(),
-            "account": self.account.to_json(),
-            "read": self.read,
-            "number": self.number,
-        }
-        self.checkpoint.save(self.identity, {**header, "state": state}, arrays)
-
-    def take(self, block: Block, number: int) -> None:
-        """Count a block of the pass `number`; its bad rows are judged in the first."""
-        assert self.quarantine is not None
-        if number != self.number:
-            self.number, self.read = number, 0
-        self.read += len(block.rows)
-        if number == 0:
-            self.quarantine.take(block.bad, len(block.rows))
-            self.account = replace(self.account, quality=self.account.quality.after(block))
-
-    def tell(self, cursor: Cursor, *, saved: bool = False, **score: float) -> None:
-        bad, share = self.account.quality.bad, self.job.table.done(cursor)
-        self.job.watch(Progress(self.read, bad, share, self.number, checkpoint=saved, **score))
-
-    def finished(self, model: KalproxRegressor) -> TableModel:
-        assert self.quarantine is not None
-        self.quarantine.finish()
-        return TableModel(model, self.job.table.columns, self.account, self.job.sources)
-
-
-class _Streaming(_Run):
+class _Streaming(Run):
     """Each block learned as it comes."""
 
     def run(self) -> TableModel:
@@ -178,7 +127,7 @@ class _Streaming(_Run):
         return self.finished(model)
 
 
-class _Refining(_Run):
+class _Refining(Run):
     """Passes over all rows, each linearised at the last answer, until it stops moving."""
 
     def run(self) -> TableModel:

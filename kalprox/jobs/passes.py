@@ -4,7 +4,7 @@ Refinement is a function of what its passes bring back. Run again with those tha
 to the same point, bit for bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,12 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.estimators.files import information_arrays, read_information
 from kalprox.estimators.nonlinear import Moments
+from kalprox.information import Information
 from kalprox.linearization import Linearized
 from kalprox.sources.ahead import ahead
 from kalprox.sources.table import Block, Cursor, Table
 
-__all__ = ["Passes"]
+__all__ = ["Passes", "kept_passes", "read_passes"]
 
 Arrays = dict[str, np.ndarray]
 
@@ -44,10 +45,10 @@ class Passes:
                 value = part(block.X, block.y, np.ones(len(block.X)) if block.weights is None else block.weights)
                 total = value if total is None else total + value
             since += len(block.rows)
-            if since >= self.every and _plain(total) is not None:
+            if since >= self.every and to_arrays(total) is not None:
                 self._cursor, self._total, since = block.cursor, total, 0
                 self._kept()
-        if _plain(total) is not None:
+        if to_arrays(total) is not None:
             self._done.append(total)
             self._cursor = self._total = None
             self._kept()
@@ -55,45 +56,57 @@ class Passes:
 
     def parts(self) -> tuple[dict[str, Any], Arrays]:
         """Header and arrays that `resume` takes."""
-        totals = self._done if self._total is None else [*self._done, self._total]
-        arrays: Arrays = {}
-        kinds = []
-        for i, total in enumerate(totals):
-            kind, found = _plain(total) or ("", {})
-            kinds.append(kind)
-            arrays |= {f"pass.{i}.{name}": a for name, a in found.items()}
-        cursor = None if self._cursor is None else self._cursor.to_json()
-        return {"kinds": kinds, "cursor": cursor}, arrays
+        kinds, arrays = kept_passes(self._done if self._total is None else [*self._done, self._total])
+        return {"kinds": kinds, "cursor": None if self._cursor is None else self._cursor.to_json()}, arrays
 
     def resume(self, header: dict[str, Any], arrays: Arrays) -> None:
-        totals = []
-        for i, kind in enumerate(header["kinds"]):
-            head = f"pass.{i}."
-            totals.append(_total(kind, {n.removeprefix(head): a for n, a in arrays.items() if n.startswith(head)}))
+        totals = read_passes(header["kinds"], arrays)
         if header["cursor"] is not None:
             self._cursor, self._total = Cursor.from_json(header["cursor"]), totals.pop()
         self._done = totals
 
 
-def _plain(total: Any) -> tuple[str, Arrays] | None:
+def kept_passes(totals: Sequence[Any]) -> tuple[list[str], Arrays]:
+    """What passes brought, as the kind of each, and arrays."""
+    kinds: list[str] = []
+    arrays: Arrays = {}
+    for i, total in enumerate(totals):
+        kind, found = to_arrays(total) or ("", {})
+        kinds.append(kind)
+        arrays |= {f"pass.{i}.{name}": a for name, a in found.items()}
+    return kinds, arrays
+
+
+def read_passes(kinds: Sequence[str], arrays: Arrays) -> list[Any]:
+    """What `kept_passes` was given."""
+    totals = []
+    for i, kind in enumerate(kinds):
+        head = f"pass.{i}."
+        totals.append(from_arrays(kind, {n.removeprefix(head): a for n, a in arrays.items() if n.startswith(head)}))
+    return totals
+
+
+def to_arrays(total: Any) -> tuple[str, Arrays] | None:
     """What a pass brings, as a name and arrays; None for what is not worth keeping."""
     if isinstance(total, np.ndarray) and total.dtype == np.float64:
         return "array", {"values": total}
     if isinstance(total, Moments):
         return "moments", {"rows": np.array(total.rows), "mean": total.mean, "squares": total.squares}
+    if isinstance(total, Information):
+        return "information", information_arrays("", total)
     if isinstance(total, Linearized):
         sums = {"rss": np.array(total.rss), "size": np.array(total.size)}
         return "linearized", sums | ({} if total.information is None else information_arrays("", total.information))
     return None
 
 
-def _total(kind: str, arrays: Arrays) -> Any:
-    """What `_plain` was given."""
+def from_arrays(kind: str, arrays: Arrays) -> Any:
+    """What `to_arrays` was given."""
     if kind == "array":
         return arrays["values"]
     if kind == "moments":
         return Moments(float(arrays["rows"]), arrays["mean"], arrays["squares"])
-    information = None
-    if ".T" in arrays:
-        information = read_information("", arrays, len(arrays[".T"]) - 2, None)
+    information = read_information("", arrays, len(arrays[".T"]) - 2, None) if ".T" in arrays else None
+    if kind == "information":
+        return information
     return Linearized(float(arrays["rss"]), float(arrays["size"]), information)

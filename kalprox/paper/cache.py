@@ -45,6 +45,7 @@ def cached(
     run leaves the old file or none, and of two processes at once the last to finish is kept. Its last 32
     bytes are the SHA-256 of the rest, so a damaged file is known, and computed again. Nothing is pickled.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     first = cached(folder, "squares", {"n": 3}, lambda: {"values": np.arange(3) ** 2})
     ...     again = cached(folder, "squares", {"n": 3}, lambda: {"values": "not computed"})

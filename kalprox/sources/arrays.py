@@ -5,6 +5,8 @@ from functools import reduce
 from operator import add
 from typing import Any, Protocol
 
+import numpy as np
+
 from kalprox._arrays import Array, namespace
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length
 
@@ -45,5 +47,7 @@ class ArrayRows:
 def masked(weights: Array, values: Array) -> Array:
     """`values` with 0 in the rows of weight 0, which may hold anything: they are no rows."""
     xp = namespace(values)
+    if xp is np and (weights > 0).all():  # the common case: no copy
+        return values
     keep = (weights > 0).reshape((-1,) + (1,) * (values.ndim - 1))
     return xp.where(keep, values, xp.zeros_like(values))

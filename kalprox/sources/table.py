@@ -91,7 +91,7 @@ class Table:
         self.files = find(source) if isinstance(source, str) else list(source)
         if shuffle is not None:
             self.files = [self.files[i] for i in np.random.default_rng(shuffle).permutation(len(self.files))]
-        self.columns, self.skip_unreadable, self.shuffle = columns, skip_unreadable, shuffle
+        self.columns, self.skip_unreadable, self.shuffle, self.memory = columns, skip_unreadable, shuffle, memory
         self.block_rows = int(np.clip(memory // (_COPIES * 8 * (len(columns.names) + 2)), 64, _MAX_ROWS))
         self._options: dict[str, Any] = {
             "format": format,
@@ -131,6 +131,15 @@ class Table:
         """How the files are cut into blocks and rows: with all of this the same, the blocks are the same."""
         plain = {name: value for name, value in self._options.items() if name != "stdin"}
         return plain | {"skip_unreadable": self.skip_unreadable, "shuffle": self.shuffle}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """With which another Table reads some of these files in the same way."""
+        names = ("format", "encoding", "delimiter")
+        return {name: self._options[name] for name in names} | {
+            "memory": self.memory,
+            "skip_unreadable": self.skip_unreadable,
+        }
 
     def size(self) -> Size:
         """Bytes and, where every file says it, rows."""

@@ -1,0 +1,118 @@
+"""What an engine costs beside the arithmetic: empty work, and a million rows of Parquet from start to finish.
+
+Run it: OPENBLAS_NUM_THREADS=1 python benchmarks/engines.py [local processes dask spark job spark-ml dask-ml]
+Each in a process of its own. dask-ml runs in the Python that DASK_ML names: it need not be this one.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROWS, D, FILES = 1_000_000, 20, 16
+THETA = np.linspace(-1, 1, D)
+NAMES = [f"x{i}" for i in range(D)]
+
+
+def write(folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    for i in range(FILES):
+        X = rng.normal(size=(ROWS // FILES, D))
+        y = X @ THETA + rng.normal(size=len(X))
+        pq.write_table(pa.table([*X.T.copy(), y], names=[*NAMES, "y"]), folder / f"{i:02}.parquet", compression="lz4")
+
+
+def say(name: str, start: float, ready: float, coef: np.ndarray, empty: float | None = None) -> None:
+    end = time.perf_counter()
+    error = np.abs(np.ravel(coef) - THETA).max()
+    task = "" if empty is None else f", {1e3 * empty:.1f} ms an empty partition"
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    print(f"{name:10} {end - start:6.2f} s in all, {end - ready:6.2f} s once started{task}; error {error:.1e}; {load}")
+
+
+def engine(kind: str, folder: str) -> None:
+    """`KalproxRegressor` on one of kalprox's engines."""
+    start = time.perf_counter()
+    from kalprox import KalproxRegressor, engines
+    from kalprox.engines import EngineRows, partitions_of
+    from kalprox.information import Information
+    from kalprox.sources.columns import Columns
+
+    columns = Columns(target="y", numeric=tuple(NAMES))
+    with engines.open(kind) as one:
+        ready = time.perf_counter()
+        rows = EngineRows(one, partitions_of(folder, columns))
+        model = KalproxRegressor(penalty="ridge", alpha=1.0).fit_source(rows, D, lambda: rows.good)
+        done = time.perf_counter()
+        row = np.ones((1, D)), np.ones(1)
+        nothing = [p for _ in range(64) for p in partitions_of(row)]
+        EngineRows(one, nothing).sum(Information.from_rows)
+        empty = (time.perf_counter() - done) / 64
+        say(kind, start + (time.perf_counter() - done), ready + (time.perf_counter() - done), model.coef_, empty)
+
+
+def job(folder: str) -> None:
+    """What `kalprox fit` does."""
+    start = time.perf_counter()
+    from kalprox.jobs.fit import FitJob
+    from kalprox.sources.columns import Columns
+    from kalprox.sources.table import Table
+
+    columns = Columns(target="y", numeric=tuple(NAMES))
+    model = FitJob(Table(folder, columns), {"penalty": "ridge", "alpha": 1.0}).run().model
+    say("job", start, start, model.coef_)
+
+
+def spark_ml(folder: str) -> None:
+    start = time.perf_counter()
+    from pyspark.ml.feature import VectorAssembler
+    from pyspark.ml.regression import LinearRegression
+
+    from kalprox import engines
+
+    with engines.open("spark") as one:
+        ready = time.perf_counter()
+        frame = VectorAssembler(inputCols=NAMES, outputCol="x").transform(one.session.read.parquet(folder))
+        found = LinearRegression(featuresCol="x", labelCol="y", regParam=1.0 / ROWS, standardization=False).fit(frame)
+        say("spark-ml", start, ready, found.coefficients.toArray())
+
+
+def dask_ml(folder: str) -> None:
+    start = time.perf_counter()
+    import dask.dataframe as dd
+    from dask_ml.wrappers import Incremental
+    from distributed import Client, LocalCluster
+    from sklearn.linear_model import SGDRegressor
+
+    with LocalCluster(threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster):
+        ready = time.perf_counter()
+        table = dd.read_parquet(folder).to_dask_array(lengths=[ROWS // FILES] * FILES)
+        model = Incremental(SGDRegressor(random_state=0), random_state=0).fit(table[:, :D], table[:, D])
+        say("dask-ml", start, ready, model.estimator_.coef_)
+
+
+def main() -> None:
+    asked = sys.argv[1:]
+    if asked[:1] == ["--in"]:
+        _, folder, kind = asked
+        if kind in ("local", "processes", "dask", "spark"):
+            engine(kind, folder)
+        else:
+            {"job": job, "spark-ml": spark_ml, "dask-ml": dask_ml}[kind](folder)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder))
+        for kind in asked or ["job", "local", "processes", "dask", "dask-ml", "spark", "spark-ml"]:
+            python = os.environ.get("DASK_ML", sys.executable) if kind == "dask-ml" else sys.executable
+            subprocess.run([python, "-W", "ignore", __file__, "--in", folder, kind], check=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""(d) One row at a time, d = 50: learn a row, predict the next. Rows are handed over in each peer's own form.
+
+`error` is the relative distance of the last coefficients to the ridge answer; `prediction` the root mean square error
+of the predictions made on the way over the last half, in units of the noise.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import FLOOR, Case, Data, Peer, Settings, at_most
+from benchmarks.linear import floor
+
+
+def cases(quick: bool) -> list[Case]:
+    return [Case("one row, then one prediction", {"d": 50, "n": 1000 if quick else 2500})]
+
+
+def data(settings: Settings) -> Data:
+    from kalprox.paper import problems
+
+    rows = problems.ridge(settings["n"], settings["d"], 3)
+    return {"X": rows.X, "y": rows.y, "theta": rows.theta}
+
+
+def judge(settings: Settings, data: Data, peer: Peer, rows: int, answer: Any) -> dict[str, Any]:
+    from benchmarks.reference import distance, ridge
+
+    if peer.name == FLOOR:
+        return {}
+    theta, predicted = np.asarray(answer[0], float).ravel(), np.asarray(answer[1], float)
+    X, y = data["X"][:rows], data["y"][:rows]
+    off = (y[1:] - predicted[: rows - 1])[rows // 2 :]
+    return {"error": distance(theta, ridge(X, y, 1.0)), "prediction": float(np.sqrt(np.mean(off**2)))}
+
+
+def _kalprox(with_std: bool = False, **options: Any) -> Callable[[Data, Settings], Callable[[], Any]]:
+    def build(data: Data, settings: Settings) -> Callable[[], Any]:
+        from kalprox import KalproxRegressor
+
+        X, y = data["X"], data["y"]
+        rows = [(X[i : i + 1], y[i : i + 1], X[i + 1 : i + 2]) for i in range(len(y) - 1)]
+
+        def go() -> Any:
+            model, out = KalproxRegressor(fit_intercept=False, **options), []
+            for x, t, coming in rows:
+                model.partial_fit(x, t)
+                out.append(model.predict(coming, return_std=True)[0][0] if with_std else model.predict(coming)[0])
+            model.partial_fit(X[-1:], y[-1:])
+            return model.coef_, out
+
+        return go
+
+    return build
+
+
+def _river(with_dist: bool) -> Callable[[Data, Settings], Callable[[], Any]]:
+    def build(data: Data, settings: Settings) -> Callable[[], Any]:
+        from river.linear_model import BayesianLinearRegression
+
+        xs = [dict(enumerate(x.tolist())) for x in data["X"]]
+        ys = data["y"].tolist()
+
+        def go() -> Any:
+            model, out = BayesianLinearRegression(), []
+            for i in range(len(ys) - 1):
+                model.learn_one(xs[i], ys[i])
+                predicted = model.predict_one(xs[i + 1], with_dist=with_dist)
+                out.append(predicted.mu if with_dist else predicted)
+            model.learn_one(xs[-1], ys[-1])
+            return [model.predict_one({j: 1.0}) for j in range(settings["d"])], out
+
+        return go
+
+    return build
+
+
+def _padasip(data: Data, settings: Settings) -> Callable[[], Any]:
+    from padasip.filters import FilterRLS
+
+    X, y = data["X"], data["y"]
+
+    def go() -> Any:
+        rls, out = FilterRLS(settings["d"], mu=1.0, eps=1.0, w="zeros"), []
+        for i in range(len(y) - 1):
+            rls.adapt(y[i], X[i])
+            out.append(rls.predict(X[i + 1]))
+        rls.adapt(y[-1], X[-1])
+        return rls.w, out
+
+    return go
+
+
+PEERS = [
+    Peer(FLOOR, "scipy", floor),
+    Peer("kalprox KalproxRegressor", "kalprox", _kalprox(), note="each row judged before it is learned"),
+    Peer("kalprox KalproxRegressor, diagnose=False", "kalprox", _kalprox(diagnose=False)),
+    Peer("kalprox KalproxRegressor, return_std", "kalprox", _kalprox(True), at_most(500), note="judged"),
+    Peer("River BayesianLinearRegression", "river", _river(False)),
+    Peer("River BayesianLinearRegression, with_dist", "river", _river(True)),
+    Peer("padasip FilterRLS", "padasip", _padasip),
+]

@@ -1,0 +1,144 @@
+"""What engines cost as the rows, columns, partitions and processes grow; the numbers of docs/scaling.md.
+
+Run it: OPENBLAS_NUM_THREADS=1 python benchmarks/scaling.py [strong] [weak] [merge] [bytes]
+"""
+
+import os
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kalprox import engines
+from kalprox.engines import EngineRows, partitions_of
+from kalprox.engines.base import Folded, Tree
+from kalprox.information import Information, merge
+from kalprox.sources.columns import Columns
+
+FILES = 256
+PARTITIONS = (1, 4, 16, 64, 256)
+
+
+def write(folder: Path, rows: int, d: int, seed: int = 0) -> Columns:
+    """Rows of a linear model in 256 Parquet files; their columns."""
+    rng = np.random.default_rng(seed)
+    names = [f"x{i}" for i in range(d)]
+    folder.mkdir()
+    share = rows // FILES
+    for i in range(FILES):
+        X = rng.normal(size=(share, d))
+        y = X @ np.linspace(-1, 1, d) + rng.normal(size=share)
+        pq.write_table(pa.table([*X.T.copy(), y], names=[*names, "y"]), folder / f"{i:03}.parquet", compression="lz4")
+    return Columns(target="y", numeric=tuple(names))
+
+
+def seconds(run: Callable[[], Any], times: int = 3) -> float:
+    """The shortest of a few: others use this machine too."""
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - begin)
+    return min(found)
+
+
+def processor() -> float:
+    """Seconds of processor time of this process and those it started: what others do is not in it."""
+    me = psutil.Process()
+    return sum(sum(one.cpu_times()[:2]) for one in (me, *me.children(recursive=True)))
+
+
+def one_pass(engine: Any, folder: Path, columns: Columns, n: int, times: int = 3) -> tuple[float, float]:
+    """Seconds by the clock, the shortest of a few passes, and of processor time a pass."""
+    partitions = partitions_of(str(folder), columns, n=n)
+    assert len(partitions) == n
+    before = processor()
+    found = seconds(lambda: EngineRows(engine, partitions).sum(Information.from_rows), times)
+    return found, (processor() - before) / times
+
+
+def load() -> str:
+    return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
+def strong(folder: Path, rows: int = 1 << 20, d: int = 20) -> None:
+    """The same rows, more partitions and processes."""
+    columns = write(folder / "strong", rows, d)
+    print(f"strong: {rows:,} rows, d = {d}, partitions: seconds a pass (of processor time); {load()}")
+    for kind in ("processes", "dask"):
+        for workers in (1, 2):
+            with engines.open(kind, workers=workers) as engine:
+                one_pass(engine, folder / "strong", columns, 2)  # the workers import what they need
+                found = {n: one_pass(engine, folder / "strong", columns, n) for n in PARTITIONS}
+            row = "  ".join(f"{n}: {clock:.2f} ({cpu:.2f})" for n, (clock, cpu) in found.items())
+            print(f"  {kind:9} {workers}: {row}; {load()}", flush=True)
+
+
+def weak(folder: Path, rows: int = 1 << 19, d: int = 20) -> None:
+    """Twice the rows for twice the processes."""
+    print(f"weak: {rows:,} rows a process, d = {d}, 16 partitions a process, seconds a pass (of processor time)")
+    for workers in (1, 2):
+        columns = write(folder / f"weak{workers}", workers * rows, d)
+        with engines.open("processes", workers=workers) as engine:
+            one_pass(engine, folder / f"weak{workers}", columns, 2)
+            clock, cpu = one_pass(engine, folder / f"weak{workers}", columns, 16 * workers)
+        print(f"  {workers}: {clock:.2f} ({cpu:.2f}); {load()}", flush=True)
+
+
+def of_rows(d: int, seed: int = 0) -> Information:
+    rng = np.random.default_rng(seed)
+    return Information.from_rows(rng.normal(size=(2 * d, d)), rng.normal(size=2 * d))
+
+
+def merging(n: int = 10_000) -> None:
+    """The tree of 10^4 partitions, on one core; of d = 500 a part of it."""
+    print(f"merge: {load()}")
+    for d, many in ((50, n), (100, n // 4), (500, 64)):
+        few = [of_rows(d, seed) for seed in range(8)]
+
+        def tree(few: list[Information] = few, many: int = many) -> None:
+            found = Tree()
+            for i in range(many):
+                found.put(i, Folded(few[i % 8]))
+            found.result()
+
+        each = seconds(tree, 1) / (many - 1)
+        depth = int(np.ceil(np.log2(n)))
+        print(
+            f"  d = {d}: {1e3 * each:.2f} ms a merge, {n * each:.1f} s for {n:,} on one core, {depth * each:.3f} s deep"
+        )
+    a, b = of_rows(20), of_rows(20, 1)
+    print(f"  d = 20: {1e6 * seconds(lambda: [merge(a, b) for _ in range(100)]) / 100:.0f} us a merge", flush=True)
+
+
+def travels() -> None:
+    """Bytes of one total, and the seconds of the fold of one row beside those of a merge."""
+    for d in (20, 50, 100, 500):
+        size = len(pickle.dumps(of_rows(d), 5))
+        rng = np.random.default_rng(0)
+        rows = 1 << 13
+        X, y = rng.normal(size=(rows, d)), rng.normal(size=rows)
+        info = Information.from_rows(X, y)
+        row = seconds(lambda X=X, y=y, info=info: info.fold(X, y), 5) / rows
+        print(f"  d = {d}: {size:,} bytes a total, {1e6 * row:.2f} us a row folded", flush=True)
+    print(f"  {load()}")
+
+
+if __name__ == "__main__":
+    asked = sys.argv[1:] or ["bytes", "merge", "weak", "strong"]
+    with tempfile.TemporaryDirectory() as name:
+        for one in asked:
+            {
+                "strong": lambda: strong(Path(name)),
+                "weak": lambda: weak(Path(name)),
+                "merge": merging,
+                "bytes": travels,
+            }[one]()
