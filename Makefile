@@ -14,7 +14,7 @@ demo: .venv/.run
 test: lint
 	$(BIN)/python -m pytest
 
-test-all: lint
+test-all: lint .venv/.spark
 	$(BIN)/python -m pytest -m ""
 
 # kalprox beside its peers, in an environment of their own: make bench, make bench ARGS=--quick
@@ -41,6 +41,11 @@ clean:
 .venv/.dev: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@ .venv/.run
+
+# Large, and of no use without Java: the tests of Spark skip without it.
+.venv/.spark: .venv/.dev
+	if command -v java >/dev/null; then $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[spark]"; fi
+	touch $@
 
 .bench/.run: pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv .bench

@@ -79,6 +79,9 @@ class _Package(ModuleType):
         super().__setattr__(name, value)
         return value
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return import_module, (self.__name__,)  # by its name, as any module: functions that use it go to workers
+
     def __dir__(self) -> list[str]:
         return sorted({*vars(self), *__all__})
 

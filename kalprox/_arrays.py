@@ -16,6 +16,12 @@ F = TypeVar("F", bound=Callable)
 _unregistered: list[tuple[type, list[str], list[str]]] = []
 
 
+def _jax() -> Any:
+    """JAX, if it is there; one that another thread is still importing has made no array yet."""
+    jax = sys.modules.get("jax")
+    return None if jax is None or getattr(jax.__spec__, "_initializing", False) else jax
+
+
 def namespace(*arrays: Any) -> ModuleType:
     """`jax.numpy` if any of `arrays` (or any leaf in them) is JAX's, else `numpy`.
 
@@ -24,7 +30,7 @@ def namespace(*arrays: Any) -> ModuleType:
     >>> namespace(np.ones(3), 2.0).__name__
     'numpy'
     """
-    jax = sys.modules.get("jax")
+    jax = _jax()
     if jax is None:
         return np
     leaves = jax.tree_util.tree_leaves(arrays)
@@ -33,7 +39,7 @@ def namespace(*arrays: Any) -> ModuleType:
 
 def is_traced(*arrays: Any) -> bool:
     """Whether any leaf of `arrays` is a JAX tracer, whose value cannot be looked at."""
-    jax = sys.modules.get("jax")
+    jax = _jax()
     if jax is None:
         return False
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(arrays))
@@ -58,7 +64,7 @@ def full_precision(function: F) -> F:
 
     @functools.wraps(function)
     def precise(*args: Any, **kwargs: Any) -> Any:
-        jax = sys.modules.get("jax")
+        jax = _jax()
         if jax is None:
             return function(*args, **kwargs)
         with jax.default_matmul_precision("highest"):

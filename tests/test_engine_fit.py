@@ -2,9 +2,12 @@
 
 import importlib.util
 import os
+import pickle
 import shutil
 import sys
+import warnings
 
+import cloudpickle
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -15,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client, LocalCluster
 
+import kalprox as kp
 from kalprox import KalproxRegressor
 from kalprox.cli import main
 from kalprox.jobs.fit import FitJob
@@ -54,7 +58,9 @@ def spark():
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    with warnings.catch_warnings():  # Java is started by a fork that JAX warns of, and an exec that makes it harmless
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     yield session
     session.stop()
 
@@ -132,6 +138,11 @@ def folder(tmp_path_factory):
             columns["y"] = np.where(np.arange(len(rows)) == 7, np.nan, columns["y"])
         pq.write_table(pa.table(columns), folder / f"part-{i}.parquet")
     return folder
+
+
+def test_a_function_that_uses_the_library_goes_to_a_worker():
+    fn = lambda: kp.models.GLM("tanh").name  # noqa: E731
+    assert pickle.loads(cloudpickle.dumps(fn))() == "tanh"
 
 
 @pytest.mark.parametrize("engine", ["local", "dask", "spark"])
