@@ -383,9 +383,14 @@ def test_rows_one_at_a_time_between_predictions(settings):
     for i in range(20, 700):
         before = stream._belief.folded
         predicted = stream.predict(X[i : i + 1])
-        if i % 97 == 0:  # the estimate moved row by row is the batch's
+        if i % 97 == 0:  # the estimate moved row by row is the batch's, and so is how sure it is
             exact = KalproxRegressor(**settings).fit(X[:i], y[:i])
             np.testing.assert_allclose(predicted, exact.predict(X[i : i + 1]), rtol=1e-10)
+            for how in (
+                lambda model: model.predict(X[i : i + 1], return_std=True),  # noqa: B023
+                lambda model: model.predict_interval(X[i : i + 1], 0.9),  # noqa: B023
+            ):
+                np.testing.assert_allclose(how(stream), how(exact), rtol=1e-9)
             np.testing.assert_allclose(stream.coef_std_, exact.coef_std_, rtol=1e-10)
         stream.partial_fit(X[i : i + 1], y[i : i + 1])
         assert (stream._belief.folded is before) or len(stream._belief.waiting) == 1

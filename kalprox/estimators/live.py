@@ -87,6 +87,11 @@ class Live:
         v = x.dot(self.L)
         return float(x.dot(self.theta)), 1 + float(v.dot(v))
 
+    def predict_with_std(self, x: Array) -> tuple[Array, Array]:
+        """Mean and std of a new observation, (1,) each."""
+        mean, s = self.predict_with_scale(x)
+        return np.array([mean]), np.array([math.sqrt(self.noise()[0] * s)])
+
     def noise(self) -> tuple[float, float]:
         """Variance and degrees of freedom, as the information would say: rss = objective - alpha |coef|^2, over
         rows - p + alpha trace."""

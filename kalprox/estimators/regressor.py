@@ -21,6 +21,7 @@ from kalprox.estimators.diagnostics import judged, judged_waiting
 from kalprox.estimators.linear import LinearBelief, Path, faded
 from kalprox.estimators.waiting import Waiting
 from kalprox.information import Information, merge
+from kalprox.noise import Noise
 from kalprox.sources import Rows as SourceRows
 from kalprox.sources.quarantine import Quarantine
 
@@ -258,10 +259,13 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         The scale is Student's with `noise_dof_` degrees of freedom where the noise is learned, and NaN where no
         degrees of freedom are left. O(d) a row, O(d^2) with std.
         """
+        if self._is_one_row(X):
+            if not return_std:
+                return self._belief.predict(X)
+            if self._belief.live is not None:
+                return self._belief.live.predict_with_std(X[0])
         if is_collection(X):
             return predict(self, X, return_std)
-        if not return_std and self._is_one_row(X):
-            return self._belief.predict(X)
         belief = self._fitted
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if isinstance(belief, LinearBelief) and not return_std:
@@ -274,7 +278,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         mean, std = self.predict(X, return_std=True)
-        reach = self._belief.noise.quantile(level) * std
+        live = self._belief.live if self._is_one_row(X) else None
+        noise = self._belief.noise if live is None else Noise(*map(np.asarray, live.noise()))
+        reach = noise.quantile(level) * std
         return mean - reach, mean + reach
 
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
