@@ -11,14 +11,15 @@ from kalprox.estimators.waiting import Waiting
 
 __all__ = ["judged", "judged_waiting"]
 
-JUDGED = 512  # rows of a batch that are judged, at most: a prediction with its std costs twice what learning a row does
+JUDGED = 512, 1 / 16  # rows of a batch that are judged, or share of it: a std costs twice what learning a row does
 
 
 def judged(score: Calibration, belief: Any, rows: Rows) -> Calibration:
     """`score`, and that of these rows as `belief` predicts them: all, or `JUDGED` of them, evenly spaced."""
     X, y, weights = rows
-    if len(y) > JUDGED:
-        some = np.linspace(0, len(y) - 1, JUDGED).astype(int)
+    most = max(JUDGED[0], int(JUDGED[1] * len(y)))
+    if len(y) > most:
+        some = np.linspace(0, len(y) - 1, most).astype(int)
         X, y, weights = X[some], y[some], None if weights is None else weights[some]
     X = X.toarray() if scipy.sparse.issparse(X) else X
     predicted = belief.predict(X), belief.std(X), y

@@ -66,8 +66,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     start : first theta, for a nonlinear link (intercept first where there is one) or a function.
     v0, q : for method="paper": variance of the first theta, and process noise.
     diagnose : whether partial_fit predicts each batch before it learns it, and keeps score in `diagnostics_`. That is
-        a reading a batch, O(d^3), and 512 rows of it at most, evenly spaced. Single rows and batches of 16 rows or
-        fewer cost O(d^2) a row, where the penalty is ridge or None.
+        a reading a batch, O(d^3), and 512 rows of it, evenly spaced, or a sixteenth if that is more. Single rows and
+        batches of 16 rows or fewer cost O(d^2) a row, where the penalty is ridge or None.
     engine : where `fit` folds the rows: None is here; "local" (threads), "processes", "dask", "spark", the address of a
         Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask arrays, a Dask dataframe and
         series, or a Spark frame and the name of its target, which go to their own client or session where engine is

@@ -19,7 +19,7 @@ from kalprox.sources.readers import Piece, Reader, reader
 __all__ = ["Block", "Cursor", "Size", "Table"]
 
 _COPIES = 16  # of a block: as read, decoded, encoded, and what the reader of the blocks makes of it
-_MAX_ROWS, _MAX_BYTES = 1 << 13, 1 << 21  # larger blocks are no faster
+_MAX_ROWS, _MAX_BYTES = 1 << 15, 1 << 21  # larger blocks are no faster to read, or to learn
 
 
 @dataclass(frozen=True)
