@@ -13,13 +13,15 @@ falls. Nothing of a pass is kept once the next one is accepted, so no datum coun
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from kalprox import engines
 from kalprox._arrays import Array, namespace
 from kalprox._checks import check_positive, check_vector
+from kalprox.engines.collections import is_partitioned
 from kalprox.information import Information
 from kalprox.linearization import Linearized, curvature_along, linearize, not_finite
 from kalprox.models import Model
@@ -140,6 +142,7 @@ def refine(
     max_passes: int = 200,
     tol: float = 1e-10,
     prior: Information | None = None,
+    engine: Any = None,
 ) -> Refined:
     """Minimise (1) over all rows of a source, from `start`, and say how sure the answer is.
 
@@ -151,13 +154,15 @@ def refine(
     Parameters
     ----------
     model, regularizer : h and g of (1).
-    source : (X, y) or (X, y, weights), or an object with the `sum` of `Rows`.
+    source : (X, y) or (X, y, weights), arrays of NumPy, JAX or Dask; `kalprox.engines.partitions_of` files or a frame;
+        or an object with the `sum` of `Rows`.
     start : first theta, shape (d,), where the model is finite.
     gamma : noise precision; None learns the noise variance from the residuals.
     max_passes : passes over the rows before giving up.
     tol : converged when an undamped step is this small relative to theta, in units of the columns' norms.
     prior : information about theta from elsewhere, in units of the noise: 1/2 ||R theta - z||^2 more in (1).
         It counts in mean, cov and objective, and is left out of `information`, rss and the row count.
+    engine : where the rows are gone over, as `kalprox.engines.open` takes it; None is here, or where Dask's arrays are.
 
     >>> from kalprox.models import Function
     >>> from kalprox.regularizers import Zero
@@ -174,6 +179,11 @@ def refine(
     check_positive("tol", tol)
     if max_passes < 1:
         raise ValueError(f"max_passes must be at least 1; got {max_passes}.")
+    if isinstance(source, Sequence) and (engine is not None or is_partitioned(source)):
+        with engines.open(engine or engines.home_of(source[0])) as opened:
+            partitions = source if hasattr(source[0], "pieces") else engines.partitions_of(tuple(source))
+            there = engines.EngineRows(opened, partitions)
+            return refine(model, regularizer, there, start, gamma=gamma, max_passes=max_passes, tol=tol, prior=prior)
     rows = ArrayRows(*source) if isinstance(source, Sequence) else source
     problem = _Problem(model, regularizer, rows, prior)
 

@@ -21,6 +21,7 @@ from distributed import Client, LocalCluster
 import kalprox as kp
 from kalprox import KalproxRegressor
 from kalprox.cli import main
+from kalprox.engines import partitions_of
 from kalprox.jobs.fit import FitJob
 from kalprox.jobs.model import TableModel
 from kalprox.sources.columns import Columns
@@ -88,6 +89,26 @@ def test_dask_arrays(client, settings):
     assert isinstance(mean, da.Array) and isinstance(std, da.Array)
     for found, expected in zip((mean, std), model.predict(X, return_std=True), strict=True):
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-12)
+
+
+def test_refine_on_an_engine(client, folder):
+    X, y = data()
+    model = kp.models.Function(lambda theta, x: theta[0] * kp.models.GLM("tanh").value(theta[1:], x))
+    y, start = np.tanh(y), np.array([1.0, 0.1, -0.1, 0.1, 0.1])
+    here = kp.refine(model, kp.regularizers.Ridge(0.1), (X, y), start)
+    lazy = da.from_array(X, chunks=(700, 4)), da.from_array(y, chunks=900)
+    columns = Columns("y", None, tuple(NAMES), {}, (), False, "zero", tuple(NAMES))
+    for there in (
+        kp.refine(model, kp.regularizers.Ridge(0.1), lazy, start),
+        kp.refine(model, kp.regularizers.Ridge(0.1), (X, y), start, engine="local"),
+    ):
+        np.testing.assert_allclose(there.mean, here.mean, rtol=1e-10)
+        np.testing.assert_allclose(there.cov, here.cov, rtol=1e-9)
+    files = partitions_of(sorted(str(f) for f in folder.glob("*[013].parquet")), columns)
+    found = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), files, np.zeros(4), engine=client)
+    table = pa.concat_tables([pq.read_table(partition.files[0]) for partition in files])
+    rows = np.column_stack([table[name] for name in NAMES])
+    np.testing.assert_allclose(found.mean, np.linalg.lstsq(rows, np.asarray(table["y"]))[0], rtol=1e-10)
 
 
 def test_dask_dataframes_go_to_their_own_client_and_keep_their_names(client, tmp_path):

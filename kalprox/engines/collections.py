@@ -1,5 +1,6 @@
 """Dask collections and Spark frames as an estimator's X and y: cut into partitions, and predicted lazily."""
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -7,12 +8,17 @@ import numpy as np
 
 from kalprox.engines.partitions import partitions_of
 
-__all__ = ["cut", "is_collection", "names_of", "predict"]
+__all__ = ["cut", "is_collection", "is_partitioned", "names_of", "predict"]
 
 
 def is_collection(X: Any) -> bool:
     """Whether X lies in Dask or Spark; neither is imported to find out."""
     return any(kind.__module__.split(".")[0] in ("dask", "dask_expr", "pyspark") for kind in type(X).__mro__)
+
+
+def is_partitioned(source: Sequence[Any]) -> bool:
+    """Whether a source is a list of partitions, or lies in Dask."""
+    return hasattr(source[0], "pieces") or is_collection(source[0])
 
 
 def names_of(X: Any) -> list[str] | None:
