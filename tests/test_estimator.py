@@ -59,7 +59,6 @@ def linear_data(n=120, d=4, k=None, seed=0):
         KalproxRegressor(penalty="l1", alpha=0.1),
         KalproxRegressor(alpha="auto", standardize=True),
         KalproxRegressor(noise=1.0, fit_intercept=False, diagnose=False),
-        KalproxRegressor(link="tanh"),
         KalproxRegressor(penalty="l1", alpha="auto"),
         KalproxRegressor("softplus"),
     ]
