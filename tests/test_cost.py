@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 
 import kalprox as kp
 from kalprox import Information, KalproxRegressor
@@ -91,8 +92,7 @@ def test_a_stream_s_estimator_does_not_grow():
 
 
 def test_predictions_of_sparse_rows_are_made_in_blocks():
-    scipy_sparse = pytest.importorskip("scipy.sparse")
-    X = scipy_sparse.random(20_000, 300, 0.01, format="csr", random_state=0)
+    X = scipy.sparse.random(20_000, 300, 0.01, format="csr", random_state=0)
     model = KalproxRegressor(block_size=500).fit(X, np.asarray(X.sum(axis=1)).ravel())
     assert peak(lambda: model.predict(X, return_std=True)) < X.shape[0] * 300 * 8 / 4
 

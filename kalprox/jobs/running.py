@@ -1,5 +1,6 @@
 """What every run of a fit shares: the account of the rows, the bad ones, the checkpoint, and what it tells."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ class Progress:
     checkpoint: bool = False  # whether one was written just now
 
 
-class Run:
+class Run(ABC):
     """A fit under way."""
 
     quarantine: Quarantine | None = None
@@ -41,8 +42,9 @@ class Run:
         self.identity = job.identity() if checkpoint is not None else {}
         self.account, self.read, self.number = Account(), 0, 0
 
+    @abstractmethod
     def run(self) -> TableModel:
-        raise NotImplementedError
+        """The fitted model."""
 
     def load(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """What the checkpoint holds; the quarantine goes on from there."""
