@@ -72,6 +72,21 @@ def test_arrays_on_threads(settings):
     same(KalproxRegressor(engine="local", **settings).fit(X, y), KalproxRegressor(**settings).fit(X, y))
 
 
+def test_what_needs_the_order_of_the_rows_is_refused():
+    X, y = data()
+    with pytest.raises(ValueError, match="alpha='auto' needs penalty='ridge' here"):
+        KalproxRegressor(penalty="l1", alpha="auto", engine="local").fit(X, y)
+    with pytest.raises(ValueError, match="forget=1"):
+        KalproxRegressor(forget=0.99, engine="local").fit(X, y)
+    same(KalproxRegressor(alpha="auto", engine="local").fit(X, y), KalproxRegressor(alpha="auto").fit(X, y))
+
+
+def test_names_of_an_earlier_fit_are_forgotten():
+    X, y = data()
+    model = KalproxRegressor().fit(pd.DataFrame(X, columns=NAMES), y)
+    assert not hasattr(model.set_params(engine="local").fit(X, y), "feature_names_in_")
+
+
 @pytest.mark.parametrize(
     "settings", [{"alpha": 2.0}, {"penalty": "l1", "alpha": 50.0}, {"link": "tanh", "standardize": True}], ids=str
 )

@@ -76,6 +76,26 @@ def test_pipeline_search_cross_validation_and_clone():
     np.testing.assert_allclose(ours, theirs, rtol=1e-10)
 
 
+def test_a_pipeline_that_hands_on_frames_keeps_their_names():
+    X, y = linear_data()
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+    pipeline = make_pipeline(StandardScaler(), KalproxRegressor()).set_output(transform="pandas").fit(frame, y)
+    assert list(pipeline[-1].feature_names_in_) == list(frame.columns)
+    np.testing.assert_allclose(pipeline.predict(frame), make_pipeline(StandardScaler(), Ridge()).fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_float64_inside_whatever_jax_s_flag_says(flag):
+    X, y = linear_data(n=60)
+    with jax.enable_x64(flag):
+        model = KalproxRegressor("tanh", alpha=2.0).fit(X, np.tanh(y))
+        model.partial_fit(X[:7], np.tanh(y[:7]))
+        assert jax.config.jax_enable_x64 == flag
+        assert model.coef_.dtype == model.predict(X).dtype == np.float64
+    expected = KalproxRegressor("tanh", alpha=2.0).fit(X, np.tanh(y)).partial_fit(X[:7], np.tanh(y[:7]))
+    np.testing.assert_array_equal(model.coef_, expected.coef_)
+
+
 def test_metadata_routing_of_sample_weight():
     X, y = linear_data()
     weights = np.arange(len(y)) % 3.0

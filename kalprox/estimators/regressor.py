@@ -180,6 +180,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         if self.method == "paper" or self.forget != 1:
             raise ValueError("fit_source needs method='exact' and forget=1: the order of its rows is not known.")
         if is_linear(self):
+            if self.alpha == "auto" and self.penalty != "ridge":
+                raise ValueError(
+                    "alpha='auto' needs penalty='ridge' here: otherwise it is chosen by predicting rows from those "
+                    "before them, and their order is not known. Give a number, or look at `path` afterwards."
+                )
             belief: Any = self._linear(source.sum(Information.from_rows))
         else:
             from kalprox.estimators.nonlinear import refined
@@ -198,6 +203,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             rows = engines.EngineRows(engine, partitions, quarantine=quarantine)
             self.fit_source(rows, d, lambda: rows.good)
         self._n_rejected = rows.bad
+        self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         return self

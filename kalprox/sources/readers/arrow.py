@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.readers.piece import Piece, Wanted, check_names, check_types, guarded
+from kalprox.sources.readers.piece import Piece, Wanted, check_names, check_types, first_rows, guarded
 
 __all__ = ["ArrowReader"]
 
@@ -39,13 +39,7 @@ class ArrowReader:
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
         columns = self.names() if names is None else list(names)
-        batches, count = [], 0
-        for batch in self._batches(columns):
-            batches.append(batch)
-            count += batch.num_rows
-            if count >= rows:
-                break
-        return pa.Table.from_batches(batches).slice(0, rows) if batches else None
+        return first_rows(self._batches(columns), rows)
 
     def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
         names, offset = list(wanted.names), 0

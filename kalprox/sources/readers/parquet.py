@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kalprox.sources._arrow import load, pa
-from kalprox.sources.readers.piece import Piece, Wanted, check_names, check_types, guarded
+from kalprox.sources._arrow import load
+from kalprox.sources.readers.piece import Piece, Wanted, check_names, check_types, first_rows, guarded
 
 __all__ = ["ParquetReader"]
 
@@ -49,13 +49,7 @@ class ParquetReader:
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
         columns = self.names() if names is None else list(names)
-        batches, count = [], 0
-        for batch, _ in self._batches(columns, 0):
-            batches.append(batch)
-            count += batch.num_rows
-            if count >= rows:
-                break
-        return pa.Table.from_batches(batches).slice(0, rows) if batches else None
+        return first_rows((batch for batch, _ in self._batches(columns, 0)), rows)
 
     def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
         check_names(self.name, self.names(), wanted.names)

@@ -1,7 +1,7 @@
 """What readers take and give."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -87,6 +87,17 @@ def guarded(file: str, kind: str) -> Iterator[None]:
     except Exception as error:
         told = (str(error).splitlines() or [""])[0][:200]
         raise Unreadable(f"{file}: not a whole {kind} file ({type(error).__name__}: {told}).") from error
+
+
+def first_rows(batches: Iterable[Any], rows: int) -> Any:
+    """A table of the first rows, read no further than they need; None where there is no batch."""
+    taken, count = [], 0
+    for batch in batches:
+        taken.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            break
+    return pa.Table.from_batches(taken).slice(0, rows) if taken else None
 
 
 def check_names(file: str, there: Sequence[str], needed: Sequence[str]) -> None:
