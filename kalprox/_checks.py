@@ -18,6 +18,8 @@ def concrete(value: Any) -> np.ndarray | None:
 
 def check_positive(name: str, value: Any, *, strict: bool = True) -> None:
     """Refuse a parameter that is not finite and > 0 (or >= 0, where not `strict`)."""
+    if isinstance(value, float) and 0 < value < np.inf:
+        return  # as nearly always: no array for it
     numbers = concrete(value)
     if numbers is None:
         return

@@ -43,12 +43,13 @@ def _lapack(name: str, dtype: Any) -> Callable:
 def product(A: Array, B: Array) -> Array:
     """A @ B by SciPy's BLAS, whose thread pool the fold uses, or in full precision by JAX.
 
-    A GPU rounds the inputs of a float32 product to fewer bits unless it is told not to.
+    A GPU rounds the inputs of a float32 product to fewer bits unless it is told not to. Where B is a vector, NumPy
+    needs no copy of A.
     """
     xp = namespace(A, B)
     if xp is not np:
         return xp.matmul(A, B, precision="highest")
-    return _lapack("gemm", np.result_type(A, B))(1.0, A, B.reshape(len(B), -1)).reshape(A.shape[:1] + B.shape[1:])
+    return A @ B if B.ndim == 1 else _lapack("gemm", np.result_type(A, B))(1.0, A, B)
 
 
 def solve_triangular(U: Array, b: Array, *, transposed: bool = False) -> Array:

@@ -22,10 +22,11 @@ from kalprox.estimators.penalties import Penalty
 from kalprox.estimators.prequential import FEWEST, Prequential, doubling
 from kalprox.estimators.root import Root
 from kalprox.estimators.waiting import Predicted, Waiting
+from kalprox.homotopy import l1_path
 from kalprox.information import Equations, Information
 from kalprox.noise import Noise, log_evidence
 from kalprox.prox import posterior_root, prox
-from kalprox.regularizers import Regularizer
+from kalprox.regularizers import L1, Box, Regularizer
 from kalprox.triangle import triangle_of
 
 __all__ = ["LinearBelief", "Path", "faded"]
@@ -150,12 +151,12 @@ class LinearBelief:
         known = info.targets is None and not self.standardize and float(info.rows) > 0
         if not known or self.penalty.alpha == "auto" or self.penalty.kind not in (None, "ridge"):
             return None
-        theta, (root,), _ = self._read
+        (root,) = self._roots
         if root.null.shape[1]:
             return None
         alpha = float(self.alpha) if self.penalty.kind else 0.0
         of = Live.with_intercept if self.fit_intercept else Live.without_intercept
-        return of(theta[:, 0], root.L, info, float(self.rss), alpha, self.noise_var)
+        return of(self._theta, root.L, info, float(self.rss), alpha, self.noise_var)
 
     # ---- the estimate ----------------------------------------------------------------------------------
 
@@ -184,37 +185,43 @@ class LinearBelief:
         return np.where(sd > 0, sd, 1.0)
 
     @cached_property
-    def _read(self) -> tuple[Array, list[Root], bool]:
-        """The coefficients (d, k), a root for each target (one for all where g is quadratic), and whether they
-        converged."""
-        eq, g = self.equations, self.regularizer
-        R, z = eq.R, eq.z.reshape(len(eq.R), -1)
-        d, every = len(R), np.arange(len(R))
-        A = g.root(d)
-        if A is not None:  # one QR, whatever the number of targets
-            if len(A) == 0:
-                post = eq
-            else:
-                data, prior = np.hstack([R, z]), np.hstack([A, np.zeros((len(A), z.shape[1]))])
-                # The larger rows first: below them, QR keeps the digits of the smaller.
-                stack = (prior, data) if np.abs(A).max() > np.abs(R).max() else (data, prior)
-                p = d + z.shape[1]
-                if self.penalty.kind == "ridge":  # both are triangles: a sixth of the work
-                    T = triangle_of(np.vstack([_square(part, p) for part in stack]), triangles=True)
-                else:
-                    T = _square(scipy.linalg.qr(np.vstack(stack), mode="r")[0], p)
-                post = Equations(T, eq.rows, z.shape[1])
-            theta = post.solve().reshape(d, -1)
-            return theta / self.scale[:, None], [Root.of(post.R, every, eq.rows, self.scale)], True
-        start = self._start
-        outs = [prox(R, z[:, j], g, start[:, j]) for j in range(z.shape[1])]
+    def _posterior(self) -> Equations | None:
+        """Where g is quadratic, the equations with g's rows among the data's; else None."""
+        eq, d = self.equations, self.information.d
+        A = self.regularizer.root(d)
+        if A is None or len(A) == 0:
+            return None if A is None else eq
+        z = eq.z.reshape(d, -1)  # one QR, whatever the number of targets
+        data, prior = np.hstack([eq.R, z]), np.hstack([A, np.zeros((len(A), z.shape[1]))])
+        # The larger rows first: below them, QR keeps the digits of the smaller.
+        stack = (prior, data) if np.abs(A).max() > np.abs(eq.R).max() else (data, prior)
+        p = d + z.shape[1]
+        if self.penalty.kind == "ridge":  # both are triangles: a sixth of the work
+            T = triangle_of(np.vstack([_square(part, p) for part in stack]), triangles=True)
+        else:
+            T = _square(scipy.linalg.qr(np.vstack(stack), mode="r")[0], p)
+        return Equations(T, eq.rows, z.shape[1])
+
+    @cached_property
+    def _found(self) -> tuple[Array, bool]:
+        """The estimate (d, k), in units of 1 / scale, and whether it converged."""
+        if self._posterior is not None:
+            return self._posterior.solve().reshape(self.information.d, -1), True
+        R, z, start = self.equations.R, self.equations.z.reshape(self.information.d, -1), self._start
+        outs = [prox(R, z[:, j], self.regularizer, start[:, j]) for j in range(z.shape[1])]
+        return np.column_stack([out.theta for out in outs]), all(bool(out.converged) for out in outs)
+
+    @cached_property
+    def _roots(self) -> list[Root]:
+        """A root of the covariance for each target; one for all where g is quadratic."""
+        R, g, rows = self.equations.R, self.regularizer, self.equations.rows
+        if self._posterior is not None:
+            return [Root.of(self._posterior.R, np.arange(len(R)), rows, self.scale)]
         roots = []
-        for out in outs:
-            free = np.flatnonzero(out.free)
-            U = posterior_root(R, g, out.theta)[np.ix_(free, free)]
-            roots.append(Root.of(U, free, eq.rows, self.scale))
-        theta = np.column_stack([out.theta for out in outs])
-        return theta / self.scale[:, None], roots, all(bool(out.converged) for out in outs)
+        for theta in self._found[0].T:
+            free = np.flatnonzero(g.free(theta))
+            roots.append(Root.of(posterior_root(R, g, theta)[np.ix_(free, free)], free, rows, self.scale))
+        return roots
 
     @cached_property
     def _start(self) -> Array:
@@ -226,12 +233,12 @@ class LinearBelief:
 
     @property
     def converged(self) -> bool:
-        return self._read[2]
+        return self._found[1]
 
-    @property
+    @cached_property
     def _theta(self) -> Array:
         """(d,) or (d, k)."""
-        theta = self._read[0]
+        theta = self._found[0] / self.scale[:, None]
         return theta[:, 0] if self.information.targets is None else theta
 
     @property
@@ -255,13 +262,19 @@ class LinearBelief:
     @cached_property
     def edf(self) -> Array:
         """trace((R'R + H)^-1 R'R), shape () or (k,): rank, trace of the hat matrix, or nonzeros; no intercept."""
+        if isinstance(self.regularizer, L1 | Box) and self._full_rank:  # g does not curve
+            return self._per_target([float(self.regularizer.free(theta).sum()) for theta in self._found[0].T])
         R = self.equations.R * self.scale
-        return self._per_target([((R[:, root.free] @ root.L) ** 2).sum() for root in self._read[1]])
+        return self._per_target([((R[:, root.free] @ root.L) ** 2).sum() for root in self._roots])
+
+    @cached_property
+    def _full_rank(self) -> bool:
+        return bool(self.equations.rank() == self.information.d)
 
     @cached_property
     def rss(self) -> Array:
         """The residual sum of squares at the estimate, () or (k,)."""
-        return self.equations.residual((self._read[0] * self.scale[:, None]).reshape(self.equations.z.shape))
+        return self.equations.residual(self._found[0].reshape(self.equations.z.shape))
 
     @cached_property
     def noise(self) -> Noise:
@@ -273,7 +286,7 @@ class LinearBelief:
 
     @cached_property
     def covariance(self) -> Array:
-        C = self._per_target([root.covariance() for root in self._read[1]])
+        C = self._per_target([root.covariance() for root in self._roots])
         with np.errstate(invalid="ignore"):
             return np.where(C == 0, 0, C * np.asarray(self.noise.variance)[..., None, None])
 
@@ -291,7 +304,7 @@ class LinearBelief:
         """Of each row: (n,), or (n, k) for k targets."""
         if self.fit_intercept:
             X = X - self.information.x_mean
-        leverage = self._per_target([root.leverage(X) for root in self._read[1]]).T
+        leverage = self._per_target([root.leverage(X) for root in self._roots]).T
         return leverage + 1 / float(self.information.rows) if self.fit_intercept else leverage
 
     def predict(self, X: Any) -> Array:
@@ -307,9 +320,10 @@ class LinearBelief:
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
         """Draws of coef (n, d) or (n, k, d) and intercept (n,) or (n, k): Student's where the noise is learned."""
-        info, (theta, roots, _) = self.information, self._read
+        info, roots = self.information, self._roots
         if any(root.null.shape[1] for root in roots):
             raise ValueError("sample needs a proper posterior: some coef_std_ are infinite. Add rows, or a penalty.")
+        theta = self._theta.reshape(info.d, -1)
         k = theta.shape[1]
         variance, dof = (np.broadcast_to(v, k) for v in (self.noise.variance, self.noise.dof))
         coefs, intercepts = np.empty((n, k, info.d)), np.zeros((n, k))
@@ -354,20 +368,35 @@ class LinearBelief:
     def at(self, alpha: float) -> "LinearBelief":
         """The same rows read with another alpha."""
         belief = replace(self, penalty=replace(self.penalty, alpha=float(alpha)))
-        for name in ("information", "scale", "equations"):  # alpha is not in them
+        for name in ("information", "scale", "equations", "_full_rank"):  # alpha is not in them
             belief.__dict__[name] = getattr(self, name)
         return belief
 
     def along(self, alphas: Array) -> Iterator["LinearBelief"]:
-        """`at` each alpha, in the given order; but searched from the largest on, each from where the last one ended."""
+        """`at` each alpha, in the given order; but searched from the largest on, each from where the last one ended.
+
+        The L1 path is followed from knot to knot; what is sure to be found so needs no search.
+        """
         beliefs: dict[int, LinearBelief] = {}
+        descending = np.argsort(-alphas, kind="stable")
+        thetas, sure = self._l1_path(alphas[descending])
         last: LinearBelief | None = None
-        for i in np.argsort(-alphas, kind="stable"):
+        for i, theta, found in zip(descending, thetas, sure, strict=True):
             beliefs[i] = self.at(alphas[i])
-            if last is not None:
-                beliefs[i].__dict__["_start"] = last._read[0] * self.scale[:, None]
+            if found:
+                beliefs[i].__dict__["_found"] = theta, True
+            elif last is not None:
+                beliefs[i].__dict__["_start"] = last._found[0]
             last = beliefs[i]
         return (beliefs[i] for i in range(len(alphas)))
+
+    def _l1_path(self, alphas: Array) -> tuple[Array, Array]:
+        """For descending alphas theta (m, d, k) in units of 1 / scale, and which of them are sure; none unless L1."""
+        R, z = self.equations.R, self.equations.z.reshape(self.information.d, -1)
+        if self.penalty.kind != "l1":
+            return np.empty((len(alphas), *z.shape)), np.zeros(len(alphas), bool)
+        thetas, sure = zip(*(l1_path(R, column, alphas) for column in z.T), strict=True)
+        return np.stack(thetas, axis=-1), np.all(sure, axis=0)
 
     def path(self, alphas: Array) -> Path:
         rows = [(b.coef, b.intercept, b.edf, b.score) for b in self.along(alphas)]
