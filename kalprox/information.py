@@ -279,7 +279,7 @@ class Information(LeastSquares):
 
     def triangle(self) -> Array:
         """The triangle without an intercept: the centred one, and the means' row folded in. O(d^2)."""
-        row = _recenter(self.T, self.shift)[:1, 1:]
+        row = self.T[:1, 1:] + self.T[0, 0] * self.shift[None]
         return triangle_of(namespace(row).concatenate([self.T[1:, 1:], row]))
 
     def centered(self) -> Equations:

@@ -21,6 +21,7 @@ __all__ = [
     "cond",
     "downdate",
     "fold_numpy",
+    "inverse",
     "minimum_norm",
     "product",
     "qr",
@@ -192,7 +193,7 @@ def fold_numpy(
         return b if root_w is None else np.multiply(b, root_w[i:j], out=b)
 
     start, length = 0, max(_FIRST_GRAM, 2 * p)
-    if T[0, 0] ** 2 >= length and _gram_may_do(T, 0):  # has gone well for as many rows
+    if T[0, 0] ** 2 >= length and _far_from_collinear(T):  # has gone well for as many rows
         length = max(_LONGEST_GRAM, 16 * p)
     while start < n:
         stop = n if n - start < 2 * length else start + length
@@ -251,8 +252,10 @@ def _gram_may_do(T: np.ndarray, b: int) -> bool:
     """Whether a Gram matrix of b more rows is worth a try: enough rows, and T itself not collinear."""
     if b < 2 * len(T):
         return False
-    if T[0, 0] ** 2 < b / 2:  # too few rows to tell
-        return True
+    return T[0, 0] ** 2 < b / 2 or _far_from_collinear(T)  # or too few rows to tell
+
+
+def _far_from_collinear(T: np.ndarray) -> bool:
     norms = np.sqrt(np.einsum("ij,ij->j", T, T))
     return bool((np.diagonal(T) >= _least_pivot(T.dtype) * norms).all())
 
@@ -453,6 +456,17 @@ def _surely_full_rank(R: Array, tol: Array) -> Array:
     """A bound that settles the common case without singular values: s_min >= 1 / ||R^-1||_F."""
     R, _ = _scaled(R)
     return tol * namespace(R).sqrt((R**2).sum()) < 1 / _inverse_norm(R)  # False for NaN
+
+
+def inverse(R: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
+    """R^-1 where the rank is surely full, by the same bound; None where singular values have to tell. NumPy only."""
+    norms, diagonal = column_norms(R), R.diagonal()
+    if not diagonal.all():
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _lapack("trtri", R.dtype)(R)[0]
+        size = np.sqrt(((norms[:, None] * found) ** 2).sum())  # of the scaled R's inverse
+        return found if _rank_tolerance(R, rows) * np.sqrt(len(R)) < 1 / size else None  # None for NaN
 
 
 def _singular(R: Array, tol: Array) -> tuple[Array, ...]:

@@ -183,7 +183,7 @@ def test_bad_rows_can_be_skipped_and_are_counted():
         np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-12)
     model = KalproxRegressor().fit(X, y)
     before = model.coef_
-    with pytest.raises(ValueError, match="Input X contains NaN"):
+    with pytest.raises(ValueError, match="X must be finite; got NaN or infinity in 2 row.s.: 3, 7"):
         model.partial_fit(bad_X, y)
     np.testing.assert_array_equal(model.coef_, before)
     assert model.n_rows_seen_ == 120
@@ -424,7 +424,7 @@ def test_rows_one_at_a_time_between_predictions(settings):
     for bad in (np.full((1, 5), np.nan), np.full((1, 5), np.inf)):
         with pytest.raises(ValueError, match="Input X contains"):
             stream.predict(bad)
-        with pytest.raises(ValueError, match="Input X contains"):
+        with pytest.raises(ValueError, match="X must be finite; got NaN or infinity in 1 row"):
             stream.partial_fit(bad, y[:1])
     with pytest.raises(ValueError, match="norms are too large"):
         stream.partial_fit(np.full((2, 5), 1.7e308), y[:2])
@@ -552,6 +552,23 @@ def test_diagnostics_judge_each_batch_before_it_is_learned():
     one.partial_fit(X[100:200], y[100:200])
     expected = two.diagnostics_.update(mean, std, y[100:200], dof)
     assert one.diagnostics_.nis == pytest.approx(float(expected.nis), rel=1e-12)
+
+
+def test_of_a_long_stream_a_sample_is_judged(tmp_path):
+    """All of the first 16,384 rows, then one batch in 32,768, of each 512; also where the stream is taken up again."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80_000, 3))
+    y = X @ [1.0, 2.0, 3.0] + 0.5 * rng.normal(size=len(X))
+    straight, resumed = KalproxRegressor(), KalproxRegressor()
+    for i in range(0, len(X), 4000):
+        for model in (straight, resumed):
+            model.partial_fit(X[i : i + 4000], y[i : i + 4000])
+        resumed.save(tmp_path / "model")
+        resumed = KalproxRegressor.load(tmp_path / "model")
+    assert straight.diagnostics_.rows == (4 + 2) * 512  # the first cannot be predicted
+    assert straight.diagnostics_.verdict().word == "calibrated"
+    for f in dataclasses.fields(Calibration):
+        np.testing.assert_array_equal(getattr(resumed.diagnostics_, f.name), getattr(straight.diagnostics_, f.name))
 
 
 @pytest.mark.parametrize("settings", [{"alpha": 5.0}, {"penalty": None}, {"noise": 2.0}, {"fit_intercept": False}])

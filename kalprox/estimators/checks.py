@@ -98,7 +98,10 @@ def check_rows(model: "KalproxRegressor", X: Any, y: Any, sample_weight: Any, *,
 
 
 def _need_no_checks(model: "KalproxRegressor", X: Any, y: Any) -> bool:
-    """Whether X and y are arrays in which scikit-learn's checks, which take as long as learning them, find nothing."""
+    """Whether X and y are arrays in which scikit-learn's checks, which take as long as learning them, find nothing.
+
+    NaN and infinity come out in the information of a linear model, which refuses and names them.
+    """
     return (
         type(X) is type(y) is np.ndarray
         and X.dtype == y.dtype == np.float64
@@ -106,8 +109,7 @@ def _need_no_checks(model: "KalproxRegressor", X: Any, y: Any) -> bool:
         and X.shape[1] == model.n_features_in_
         and y.shape == X.shape[:1] != (0,)
         and not hasattr(model, "feature_names_in_")
-        and _finite(X)
-        and _finite(y)
+        and ((is_linear(model) and model.on_bad_rows == "raise") or (_finite(X) and _finite(y)))
     )
 
 

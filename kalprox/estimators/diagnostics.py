@@ -9,9 +9,18 @@ from kalprox.calibration import Calibration
 from kalprox.estimators.checks import Rows
 from kalprox.estimators.waiting import Waiting
 
-__all__ = ["judged", "judged_waiting"]
+__all__ = ["due", "judged", "judged_waiting"]
 
 JUDGED = 512, 1 / 16  # rows of a batch that are judged, or share of it: a std costs twice what learning a row does
+FIRST = 16384  # rows of which every batch is judged, and then
+SELDOM = 16, 32768, 64  # one batch in so many, but one in so many rows, or rows a column: it needs a reading, O(d^3)
+
+
+def due(score: Calibration, before: int, after: int, d: int) -> bool:
+    """Whether a batch that takes the rows learned from `before` to `after` is judged: all of the first ones, later one
+    in several. The score and the counts tell, so that a stream that is taken up again goes on as it would."""
+    every = min(SELDOM[0] * (after - before), max(SELDOM[1], SELDOM[2] * d))
+    return before < FIRST or before // every != after // every or float(score.rows) == 0
 
 
 def judged(score: Calibration, belief: Any, rows: Rows) -> Calibration:

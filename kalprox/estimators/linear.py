@@ -27,7 +27,7 @@ from kalprox.information import Equations, Information
 from kalprox.noise import Noise, log_evidence
 from kalprox.prox import posterior_root, prox
 from kalprox.regularizers import L1, Box, Regularizer
-from kalprox.triangle import triangle_of
+from kalprox.triangle import solve_triangular, triangle_of
 
 __all__ = ["LinearBelief", "Path", "faded"]
 
@@ -173,6 +173,8 @@ class LinearBelief:
         """||R t - z||^2 + rss, t the coefficients in units of 1 / scale, the intercept already minimised over."""
         info = self.information
         T = info.centered().triangle() if self.fit_intercept else info.triangle()
+        if not self.standardize:
+            return Equations(T, info.rows, info.targets)
         return Equations(T / np.concatenate([self.scale, np.ones(len(T) - info.d)]), info.rows, info.targets)
 
     @cached_property
@@ -191,22 +193,26 @@ class LinearBelief:
         A = self.regularizer.root(d)
         if A is None or len(A) == 0:
             return None if A is None else eq
-        z = eq.z.reshape(d, -1)  # one QR, whatever the number of targets
-        data, prior = np.hstack([eq.R, z]), np.hstack([A, np.zeros((len(A), z.shape[1]))])
+        p = len(eq.held)
+        prior = np.zeros((max(len(A), p), p))
+        prior[: len(A), :d] = A
         # The larger rows first: below them, QR keeps the digits of the smaller.
-        stack = (prior, data) if np.abs(A).max() > np.abs(eq.R).max() else (data, prior)
-        p = d + z.shape[1]
+        stack = (prior, eq.held) if np.abs(A).max() > np.abs(eq.R).max() else (eq.held, prior)
         if self.penalty.kind == "ridge":  # both are triangles: a sixth of the work
-            T = triangle_of(np.vstack([_square(part, p) for part in stack]), triangles=True)
+            T = triangle_of(np.concatenate(stack), triangles=True)
         else:
-            T = _square(scipy.linalg.qr(np.vstack(stack), mode="r")[0], p)
-        return Equations(T, eq.rows, z.shape[1])
+            T = scipy.linalg.qr(np.concatenate(stack), mode="r")[0][:p]
+            T *= np.where(np.diagonal(T) < 0, -1.0, 1.0)[:, None]
+        return Equations(T, eq.rows, eq.targets)
 
     @cached_property
     def _found(self) -> tuple[Array, bool]:
         """The estimate (d, k), in units of 1 / scale, and whether it converged."""
-        if self._posterior is not None:
-            return self._posterior.solve().reshape(self.information.d, -1), True
+        post = self._posterior
+        if post is not None:
+            full = self._roots[0].null.shape[1] == 0
+            theta = solve_triangular(post.R, post.z) if full else post.solve()
+            return theta.reshape(self.information.d, -1), True
         R, z, start = self.equations.R, self.equations.z.reshape(self.information.d, -1), self._start
         outs = [prox(R, z[:, j], self.regularizer, start[:, j]) for j in range(z.shape[1])]
         return np.column_stack([out.theta for out in outs]), all(bool(out.converged) for out in outs)
@@ -440,9 +446,3 @@ def faded(weights: Array, forget: float) -> tuple[Array, float]:
     """
     seen = weights.cumsum()
     return forget ** (seen[-1] - seen) * (1 - forget**weights) / (1 - forget), float(forget ** seen[-1])
-
-
-def _square(T: Array, p: int) -> Array:
-    """The first p rows of an upper triangle of p columns, padded where it has fewer; diagonal >= 0."""
-    T = np.pad(T, ((0, max(0, p - len(T))), (0, 0)))[:p]
-    return T * np.where(np.diagonal(T) < 0, -1.0, 1.0)[:, None]

@@ -17,7 +17,7 @@ from kalprox._checks import check_positive
 from kalprox.calibration import Calibration
 from kalprox.engines.collections import cut, is_collection, predict
 from kalprox.estimators.checks import Blocks, Rows, check_rows, check_settings, is_linear, same
-from kalprox.estimators.diagnostics import judged, judged_waiting
+from kalprox.estimators.diagnostics import due, judged, judged_waiting
 from kalprox.estimators.linear import LinearBelief, Path, faded
 from kalprox.estimators.waiting import Waiting
 from kalprox.information import Information, merge
@@ -65,9 +65,10 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     on_bad_rows : "raise", or "skip" rows with NaN or infinity in X or y and count them in `n_rows_rejected_`.
     start : first theta, for a nonlinear link (intercept first where there is one) or a function.
     v0, q : for method="paper": variance of the first theta, and process noise.
-    diagnose : whether partial_fit predicts each batch before it learns it, and keeps score in `diagnostics_`. That is
-        a reading a batch, O(d^3), and 512 rows of it, evenly spaced, or a sixteenth if that is more. Single rows and
-        batches of 16 rows or fewer cost O(d^2) a row, where the penalty is ridge or None.
+    diagnose : whether partial_fit predicts batches before it learns them, and keeps score in `diagnostics_`: all
+        batches of the first 16,384 rows, then one in 16, but one in 32,768 rows (64 d if that is more); of a batch 512
+        rows, evenly spaced, or a sixteenth if that is more. It costs a reading, O(d^3). Batches of 16 rows or fewer are
+        all judged, where the penalty is ridge or None at O(d^2) a row.
     engine : where `fit` folds the rows: None is here; "local" (threads), "processes", "dask", "spark", the address of a
         Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask arrays, a Dask dataframe and
         series, or a Spark frame and the name of its target, which go to their own client or session where engine is
@@ -440,7 +441,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
                 score = judged_waiting(score, before.waiting)
             if after.waiting:
                 return score
-        return judged(score, before, rows)
+        learned = self._n_rows, self._n_rows + _count(rows)
+        return judged(score, before, rows) if due(score, *learned, self.n_features_in_) else score
 
 
 def _is_one(y: Any) -> bool:

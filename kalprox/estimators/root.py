@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 
 from kalprox._arrays import Array
-from kalprox.information import Equations
+from kalprox.triangle import inverse, rank, solve_triangular
 
 __all__ = ["Root"]
 
@@ -25,9 +24,10 @@ class Root:
     def of(cls, U: Array, free: Array, rows: Array, scale: Array) -> "Root":
         """From U'U = R'R + Hess g on the free coordinates, in units of 1 / scale."""
         f, units = len(free), scale[free]
-        r = int(Equations(np.pad(U, ((0, 1), (0, 1))), rows).rank()) if f else 0
+        L = inverse(U, rows) if f else U
+        r = f if L is not None else int(rank(U, rows))
         if r == f:
-            L = scipy.linalg.solve_triangular(U, np.eye(f)) if f else U
+            L = solve_triangular(U, np.eye(f)) if L is None else L
             return cls(len(scale), free, L / units[:, None], np.zeros((f, 0)), units)
         norms = np.linalg.norm(U, axis=0)
         c = np.where(norms > 0, norms, 1)
