@@ -11,7 +11,7 @@ import numpy as np
 
 from kalprox._arrays import Array, is_traced, namespace, while_loop
 from kalprox.regularizers import Regularizer
-from kalprox.triangle import column_norms, cond, qr, rounding, solve_triangular
+from kalprox.triangle import column_norms, cond, qr, rarely, rounding, solve_triangular
 
 __all__ = ["Squares", "curvature", "enough", "newton", "search"]
 
@@ -172,7 +172,7 @@ def _direction(xp: ModuleType, data: Squares, here: _Point, short: Array) -> Arr
 
     U, y = factor(A)
     flat = xp.abs(xp.diagonal(U)).min() < rounding(d, dtype)
-    U, y = cond(flat, lambda: factor(xp.concatenate([A, xp.diag(xp.sqrt(chord) / c + damping)])), lambda: (U, y))
+    U, y = rarely(flat, lambda: factor(xp.concatenate([A, xp.diag(xp.sqrt(chord) / c + damping)])), lambda: (U, y))
     # In two roundings: with Q' r, which keeps the digits where R is ill-conditioned, and with R' r, where
     # g's curvature dwarfs R's entries.
     both = solve_triangular(U, xp.stack([slope / c, (R.T @ r + slope) / c], axis=1), transposed=True)
@@ -184,7 +184,7 @@ def _direction(xp: ModuleType, data: Squares, here: _Point, short: Array) -> Arr
         return W @ ((W.T @ both) / xp.maximum(xp.abs(e), damping)[:, None])
 
     if B is not None:
-        both = cond((B != 0).any(), lambda: indefinite(B), lambda: both)
+        both = rarely((B != 0).any(), lambda: indefinite(B), lambda: both)
     exact, plain = (solve_triangular(U, both) / c[:, None]).T
 
     def left(p: Array) -> Array:  # the residual that the quadratic model leaves

@@ -14,7 +14,7 @@ from kalprox._arrays import Array, cast, is_traced, namespace, register_pytrees
 from kalprox._checks import check_finite, check_floating
 from kalprox.newton import Squares, curvature, enough, newton
 from kalprox.regularizers import Regularizer
-from kalprox.triangle import column_norms, compiled, cond, qr, rounding, solve_triangular, suspect
+from kalprox.triangle import column_norms, compiled, qr, rarely, rounding, solve_triangular, suspect
 
 __all__ = ["Prox", "covariance", "posterior_root", "prox"]
 
@@ -131,7 +131,7 @@ def _least_squares(R: Array, z: Array, A: Array) -> tuple[Array, Array]:
             _, left = measure(new)
             return xp.where(left < residual, new, t), xp.minimum(left, residual)
 
-        return cond(residual > tol, corrected, lambda: (t, residual))
+        return rarely(residual > tol, corrected, lambda: (t, residual))
 
     def shortest() -> tuple[Array, Array]:
         W, s, Vt = xp.linalg.svd(U)
@@ -149,9 +149,9 @@ def _least_squares(R: Array, z: Array, A: Array) -> tuple[Array, Array]:
         return t, measure(t)[1]
 
     def doubtful() -> tuple[Array, Array]:
-        return cond(xp.linalg.svd(U, compute_uv=False).min() > tol, regular, shortest)
+        return rarely(xp.linalg.svd(U, compute_uv=False).min() <= tol, shortest, regular)
 
-    return cond(suspect(U), doubtful, regular)
+    return rarely(suspect(U), doubtful, regular)
 
 
 def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array) -> Array:
@@ -194,7 +194,7 @@ def _inverse(R: Array, regularizer: Regularizer, theta: Array, free: Any = slice
         touched = xp.abs(undetermined) > tol**0.5
         return xp.where(touched, xp.where(undetermined > 0, np.inf, -np.inf), scaled.T @ scaled)
 
-    return cond(suspect(U), deficient, regular) / c[:, None] / c[None]
+    return rarely(suspect(U), deficient, regular) / c[:, None] / c[None]
 
 
 def _root(R: Array, regularizer: Regularizer, theta: Array, free: Any) -> tuple[Array, Array]:
@@ -212,7 +212,7 @@ def _root(R: Array, regularizer: Regularizer, theta: Array, free: Any) -> tuple[
         e, W = xp.linalg.eigh(U.T @ U - N.T @ N)
         return qr(xp.sqrt(xp.maximum(e, 0))[:, None] * W.T)[0]
 
-    return cond((N != 0).any(), less, lambda: U), c[free]
+    return rarely((N != 0).any(), less, lambda: U), c[free]
 
 
 def _check(R: Array, z: Array, start: Array | None) -> None:

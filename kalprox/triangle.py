@@ -26,6 +26,7 @@ __all__ = [
     "product",
     "qr",
     "rank",
+    "rarely",
     "rounding",
     "solve_triangular",
     "suspect",
@@ -131,6 +132,22 @@ def cond(predicate: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
     import jax
 
     return jax.lax.cond(predicate, yes, no)
+
+
+def rarely(predicate: Any, rare: Callable[[], Any], usual: Callable[[], Any]) -> Any:
+    """`usual()`, but `rare()` where the predicate says so, which costs much more and is seldom needed.
+
+    Where JAX batches (`jax.vmap`), `cond` would work out both for every member. A loop of no step or one is skipped
+    as long as no member needs it.
+    """
+    if namespace(predicate) is np:
+        return rare() if predicate else usual()
+    import jax
+
+    def instead(state: tuple) -> tuple:
+        return jax.numpy.zeros_like(predicate), jax.tree.map(lambda new, old: new.astype(old.dtype), rare(), state[1])
+
+    return jax.lax.while_loop(lambda state: state[0], instead, (predicate, usual()))[1]
 
 
 def triangle_of(stacked: Array, triangles: bool = False) -> Array:
@@ -323,7 +340,6 @@ def compiled_fold() -> Callable:
 
 
 def _fold_jax(T: Array, shift: Array, rows: Array, X: Array, Y: Array, w: Array) -> tuple[Array, Array, Array]:
-    import jax
     import jax.numpy as jnp
 
     B = jnp.concatenate([X, Y], axis=1)
@@ -348,8 +364,8 @@ def _fold_jax(T: Array, shift: Array, rows: Array, X: Array, Y: Array, w: Array)
     unit = jnp.diag(empty.astype(T.dtype))
     U = jnp.linalg.cholesky(G / scale[:, None] / scale[None] + unit, upper=True)
     lost = (jnp.diagonal(G) < _smallest_square(G.dtype)) & ((T != 0).any(axis=0) | (B != 0).any(axis=0))
-    T = jax.lax.cond(_keeps_digits(U) & ~lost.any(), lambda T, B: (U - unit) * scale[None], qr, T, B)
-    return T, shift, rows + total
+    fails = ~_keeps_digits(U) | lost.any()
+    return rarely(fails, lambda: qr(T, B), lambda: (U - unit) * scale[None]), shift, rows + total
 
 
 # ---- taking rows out -------------------------------------------------------------------------------
@@ -395,7 +411,7 @@ def rank(R: Array, rows: Array) -> Array:
     O(d^3): a bound by the inverse settles full rank, an SVD the rest.
     """
     xp, tol = namespace(R), _rank_tolerance(R, rows)
-    return cond(_surely_full_rank(R, tol), lambda: xp.asarray(R.shape[1]), lambda: _singular(R, tol)[-1].sum())
+    return rarely(~_surely_full_rank(R, tol), lambda: _singular(R, tol)[-1].sum(), lambda: xp.asarray(R.shape[1]))
 
 
 @_compiled_on_jax
@@ -410,7 +426,7 @@ def undetermined(R: Array, rows: Array, A: Array) -> Array:
         along = xp.where(counts[None], 0, product(a, Vt.T))
         return (along**2).sum(axis=1) > xp.finfo(R.dtype).eps * (a**2).sum(axis=1)
 
-    return cond(_surely_full_rank(R, tol), lambda: xp.zeros(len(A), bool), by_svd)
+    return rarely(~_surely_full_rank(R, tol), by_svd, lambda: xp.zeros(len(A), bool))
 
 
 @_compiled_on_jax
@@ -438,7 +454,7 @@ def minimum_norm(R: Array, rows: Array, z: Array) -> Array:
         safe = xp.where(full, R, xp.eye(len(R), dtype=R.dtype))  # rank = d after all: keep QR's accuracy
         return xp.where(full, solve_triangular(safe, z), theta.reshape(z.shape))
 
-    return cond(_surely_full_rank(R, tol), lambda: solve_triangular(R, z), by_svd)
+    return rarely(~_surely_full_rank(R, tol), by_svd, lambda: solve_triangular(R, z))
 
 
 def _rank_tolerance(R: Array, rows: Array) -> Array:

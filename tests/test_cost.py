@@ -150,3 +150,50 @@ def test_nothing_compiles_twice():
         other = kp.pipg(GLM, kp.regularizers.Ridge(lam), gamma=gamma)
         kp.run(other, other.init(np.zeros(3), 0.2), X[:n], y[:n])
     assert before > 0 and len(found) == before
+
+
+# ---- batches ---------------------------------------------------------------------------------------
+
+
+def primitives(jaxpr, in_loop=False):
+    """The names of a program's operations, and whether each is inside a while loop."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name, in_loop
+        loop = in_loop or equation.primitive.name == "while"
+        for value in jax.tree.leaves(equation.params, is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from primitives(inner, loop)
+
+
+def test_a_fleet_looks_for_singular_values_only_where_one_of_it_is_in_doubt():
+    """On a GPU that is 4 ms a filter at d = 50 against 6 us: batched, a `cond` works out both of its branches."""
+    alg = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(0.1), gamma=1.0)
+
+    def one(X, y):
+        state = alg.step(alg.init(jnp.zeros(3)), X, y)
+        return state.mean, state.var()
+
+    X, y = (np.stack(a) for a in zip(*(rows(40, 3, seed) for seed in range(5)), strict=True))
+    with jax.enable_x64(True):
+        program = list(primitives(jax.make_jaxpr(jax.vmap(one))(X, y).jaxpr))
+        batched, alone = jax.vmap(one)(X, y), [one(jnp.asarray(X[i]), jnp.asarray(y[i])) for i in range(5)]
+    assert ("svd", True) in program and ("svd", False) not in program and ("eigh", False) not in program
+    for i in range(2):
+        np.testing.assert_allclose(batched[i], jnp.stack([a[i] for a in alone]), rtol=1e-12)
+
+
+def test_a_fleet_of_which_one_is_in_doubt_is_right_about_all():
+    """Among five, one with a column that is another's copy: solved by its singular values, the others by their own."""
+    X, y = (np.stack(a) for a in zip(*(rows(40, 3, seed) for seed in range(5)), strict=True))
+    X[2, :, 1] = 2 * X[2, :, 0]
+
+    def one(X, y):
+        info = Information.from_rows(X, y)
+        return info.solve(), info.rank()
+
+    with jax.enable_x64(True):
+        theta, rank = jax.vmap(one)(jnp.asarray(X), jnp.asarray(y))
+    assert rank.tolist() == [3, 3, 2, 3, 3]
+    for i in range(5):
+        np.testing.assert_allclose(theta[i], np.linalg.lstsq(X[i], y[i], rcond=None)[0], rtol=1e-10, atol=1e-12)

@@ -183,7 +183,7 @@ def test_bad_rows_can_be_skipped_and_are_counted():
         np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-12)
     model = KalproxRegressor().fit(X, y)
     before = model.coef_
-    with pytest.raises(ValueError, match="X must be finite; got NaN or infinity in 2 row.s.: 3, 7"):
+    with pytest.raises(ValueError, match=r"X must be finite; got NaN or infinity in 2 row.s.: 3, 7"):
         model.partial_fit(bad_X, y)
     np.testing.assert_array_equal(model.coef_, before)
     assert model.n_rows_seen_ == 120
