@@ -71,10 +71,14 @@ _SHARES = _SHARES / _SHARES.sum()
 def linearize(model: Model, theta: Array, X: Array, y: Array, weights: Array) -> Linearized:
     """A block linearised at theta: one part of a pass."""
     h, e, D, w = residuals(model, theta, X, y, weights)
+    on_host = namespace(D) is np
     with np.errstate(all="ignore"):
         rss, size = float((w * e**2).sum()), float((w * h**2).sum())  # sums: a GPU's products round float32
-        finite = np.isfinite(rss + size + float((D * D).sum()))  # also refuses what overflows when squared
-    return Linearized(rss, size, Information.from_rows(D, e, w) if finite else None)
+        squares = float(np.vdot(D, D) if on_host else (D * D).sum())
+        finite = np.isfinite(rss + size + squares)  # also refuses what overflows when squared
+    if not finite:
+        return Linearized(rss, size, None)
+    return Linearized(rss, size, Information.from_rows(D, e, None if on_host and (w == 1).all() else w))
 
 
 def curvature_along(model: Model, theta: Array, p: Array, X: Array, y: Array, weights: Array) -> Array:
