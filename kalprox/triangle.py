@@ -177,7 +177,7 @@ def _nonnegative(T: Array) -> Array:
 # ---- folding rows in: NumPy ------------------------------------------------------------------------
 
 _CHUNK = 512  # rows at a time: long enough for BLAS, short enough for the cache
-_FIRST_GRAM, _LONGEST_GRAM = 1024, 16384  # rows in one Gram matrix: doubled while it does, so that failure is cheap
+_FIRST_GRAM, _LONGEST_GRAM = 1024, 65536  # rows in one Gram matrix: doubled while it does, so that failure is cheap
 _FAR = 16  # mean^2 / variance beyond which a column is shifted
 
 
@@ -209,7 +209,7 @@ def fold_numpy(
         np.subtract(Y[i:j], shift[d:], out=b[:, 1 + d :], casting="same_kind")
         return b if root_w is None else np.multiply(b, root_w[i:j], out=b)
 
-    start, length = 0, max(_FIRST_GRAM, 2 * p)
+    start, length = 0, max(_FIRST_GRAM, 4 * p)
     if T[0, 0] ** 2 >= length and _far_from_collinear(T):  # has gone well for as many rows
         length = max(_LONGEST_GRAM, 16 * p)
     while start < n:

@@ -9,6 +9,7 @@ enough of them, and are folded in on the side where something is read before tha
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,11 +30,11 @@ from kalprox.prox import posterior_root, prox
 from kalprox.regularizers import L1, Box, Regularizer
 from kalprox.triangle import solve_triangular, triangle_of
 
-__all__ = ["LinearBelief", "Path", "faded"]
+__all__ = ["HUGE", "LinearBelief", "Path", "faded"]
 
 _SHORT, _LONG = 16, 1024  # rows of a block that waits, and of all that wait: 1,024 fold ten times as fast together,
 # but no more than were folded before, so that the first rows of a stream are judged by what was known then
-_HUGE = 1e200  # sums of squares: larger ones may overflow, and such rows are folded in, or refused, at once
+HUGE = 1e200  # sums of squares: larger ones may overflow, and such rows are folded in, or refused, at once
 
 
 class Path(NamedTuple):
@@ -72,8 +73,8 @@ class LinearBelief:
         belief = self
         for i, (X, y, weights) in enumerate(blocks):
             short = i == 0 and weights is None and forget == 1 and len(y) <= _SHORT
-            if short and np.vdot(X, X) < _HUGE and np.vdot(y, y) < _HUGE:
-                belief = belief._waits(X, y, judge)
+            if short and np.vdot(X, X) < HUGE and np.vdot(y, y) < HUGE:
+                belief = belief.with_waiting(X, y, judge)
                 continue
             belief = belief._settled()._fold(X, y, weights, forget)
         return belief
@@ -105,16 +106,16 @@ class LinearBelief:
             return self.scores
         return (self.scores or Prequential.begin(self)).judged(self, rows)
 
-    def _waits(self, X: Array, y: Array, judge: bool) -> "LinearBelief":
-        """With one more short block. What was moved row by row so far is moved on."""
+    def with_waiting(self, X: Array, y: Array, judge: bool) -> "LinearBelief":
+        """With one more short block, of squares below `HUGE`. What was moved row by row so far is moved on."""
         waiting = self.waiting
         if not waiting.fits(X, y):
             return replace(self, folded=self.information.fold(X, y))  # which says what is wrong
         if len(waiting) >= _SHORT and len(waiting) >= min(_LONG, float(self.folded.rows)):
-            return self._settled()._waits(X, y, judge)
+            return self._settled().with_waiting(X, y, judge)
         new = object.__new__(type(self))  # what `replace` would make, in a tenth of its time
         to = vars(new)
-        to.update({name: getattr(self, name) for name in _FIELDS})
+        to.update(zip(_FIELDS, _fields_of(vars(self)), strict=True))
         live = self.live if judge else vars(self).get("live")
         vars(self).pop("live", None)  # this belief makes another one, should it be asked again
         if live is None:
@@ -425,6 +426,7 @@ class LinearBelief:
 
 
 _FIELDS = tuple(f.name for f in fields(LinearBelief))
+_fields_of = itemgetter(*_FIELDS)
 
 
 def _moved(live: Live, X: Array, y: Array, judge: bool) -> Predicted:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import isfinite
-from operator import is_
+from operator import is_, itemgetter
 from os import PathLike
 from typing import Any, Self
 
@@ -18,7 +17,7 @@ from kalprox.calibration import Calibration
 from kalprox.engines.collections import cut, is_collection, predict
 from kalprox.estimators.checks import Blocks, Rows, check_rows, check_settings, is_linear, same
 from kalprox.estimators.diagnostics import due, judged, judged_waiting
-from kalprox.estimators.linear import LinearBelief, Path, faded
+from kalprox.estimators.linear import HUGE, LinearBelief, Path, faded
 from kalprox.estimators.waiting import Waiting
 from kalprox.information import Information, merge
 from kalprox.noise import Noise
@@ -105,6 +104,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     _n_rejected: int
     _diagnostics: Calibration
     _settings: dict[str, Any]
+    _current: Callable[[dict[str, Any]], tuple[Any, ...]]  # the same of now, from vars(self)
 
     def __init__(
         self,
@@ -211,11 +211,10 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn these rows besides those learned before. If a row is bad all are refused, and nothing changes."""
-        if sample_weight is None and self._is_one_row(X) and _is_one(y) and isfinite(y[0]):
-            rows = X, y, None
-            belief = self._belief.learn((rows,), 1.0, self.diagnose)
+        if sample_weight is None and self._is_one_row(X) and _is_one(y) and abs(y[0]) < HUGE**0.5:
+            belief = self._belief.with_waiting(X, y, self.diagnose)
             if belief.folded is not self._belief.folded:
-                self._diagnostics = self._judged(self._belief, belief, rows)
+                self._diagnostics = self._judged(self._belief, belief, (X, y, None))
             self._belief, self._n_rows = belief, self._n_rows + 1
             return self
         check_settings(self)
@@ -382,6 +381,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         self._belief, self._n_rows, self._n_rejected, self._diagnostics = belief, n_rows, n_rejected, diagnostics
         names = self._settings if hasattr(self, "_settings") else self._get_param_names()  # which takes 0.5 ms
         self._settings = {name: getattr(self, name) for name in names if name != "engine"}
+        self._current = itemgetter(*self._settings)
         return self
 
     def _is_one_row(self, X: Any) -> bool:
@@ -394,8 +394,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             and X.dtype == np.float64
             and "feature_names_in_" not in mine
             and mine["forget"] == 1
-            and all(map(is_, map(mine.__getitem__, self._settings), self._settings.values()))  # none has changed
-            and isfinite(np.vdot(X, X))
+            and all(map(is_, mine["_current"](mine), mine["_settings"].values()))  # none has changed
+            and np.vdot(X, X) < HUGE  # not so for NaN
         )
 
     def _learned(self, belief: Any, rows: Rows) -> Any:
