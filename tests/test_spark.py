@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from test_engines import (
     COLUMNS,
     bits,
     check_equal,
+    check_flights,
     cut,
     decay,
     fitted,
@@ -97,6 +99,46 @@ def test_two_passes_of_a_function(engine):
         found, expected = rows.sum(part), alone.sum(part)
         np.testing.assert_allclose([found.rss, found.size], [expected.rss, expected.size], rtol=1e-10)
         np.testing.assert_allclose(found.information.solve(), expected.information.solve(), rtol=1e-10)
+
+
+def test_flights_in_48_files(engine, tmp_path):
+    check_flights(engine, tmp_path)
+
+
+def slowly():
+    """Information, 0.3 s a block; a function within one, since executors do not know this module."""
+
+    def part(X, y, weights):
+        time.sleep(0.3)
+        return Information.from_rows(X, y, weights)
+
+    return part
+
+
+def test_partitions_are_told_of_as_they_finish(engine):
+    """Eight of 0.3 s each, two at a time: the first is told of long before the last."""
+    told = []
+    rows = EngineRows(engine, cut(sample(3), 8, 3)[:8], watch=lambda *_: told.append(time.monotonic()))
+    rows.sum(slowly())
+    assert len(told) == len(rows.partitions) and told[-1] - told[0] > 0.5
+    assert sorted(rows.reports) == list(range(len(rows.partitions)))
+
+
+def test_what_a_watcher_raises_stops_the_job(session, engine):
+    class Enough(Exception):
+        pass
+
+    def watch(number, index, report):
+        raise Enough
+
+    start = time.monotonic()
+    with pytest.raises(Enough):
+        EngineRows(engine, partitions_of(sample(3, 4000), n=100), watch=watch).sum(slowly())
+    assert time.monotonic() - start < 10  # of 15 s and more
+    deadline = time.monotonic() + 20
+    while session.sparkContext.statusTracker().getActiveJobsIds() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not session.sparkContext.statusTracker().getActiveJobsIds()
 
 
 def test_a_data_frame(session, engine, tmp_path):

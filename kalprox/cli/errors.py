@@ -16,7 +16,7 @@ EXIT_CODES = {
     4: "more bad rows than --max-bad allows",
     5: "the checkpoint cannot be used: another process has it, or it is of another job",
     6: "not a whole model file",
-    7: "something outside is missing: room on the disk, memory, permission, a package",
+    7: "something outside is missing: room on the disk, memory, permission, a package, the machines of an engine",
     130: "interrupted",
 }
 
@@ -48,6 +48,7 @@ class Commands(click.Group):
 def code_of(error: Exception) -> int:
     """The exit code for an error; see `EXIT_CODES`."""
     from kalprox.checkpoint import CheckpointError
+    from kalprox.engines import EngineFailed
     from kalprox.model_file import ModelFileError
     from kalprox.sources.files import SourceError
     from kalprox.sources.quarantine import TooManyBadRows
@@ -57,7 +58,7 @@ def code_of(error: Exception) -> int:
         (SourceError, 3),
         (CheckpointError, 5),
         (ModelFileError, 6),
-        ((OSError, MemoryError, ImportError), 7),
+        ((OSError, MemoryError, ImportError, EngineFailed), 7),
         (ValueError, 2),
     ]
     return next((code for kind, code in kinds if isinstance(error, kind)), 1)

@@ -15,7 +15,7 @@ where its rows are, and the sums are merged as a tree whose shape follows from t
 (100, array([1., 2.]))
 """
 
-from kalprox.engines.base import Engine, Report
+from kalprox.engines.base import Engine, EngineFailed, Report
 from kalprox.engines.choose import home_of, open
 from kalprox.engines.partitions import ArrayPartition, FilePartition, Partition, partitions_of
 from kalprox.engines.rows import EngineRows
@@ -23,6 +23,7 @@ from kalprox.engines.rows import EngineRows
 __all__ = [
     "ArrayPartition",
     "Engine",
+    "EngineFailed",
     "EngineRows",
     "FilePartition",
     "Partition",

@@ -15,7 +15,7 @@ from kalprox._arrays import Array
 from kalprox.engines.ship import is_traced, unpacked
 from kalprox.sources.quarantine import BadRow
 
-__all__ = ["Engine", "Folded", "Part", "Piece", "Report", "Seen", "Tree", "add", "fold", "one_thread"]
+__all__ = ["Engine", "EngineFailed", "Folded", "Part", "Piece", "Report", "Seen", "Tree", "add", "fold", "one_thread"]
 
 Part = Callable[[Array, Array, Array], Any]
 
@@ -54,6 +54,10 @@ class Folded:
 
     total: Any
     reports: dict[int, Report] = field(default_factory=dict)
+
+
+class EngineFailed(RuntimeError):
+    """The machines gave up, not the work: a scheduler is gone, or workers died again and again."""
 
 
 class Engine(ABC):

@@ -1,14 +1,15 @@
 """Which engine: by name, by address, or a client or session that is there already."""
 
+import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import import_module
 from typing import Any
 
-from kalprox.engines.base import Engine
+from kalprox.engines.base import Engine, EngineFailed
 from kalprox.engines.local import LocalEngine
 
 __all__ = ["home_of", "open"]
@@ -26,12 +27,13 @@ def open(engine: Any = None, *, workers: int | None = None) -> Iterator[Engine]:
     Dask scheduler, tcp://...; a `distributed.Client`; "spark", the active session, or one on this machine; a
     `SparkSession`; an `Engine`, which is handed on. workers: of those started here; one a core where None.
 
-    "dask" starts its processes anew from the main module, so a script needs `if __name__ == "__main__":`.
+    "processes" and "dask" start theirs anew from the main module, so a script needs `if __name__ == "__main__":`.
     """
     if isinstance(engine, Engine):
         yield engine
     elif engine is None or engine in ("local", "threads", "processes"):
-        yield LocalEngine(workers, processes=engine == "processes")
+        with closing(LocalEngine(workers, processes=engine == "processes")) as here:
+            yield here
     elif engine == "dask" or (isinstance(engine, str) and engine.startswith(_SCHEMES)):
         with _client(None if engine == "dask" else engine, workers) as client:
             yield _dask(client)
@@ -77,8 +79,16 @@ def _spark(session: Any) -> Engine:
 def _client(address: str | None, workers: int | None) -> Iterator[Any]:
     distributed = _load("distributed", "dask")
     if address is not None:
-        with distributed.Client(address) as client:
+        client, log = distributed.Client(address), logging.getLogger("distributed.client")
+        before = log.disabled
+        try:
             yield client
+        except EngineFailed:
+            log.disabled = True  # it would say the same of a scheduler that is gone, with tracebacks
+            raise
+        finally:
+            client.close()
+            log.disabled = before
         return
     from dask import config
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 from uuid import uuid4
 
-from kalprox.engines.base import Engine, Folded, Part, Piece, Seen, add, fold, one_thread
+from kalprox.engines.base import Engine, EngineFailed, Folded, Part, Piece, Seen, add, fold, one_thread
 from kalprox.engines.partitions import ArrayPartition, FramePartition, folded, skipped, unreadable
 from kalprox.engines.ship import Shipper
 from kalprox.sources.files import SourceError
@@ -110,6 +110,8 @@ class DaskEngine(Engine):
         self._shipper = Shipper(_dumps)
 
     def sum(self, partitions: Sequence[Any], part: Part, seen: Seen | None = None) -> Any:
+        from concurrent.futures import CancelledError
+
         from dask import delayed
         from distributed import KilledWorker, as_completed
 
@@ -135,8 +137,17 @@ class DaskEngine(Engine):
             return root.result().total
         except KilledWorker as error:
             raise _gave_up(error) from error
+        except CancelledError as error:
+            raise self._lost() from error
         finally:
-            self.client.cancel([root, *told], force=True)
+            if self.client.status == "running":
+                self.client.cancel([root, *told], force=True)
+
+    def _lost(self) -> EngineFailed:
+        return EngineFailed(
+            f"The Dask scheduler {self.client.scheduler.address} is gone, and with it this pass. Start it again, or "
+            "another one: with a checkpoint the same job goes on after its last whole pass."
+        )
 
     def _tell(self, index: int, future: Any, partitions: Sequence[Any], seen: Seen | None) -> None:
         from distributed import KilledWorker
@@ -156,8 +167,8 @@ def _dumps(value: Any) -> bytes:
     return import_module("cloudpickle").dumps(value)
 
 
-def _gave_up(error: Any, name: str = "A merge") -> RuntimeError:
-    return RuntimeError(
+def _gave_up(error: Any, name: str = "A merge") -> EngineFailed:
+    return EngineFailed(
         f"{name}: given up after more workers died on it than distributed.scheduler.allowed-failures allows. Their "
         f"memory may be too small for it: more, smaller partitions need less. ({error})"
     )

@@ -1,7 +1,7 @@
 """Partitions: pieces of a source that a worker opens by itself, and how sources are cut into them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,7 +38,8 @@ def folded(partition: Partition, index: int, part: Part) -> Folded:
 class FilePartition:
     """Some files, or the rows from `start` to `stop` of one Parquet file, which are ends of row groups.
 
-    options: of `kalprox.sources.table.Table`; the workers must see the files under the same names.
+    files: by these names the workers must see them. options: of `kalprox.sources.table.Table`. shown: what bad rows and
+    errors call the files, where that is something else.
     """
 
     files: tuple[str, ...]
@@ -46,20 +47,23 @@ class FilePartition:
     options: dict[str, Any] = field(default_factory=dict)
     start: int = 0
     stop: int | None = None
+    shown: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
         rows = f", rows {self.start + 1} to {self.stop}" if self.stop is not None else ""
-        return f"{self.files[0]}{more}{rows}"
+        return f"{(self.shown or self.files)[0]}{more}{rows}"
 
     def pieces(self) -> Iterator[Piece]:
         from kalprox.sources.table import Cursor, Table
 
         table = Table([Path(file) for file in self.files], self.columns, **self.options)
+        shown = dict(zip(self.files, self.shown or self.files, strict=True))
         for block in table.blocks(Cursor(offset=self.start, row=self.start)):
             assert block.y is not None
-            yield Piece(block.X, block.y, block.weights, len(block.rows), block.bad)
+            bad = [replace(row, file=shown[row.file]) for row in block.bad]
+            yield Piece(block.X, block.y, block.weights, len(block.rows), bad)
             if self.stop is not None and block.cursor.row >= self.stop:
                 return
 
@@ -172,14 +176,12 @@ def _of_files(files: list[Path], columns: Any, n: int | None, options: dict[str,
         raise SourceError("Standard input is read here, by one process: write it to a file that the workers can read.")
     if options.get("shuffle") is not None:
         raise SourceError("shuffle has no meaning for an engine: the sum over the rows does not depend on their order.")
-    names = [str(file.resolve()) for file in files]
-    pieces = [FilePartition((name,), columns, options) for name in names]
-    if n is None or n == len(names):
-        return pieces
-    if n < len(names):
-        cuts = [len(names) * i // n for i in range(n + 1)]
-        return [FilePartition(tuple(names[a:b]), columns, options) for a, b in pairwise(cuts)]
-    return [piece for file in pieces for piece in _of_groups(file, -(-n // len(names)))]
+    whole, shown = tuple(str(file.resolve()) for file in files), tuple(map(str, files))
+    cuts = [len(files) * i // n for i in range(n + 1)] if n is not None and n < len(files) else range(len(files) + 1)
+    parts = [FilePartition(whole[a:b], columns, options, shown=shown[a:b]) for a, b in pairwise(cuts)]
+    if n is None or n <= len(files):
+        return parts
+    return [piece for file in parts for piece in _of_groups(file, -(-n // len(files)))]
 
 
 def _of_groups(file: FilePartition, n: int) -> list[FilePartition]:
@@ -199,8 +201,7 @@ def _of_groups(file: FilePartition, n: int) -> list[FilePartition]:
     cuts = sorted({int(ends[len(rows) * i // n]) for i in range(n + 1)})
     if len(cuts) <= 2:
         return [file]
-    shares = pairwise(cuts)
-    return [FilePartition(file.files, file.columns, file.options, a, b) for a, b in shares]
+    return [replace(file, start=a, stop=b) for a, b in pairwise(cuts)]
 
 
 def _needed(columns: Any, source: Any) -> Any:

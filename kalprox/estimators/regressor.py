@@ -395,7 +395,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             and "feature_names_in_" not in mine
             and mine["forget"] == 1
             and all(map(is_, mine["_current"](mine), mine["_settings"].values()))  # none has changed
-            and np.vdot(X, X) < HUGE  # not so for NaN
+            and float(np.vdot(X, X)) < HUGE  # not so for NaN
         )
 
     def _learned(self, belief: Any, rows: Rows) -> Any:
