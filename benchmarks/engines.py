@@ -19,19 +19,24 @@ NAMES = [f"x{i}" for i in range(D)]
 
 
 def write(folder: Path) -> None:
+    """The files, and beside them ridge's answer for alpha = 1, by QR of all rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rng = np.random.default_rng(0)
-    for i in range(FILES):
-        X = rng.normal(size=(ROWS // FILES, D))
-        y = X @ THETA + rng.normal(size=len(X))
-        pq.write_table(pa.table([*X.T.copy(), y], names=[*NAMES, "y"]), folder / f"{i:02}.parquet", compression="lz4")
+    X = rng.normal(size=(ROWS, D))
+    y = X @ THETA + rng.normal(size=ROWS)
+    folder.mkdir()
+    for i, rows in enumerate(np.split(np.arange(ROWS), FILES)):
+        table = pa.table([*X[rows].T.copy(), y[rows]], names=[*NAMES, "y"])
+        pq.write_table(table, folder / f"{i:02}.parquet", compression="lz4")
+    X, y = np.vstack([X - X.mean(axis=0), np.eye(D)]), np.append(y - y.mean(), np.zeros(D))
+    np.save(folder.with_suffix(".npy"), np.linalg.lstsq(X, y)[0])
 
 
-def say(name: str, start: float, ready: float, coef: np.ndarray, empty: float | None = None) -> None:
+def say(name: str, folder: str, start: float, ready: float, coef: np.ndarray, empty: float | None = None) -> None:
     end = time.perf_counter()
-    error = np.abs(np.ravel(coef) - THETA).max()
+    error = np.abs(np.ravel(coef) - np.load(Path(folder).with_suffix(".npy"))).max()
     task = "" if empty is None else f", {1e3 * empty:.1f} ms an empty partition"
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     print(f"{name:10} {end - start:6.2f} s in all, {end - ready:6.2f} s once started{task}; error {error:.1e}; {load}")
@@ -55,7 +60,9 @@ def engine(kind: str, folder: str) -> None:
         nothing = [p for _ in range(64) for p in partitions_of(row)]
         EngineRows(one, nothing).sum(Information.from_rows)
         empty = (time.perf_counter() - done) / 64
-        say(kind, start + (time.perf_counter() - done), ready + (time.perf_counter() - done), model.coef_, empty)
+        say(
+            kind, folder, start + (time.perf_counter() - done), ready + (time.perf_counter() - done), model.coef_, empty
+        )
 
 
 def job(folder: str) -> None:
@@ -67,7 +74,7 @@ def job(folder: str) -> None:
 
     columns = Columns(target="y", numeric=tuple(NAMES))
     model = FitJob(Table(folder, columns), {"penalty": "ridge", "alpha": 1.0}).run().model
-    say("job", start, start, model.coef_)
+    say("job", folder, start, start, model.coef_)
 
 
 def spark_ml(folder: str) -> None:
@@ -81,7 +88,7 @@ def spark_ml(folder: str) -> None:
         ready = time.perf_counter()
         frame = VectorAssembler(inputCols=NAMES, outputCol="x").transform(one.session.read.parquet(folder))
         found = LinearRegression(featuresCol="x", labelCol="y", regParam=1.0 / ROWS, standardization=False).fit(frame)
-        say("spark-ml", start, ready, found.coefficients.toArray())
+        say("spark-ml", folder, start, ready, found.coefficients.toArray())
 
 
 def dask_ml(folder: str) -> None:
@@ -95,7 +102,7 @@ def dask_ml(folder: str) -> None:
         ready = time.perf_counter()
         table = dd.read_parquet(folder).to_dask_array(lengths=[ROWS // FILES] * FILES)
         model = Incremental(SGDRegressor(random_state=0), random_state=0).fit(table[:, :D], table[:, D])
-        say("dask-ml", start, ready, model.estimator_.coef_)
+        say("dask-ml", folder, start, ready, model.estimator_.coef_)
 
 
 def main() -> None:
@@ -107,7 +114,8 @@ def main() -> None:
         else:
             {"job": job, "spark-ml": spark_ml, "dask-ml": dask_ml}[kind](folder)
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = f"{temporary}/rows"
         write(Path(folder))
         for kind in asked or ["job", "local", "processes", "dask", "dask-ml", "spark", "spark-ml"]:
             python = os.environ.get("DASK_ML", sys.executable) if kind == "dask-ml" else sys.executable

@@ -23,17 +23,16 @@ from kalprox.engines.base import Folded, Tree
 from kalprox.information import Information, merge
 from kalprox.sources.columns import Columns
 
-FILES = 256
 PARTITIONS = (1, 4, 16, 64, 256)
 
 
-def write(folder: Path, rows: int, d: int, seed: int = 0) -> Columns:
-    """Rows of a linear model in 256 Parquet files; their columns."""
-    rng = np.random.default_rng(seed)
+def write(folder: Path, rows: int, d: int, files: int) -> Columns:
+    """Rows of a linear model in so many Parquet files; their columns."""
+    rng = np.random.default_rng(0)
     names = [f"x{i}" for i in range(d)]
     folder.mkdir()
-    share = rows // FILES
-    for i in range(FILES):
+    share = rows // files
+    for i in range(files):
         X = rng.normal(size=(share, d))
         y = X @ np.linspace(-1, 1, d) + rng.normal(size=share)
         pq.write_table(pa.table([*X.T.copy(), y], names=[*names, "y"]), folder / f"{i:03}.parquet", compression="lz4")
@@ -71,7 +70,7 @@ def load() -> str:
 
 def strong(folder: Path, rows: int = 1 << 20, d: int = 20) -> None:
     """The same rows, more partitions and processes."""
-    columns = write(folder / "strong", rows, d)
+    columns = write(folder / "strong", rows, d, PARTITIONS[-1])
     print(f"strong: {rows:,} rows, d = {d}, partitions: seconds a pass (of processor time); {load()}")
     for kind in ("processes", "dask"):
         for workers in (1, 2):
@@ -84,9 +83,9 @@ def strong(folder: Path, rows: int = 1 << 20, d: int = 20) -> None:
 
 def weak(folder: Path, rows: int = 1 << 19, d: int = 20) -> None:
     """Twice the rows for twice the processes."""
-    print(f"weak: {rows:,} rows a process, d = {d}, 16 partitions a process, seconds a pass (of processor time)")
+    print(f"weak: {rows:,} rows in 128 files and 16 partitions a process, d = {d}, seconds a pass (of processor time)")
     for workers in (1, 2):
-        columns = write(folder / f"weak{workers}", workers * rows, d)
+        columns = write(folder / f"weak{workers}", workers * rows, d, workers * 128)
         with engines.open("processes", workers=workers) as engine:
             one_pass(engine, folder / f"weak{workers}", columns, 2)
             clock, cpu = one_pass(engine, folder / f"weak{workers}", columns, 16 * workers)
