@@ -164,7 +164,7 @@ def triangle_of(stacked: Array, triangles: bool = False) -> Array:
 def _append(T: np.ndarray, B: np.ndarray, triangle: bool = False) -> np.ndarray:
     """The R of QR of [T; B], by LAPACK's tpqrt; B is a triangle too, or has any number of rows."""
     p = len(T)
-    panel = min(p, 8 if p < 128 else 16 if p < 200 else 32)  # columns that are applied together; measured
+    panel = min(p, 8 if p < 160 else 16 if p < 400 else 32)  # columns that are applied together; measured
     return _lapack("tpqrt", T.dtype)(p if triangle else 0, panel, T, B)[0]
 
 
