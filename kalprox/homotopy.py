@@ -40,7 +40,7 @@ def _follow(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray) -> np
     nonzero = _Nonzero(X, G, b)
     U = np.full((len(lams), d), np.nan)
     done, lam = 0, np.inf
-    with np.errstate(divide="ignore", invalid="ignore"):  # what is divided by zero is not looked at
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # divided by next to nothing: not looked at
         for _ in range(20 * d + 100):
             at_zero, fall = nonzero.line()
             p, q = nonzero.slopes(at_zero, fall)
