@@ -135,19 +135,30 @@ def cond(predicate: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
 
 
 def rarely(predicate: Any, rare: Callable[[], Any], usual: Callable[[], Any]) -> Any:
-    """`usual()`, but `rare()` where the predicate says so, which costs much more and is seldom needed.
+    """`cond` where `rare()` costs much more and is seldom needed.
 
-    Where JAX batches (`jax.vmap`), `cond` would work out both for every member. A loop of no step or one is skipped
-    as long as no member needs it.
+    Where JAX batches (`jax.vmap`), `cond` works out both for every member. This one asks first whether any member needs
+    it, which is one answer for the whole batch, and so remains a choice.
     """
     if namespace(predicate) is np:
         return rare() if predicate else usual()
+    return cond(_anywhere()(predicate), lambda: cond(predicate, rare, usual), usual)
+
+
+@cache
+def _anywhere() -> Callable:
+    """A boolean as it is; of a batch, whether it is true of any member."""
     import jax
 
-    def instead(state: tuple) -> tuple:
-        return jax.numpy.zeros_like(predicate), jax.tree.map(lambda new, old: new.astype(old.dtype), rare(), state[1])
+    @jax.custom_batching.custom_vmap
+    def anywhere(predicate: Array) -> Array:
+        return predicate
 
-    return jax.lax.while_loop(lambda state: state[0], instead, (predicate, usual()))[1]
+    @anywhere.def_vmap
+    def _(axis_size: int, in_batched: list[bool], predicate: Array) -> tuple[Array, bool]:
+        return anywhere(predicate.any(axis=0) if in_batched[0] else predicate), False
+
+    return anywhere
 
 
 def triangle_of(stacked: Array, triangles: bool = False) -> Array:

@@ -10,6 +10,7 @@ import scipy.sparse
 
 import kalprox as kp
 from kalprox import Information, KalproxRegressor
+from kalprox.prox import prox
 
 
 def rows(n, d, seed=0):
@@ -155,15 +156,15 @@ def test_nothing_compiles_twice():
 # ---- batches ---------------------------------------------------------------------------------------
 
 
-def primitives(jaxpr, in_loop=False):
-    """The names of a program's operations, and whether each is inside a while loop."""
+def primitives(jaxpr, chosen=False):
+    """The names of a program's operations, and whether each is inside a branch of a `cond`."""
     for equation in jaxpr.eqns:
-        yield equation.primitive.name, in_loop
-        loop = in_loop or equation.primitive.name == "while"
+        yield equation.primitive.name, chosen
+        inside = chosen or equation.primitive.name == "cond"
         for value in jax.tree.leaves(equation.params, is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
-                yield from primitives(inner, loop)
+                yield from primitives(inner, inside)
 
 
 def test_a_fleet_looks_for_singular_values_only_where_one_of_it_is_in_doubt():
@@ -197,3 +198,32 @@ def test_a_fleet_of_which_one_is_in_doubt_is_right_about_all():
     assert rank.tolist() == [3, 3, 2, 3, 3]
     for i in range(5):
         np.testing.assert_allclose(theta[i], np.linalg.lstsq(X[i], y[i], rcond=None)[0], rtol=1e-10, atol=1e-12)
+
+
+def test_a_choice_that_is_rarely_made_has_gradients():
+    """Backwards too, as `lax.cond` has: of the estimate by lam, and by y, in a batch and alone."""
+    X, y = (np.stack(a) for a in zip(*(rows(40, 3, seed) for seed in range(4)), strict=True))
+
+    def by_lam(lam, X, y):
+        return prox(Information.from_rows(X, y).R, jnp.ones(3), kp.regularizers.Ridge(lam)).theta.sum()
+
+    def by_y(y, X):
+        return Information.from_rows(X, y).solve().sum()
+
+    with jax.enable_x64(True):
+        X, y, lam = jnp.asarray(X), jnp.asarray(y), jnp.asarray(0.5)
+        for function, rest in ((by_lam, (lam, X, y)), (by_y, (y, X))):
+            axes = (None if rest[0] is lam else 0, *[0] * (len(rest) - 1))
+            batched = jax.vmap(jax.grad(function), axes)(*rest)
+            forwards = jax.vmap(jax.jacfwd(function), axes)(*rest)
+            alone = jnp.stack(
+                [
+                    jax.grad(function)(*(a if k is None else a[i] for a, k in zip(rest, axes, strict=True)))
+                    for i in range(4)
+                ]
+            )
+            np.testing.assert_allclose(batched, forwards, rtol=1e-9)
+            np.testing.assert_allclose(batched, alone, rtol=1e-9)
+        step = 1e-6
+        numeric = (by_lam(lam + step, X[0], y[0]) - by_lam(lam - step, X[0], y[0])) / (2 * step)
+        np.testing.assert_allclose(jax.grad(by_lam)(lam, X[0], y[0]), numeric, rtol=1e-6)

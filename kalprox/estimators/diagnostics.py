@@ -19,7 +19,7 @@ SELDOM = 16, 32768, 64  # one batch in so many, but one in so many rows, or rows
 def due(score: Calibration, before: int, after: int, d: int) -> bool:
     """Whether a batch that takes the rows learned from `before` to `after` is judged: all of the first ones, later one
     in several. The score and the counts tell, so that a stream that is taken up again goes on as it would."""
-    every = min(SELDOM[0] * (after - before), max(SELDOM[1], SELDOM[2] * d))
+    every = min(max(SELDOM[0] * (after - before), 1), max(SELDOM[1], SELDOM[2] * d))
     return before < FIRST or before // every != after // every or float(score.rows) == 0
 
 
