@@ -97,7 +97,7 @@ _DRAWN = (  # one look each in both figures
 
 
 def _figures(rows: Rows, folder: Path) -> None:
-    from kalprox.report.figures import Figure, curves, render
+    from kalprox.pages.figures import Figure, curves, render
 
     folder.mkdir(exist_ok=True)
     for work, along, label, floor_power in (

@@ -14,9 +14,9 @@ from scipy import special
 
 from kalprox._arrays import Array, cast, namespace, pytree
 from kalprox._checks import check_positive, concrete
-from kalprox.newton import curvature
+from kalprox.linalg.triangle import column_norms
 from kalprox.regularizers import Regularizer
-from kalprox.triangle import column_norms
+from kalprox.solvers.newton import curvature
 
 __all__ = ["Noise", "effective_dof", "log_evidence"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-FOLDER = Path(__file__).parent / "data" / "nist"
+FOLDER = Path(__file__).parent / "files" / "nist"
 
 
 @dataclass(frozen=True)

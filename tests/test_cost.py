@@ -10,7 +10,7 @@ import scipy.sparse
 
 import kalprox as kp
 from kalprox import Information, KalproxRegressor
-from kalprox.prox import prox
+from kalprox.solvers.prox import prox
 
 
 def rows(n, d, seed=0):

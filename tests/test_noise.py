@@ -10,7 +10,7 @@ from scipy import integrate, special, stats
 from kalprox import regularizers as rg
 from kalprox.information import Information
 from kalprox.noise import Noise, effective_dof, log_evidence
-from kalprox.prox import covariance, prox
+from kalprox.solvers.prox import covariance, prox
 
 RNG = np.random.default_rng(0)
 A_WIDE, A_TALL = RNG.normal(size=(3, 5)), RNG.normal(size=(7, 5))

@@ -7,7 +7,7 @@ import pytest
 
 import kalprox as kp
 from kalprox.covariance import Diagonal, LowRank
-from kalprox.prox import covariance, prox
+from kalprox.solvers.prox import covariance, prox
 
 D = 4
 X = jnp.asarray(np.random.default_rng(0).normal(size=(8, D)), jnp.float32)

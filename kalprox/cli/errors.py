@@ -47,8 +47,8 @@ class Commands(click.Group):
 
 def code_of(error: Exception) -> int:
     """The exit code for an error; see `EXIT_CODES`."""
-    from kalprox.checkpoint import CheckpointError
     from kalprox.engines import EngineFailed
+    from kalprox.jobs.checkpoint import CheckpointError
     from kalprox.model_file import ModelFileError
     from kalprox.sources.files import SourceError
     from kalprox.sources.quarantine import TooManyBadRows

@@ -55,7 +55,7 @@ def report(model: Path, level: float, out: Path | None) -> None:
 
     need_matplotlib()
     from kalprox.jobs import report
-    from kalprox.report import write_page
+    from kalprox.pages import write_page
 
     page = report.page(TableModel.load(model), model.name, level)
     click.echo(write_page(page, out or model.with_suffix(".html")).resolve())
@@ -74,7 +74,7 @@ def path(model: Path, alphas: str | None, out: Path | None) -> None:
     """
     from kalprox.cli.terminal import show_table
     from kalprox.jobs.model import TableModel
-    from kalprox.jobs.path import table, write
+    from kalprox.reports.path import table, write
 
     found = TableModel.load(model)
     try:

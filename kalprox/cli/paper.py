@@ -22,8 +22,8 @@ def demo(seed: int, out: Path) -> None:
       kalprox demo --out demo
     """
     need_matplotlib()
+    from kalprox.pages import write_page
     from kalprox.paper import demo
-    from kalprox.report import write_page
 
     with bar("demo") as progress:
         results = demo.compute(seed, out / "cache", progress)
@@ -59,8 +59,8 @@ def reproduce(
       kalprox reproduce all --quick --out paper
     """
     need_matplotlib()
+    from kalprox.pages import write_page
     from kalprox.paper import book
-    from kalprox.report import write_page
 
     chapters = ["ridge", "sparse", "claims"] if what == "all" else [what]
     page = book.page(chapters, seed, seeds, quick, jobs, out / "cache", bar)

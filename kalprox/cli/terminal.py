@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 if TYPE_CHECKING:
     from kalprox.jobs.fit import Progress
-    from kalprox.report import Table
+    from kalprox.pages import Table
 
 __all__ = ["EVENTS", "Reporter", "bar", "need_matplotlib", "show_table"]
 

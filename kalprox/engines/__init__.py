@@ -16,9 +16,9 @@ where its rows are, and the sums are merged as a tree whose shape follows from t
 """
 
 from kalprox.engines.base import Engine, EngineFailed, Report
-from kalprox.engines.choose import home_of, open
+from kalprox.engines.opening import home_of, open
 from kalprox.engines.partitions import ArrayPartition, FilePartition, Partition, partitions_of
-from kalprox.engines.rows import EngineRows
+from kalprox.engines.source import EngineRows
 
 __all__ = [
     "ArrayPartition",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.engines.ship import is_traced, unpacked
+from kalprox.engines.pickling import is_traced, unpacked
 from kalprox.sources.quarantine import BadRow
 
 __all__ = ["Engine", "EngineFailed", "Folded", "Part", "Piece", "Report", "Seen", "Tree", "add", "fold", "one_thread"]

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from kalprox.engines.base import Engine, EngineFailed, Folded, Part, Piece, Seen, add, fold, one_thread
 from kalprox.engines.partitions import ArrayPartition, FramePartition, folded, skipped, unreadable
-from kalprox.engines.ship import Shipper
+from kalprox.engines.pickling import Shipper
 from kalprox.sources.files import SourceError
 
 __all__ = ["DaskEngine", "DaskPartition", "dask_partitions"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from kalprox.engines.base import Engine, EngineFailed, Folded, Part, Seen, Tree, one_thread
 from kalprox.engines.partitions import folded
-from kalprox.engines.ship import Shipper
+from kalprox.engines.pickling import Shipper
 
 __all__ = ["LocalEngine"]
 

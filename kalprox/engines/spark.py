@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from kalprox.engines.base import Engine, Folded, Part, Piece, Report, Seen, Tree, one_thread
 from kalprox.engines.partitions import FramePartition, folded
-from kalprox.engines.ship import Shipper
+from kalprox.engines.pickling import Shipper
 from kalprox.sources.files import SourceError
 
 __all__ = ["SparkEngine", "SparkFrame"]

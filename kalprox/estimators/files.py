@@ -122,9 +122,9 @@ def _nonlinear(belief: Any, header: dict[str, Any], arrays: dict[str, np.ndarray
 
 
 def _read_nonlinear(model: "KalproxRegressor", header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
-    from kalprox.algorithm import Belief, start_covariance, start_mean
+    from kalprox.algorithms.base import Belief, start_covariance, start_mean
+    from kalprox.algorithms.proximal_filter import Held, proximal_filter
     from kalprox.estimators.nonlinear import Design, FilterBelief, PaperBelief, problem_of
-    from kalprox.proximal_filter import Held, proximal_filter
 
     design = None
     if isinstance(model.link, str):

@@ -23,12 +23,12 @@ from kalprox.estimators.penalties import Penalty
 from kalprox.estimators.prequential import FEWEST, Prequential, doubling
 from kalprox.estimators.root import Root
 from kalprox.estimators.waiting import Predicted, Waiting
-from kalprox.homotopy import l1_path
 from kalprox.information import Equations, Information
+from kalprox.linalg.triangle import solve_triangular, triangle_of
 from kalprox.noise import Noise, log_evidence
-from kalprox.prox import posterior_root, prox
 from kalprox.regularizers import L1, Box, Regularizer
-from kalprox.triangle import solve_triangular, triangle_of
+from kalprox.solvers.l1_path import l1_path
+from kalprox.solvers.prox import posterior_root, prox
 
 __all__ = ["HUGE", "LinearBelief", "Path", "faded"]
 

@@ -15,16 +15,16 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from kalprox._arrays import Array
-from kalprox.algorithm import Belief
+from kalprox.algorithms.base import Belief
+from kalprox.algorithms.pipg import pipg
+from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter
+from kalprox.algorithms.refine import refine
+from kalprox.algorithms.run import run
 from kalprox.estimators.checks import check_settings
 from kalprox.estimators.penalties import with_free_intercept
 from kalprox.models import GLM, Function, Linear, Model
 from kalprox.noise import Noise
-from kalprox.pipg import pipg
-from kalprox.proximal_filter import ProximalState, proximal_filter
-from kalprox.refine import refine
 from kalprox.regularizers import Regularizer
-from kalprox.run import run
 from kalprox.sources import Rows as SourceRows
 
 if TYPE_CHECKING:

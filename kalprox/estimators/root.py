@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.triangle import inverse, rank, solve_triangular
+from kalprox.linalg.triangle import inverse, rank, solve_triangular
 
 __all__ = ["Root"]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from kalprox.calibration import LEVELS
-from kalprox.checkpoint import Checkpoint
 from kalprox.estimators import KalproxRegressor
 from kalprox.estimators.checks import check_settings, is_linear
+from kalprox.jobs.base import Progress, Run
+from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.running import Progress, Run
-from kalprox.sources.ahead import ahead
 from kalprox.sources.files import STDIN, SourceError
+from kalprox.sources.prefetch import ahead
 from kalprox.sources.table import Block, Cursor, Table
 
 __all__ = ["FitJob", "Progress"]
@@ -66,7 +66,7 @@ class FitJob:
         refines = self._refines
         if self.engine is None:
             return _Refining(self, checkpoint) if refines else _Streaming(self, checkpoint)
-        from kalprox.jobs.cluster import OnEngine
+        from kalprox.jobs.engine_run import OnEngine
 
         return OnEngine(self, checkpoint)
 
@@ -131,7 +131,7 @@ class _Refining(Run):
     """Passes over all rows, each linearised at the last answer, until it stops moving."""
 
     def run(self) -> TableModel:
-        from kalprox.jobs.passes import Passes  # and with it JAX, which a linear model does without
+        from kalprox.jobs.resumable import Passes  # and with it JAX, which a linear model does without
 
         job = self.job
         every = job.every if self.checkpoint is not None else 1 << 62

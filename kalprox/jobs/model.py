@@ -8,7 +8,7 @@ import numpy as np
 
 from kalprox import model_file
 from kalprox.estimators import KalproxRegressor, files
-from kalprox.jobs.account import Account
+from kalprox.jobs.record import Account
 from kalprox.model_file import ModelFileError
 from kalprox.sources.columns import Columns
 

@@ -11,7 +11,7 @@ import numpy as np
 from kalprox._files import whole
 from kalprox.jobs.fit import Progress
 from kalprox.jobs.model import TableModel
-from kalprox.sources.ahead import ahead
+from kalprox.sources.prefetch import ahead
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 

@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kalprox.algorithm import Belief
-from kalprox.baselines import ipg, ipm, sgd
+from kalprox.algorithms.base import Belief
+from kalprox.algorithms.baselines import ipg, ipm, sgd
+from kalprox.algorithms.pipg import pipg
+from kalprox.algorithms.proximal_filter import proximal_filter
+from kalprox.algorithms.refine import refine
+from kalprox.algorithms.run import run
 from kalprox.covariance import Dense
 from kalprox.models import GLM, Linear
+from kalprox.pages.page import Section, Table
 from kalprox.paper import problems
 from kalprox.paper.cache import Results, Task, cached_all
 from kalprox.paper.ridge import relative_error
-from kalprox.pipg import pipg
-from kalprox.proximal_filter import proximal_filter
-from kalprox.refine import refine
 from kalprox.regularizers import Ridge, SmoothL1
-from kalprox.report.page import Section, Table
-from kalprox.run import run
 
 __all__ = ["Claim", "Settings", "compute", "conclusions", "section"]
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from os import PathLike
 
+from kalprox.pages import Page, Section
 from kalprox.paper import sparse
 from kalprox.paper.cache import Results
-from kalprox.report import Page, Section
 
 __all__ = ["SETTINGS", "compute", "page"]
 

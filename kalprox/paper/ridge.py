@@ -15,15 +15,15 @@ import numpy as np
 
 import kalprox as kp
 from kalprox._arrays import Array
+from kalprox.pages import Figure, Section, Table
+from kalprox.pages.figures import curves, many
 from kalprox.paper import problems
 from kalprox.paper.cache import Results, Task, cached_all
-from kalprox.report import Figure, Section, Table
-from kalprox.report.figures import curves, many
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-    from kalprox.algorithm import Algorithm  # not loaded here: it imports JAX, which only the workers need
+    from kalprox.algorithms.base import Algorithm  # not loaded here: it imports JAX, which only the workers need
 
 __all__ = ["Settings", "compute", "conclusions", "figures", "marks", "relative_error", "section"]
 

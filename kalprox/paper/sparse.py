@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 import kalprox as kp
+from kalprox.pages import Figure, Section, Table
+from kalprox.pages.figures import bands, curves, estimates, look, matrix, traces
 from kalprox.paper import problems
 from kalprox.paper.cache import Results, Task, cached_all
 from kalprox.paper.ridge import marks, relative_error
-from kalprox.report import Figure, Section, Table
-from kalprox.report.figures import bands, curves, estimates, look, matrix, traces
 
 if TYPE_CHECKING:
     import matplotlib.figure
     from matplotlib.axes import Axes
 
-    from kalprox.algorithm import Algorithm  # not loaded here: it imports JAX, which only the workers need
+    from kalprox.algorithms.base import Algorithm  # not loaded here: it imports JAX, which only the workers need
 
 __all__ = ["METHODS", "Settings", "compute", "conclusions", "figures", "section"]
 

@@ -92,7 +92,7 @@ class Separable(Regularizer):
         """argmin over t of 1/2 ||t - v||^2 + sum_i step_i phi(t_i); step is a scalar or one per coordinate."""
         pieces = self.pieces()
         if pieces is None:
-            raise TypeError(f"{type(self).__name__} has no prox in closed form; use kalprox.prox.prox.")
+            raise TypeError(f"{type(self).__name__} has no prox in closed form; use kalprox.solvers.prox.")
         return pieces.prox(v, step)
 
 

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from kalprox.sources import cells
-from kalprox.sources.cells import Faults, shown
+from kalprox.sources.cell_parsing import Faults, shown
 from kalprox.sources.files import Replay, SourceError, Unreadable
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers import Wanted, reader
-from kalprox.sources.readers.piece import Cell, check_names
+from kalprox.sources.readers.base import Cell, check_names
 
 __all__ = ["Columns"]
 

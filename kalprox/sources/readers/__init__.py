@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from kalprox.sources.files import STDIN, Replay, SourceError, format_of
-from kalprox.sources.readers.piece import Piece, Reader, Wanted
+from kalprox.sources.readers.base import Piece, Reader, Wanted
 
 __all__ = ["Piece", "Reader", "Wanted", "reader"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.cells import MISSING, all_finite
+from kalprox.sources.cell_parsing import MISSING, all_finite
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.piece import Cell, Piece, Wanted, check_names, guarded
+from kalprox.sources.readers.base import Cell, Piece, Wanted, check_names, guarded
 from kalprox.sources.readers.text import MAX_RECORD, Chunk, Text, chunks
 
 __all__ = ["CsvReader"]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.cells import all_finite
+from kalprox.sources.cell_parsing import all_finite
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.piece import Cell, Piece, Wanted, guarded
+from kalprox.sources.readers.base import Cell, Piece, Wanted, guarded
 from kalprox.sources.readers.text import MAX_RECORD, Chunk, Text, chunks, last_line
 
 __all__ = ["JsonReader"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kalprox.sources._arrow import load
-from kalprox.sources.readers.piece import Piece, Wanted, check_names, check_types, first_rows, guarded
+from kalprox.sources.readers.base import Piece, Wanted, check_names, check_types, first_rows, guarded
 
 __all__ = ["ParquetReader"]
 

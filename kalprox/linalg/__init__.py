@@ -1,0 +1,1 @@
+"""Linear algebra of triangles: QR and solves, rows folded in, rank, rows taken out."""

@@ -1,0 +1,156 @@
+"""The L1 path: argmin over t of 1/2 ||R t - z||^2 + lam ||t||_1, for many lam at the price of about one.
+
+The minimiser is linear in lam between knots, where a coordinate leaves zero or returns to it. With A the nonzero
+coordinates, s their signs and G = R'R, it is t_A = G_AA^-1 (b_A - lam s), b = R'z, and each knot is found from
+where one of the other slopes reaches lam, or one of t_A reaches zero (Osborne, Presnell and Turlach, 2000; Efron
+et al., 2004). G only finds the way: each minimiser is corrected by its own residual in R, and then judged.
+
+Everything here is NumPy's, in float64: which coordinates are nonzero decides the shapes.
+"""
+
+import numpy as np
+from scipy.linalg.blas import dtpsv
+from scipy.linalg.lapack import dpotrf, dtrttp
+
+from kalprox.linalg.triangle import column_norms, product, rounding
+from kalprox.solvers.newton import enough
+
+__all__ = ["l1_path"]
+
+_SMALLEST_PIVOT = np.finfo(float).eps ** 0.5  # of unit columns: below it the Gram matrix has lost the way
+
+
+def l1_path(R: np.ndarray, z: np.ndarray, lams: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """theta (m, d) for m descending values of lam >= 0, and which of them are the minimiser down to rounding.
+
+    O(d f) a knot with f nonzero coordinates, and some d knots are usual. Where columns are nearly collinear the way
+    may be lost: from there on nothing is claimed, and `prox` finds what is left.
+    """
+    norms = column_norms(R)
+    c = np.where(norms > 0, norms, 1)
+    X = np.asfortranarray(R / c)
+    U = _follow(X, z, 1 / c, lams)
+    return U / c, _judge(X, z, 1 / c, lams, U)
+
+
+def _follow(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray) -> np.ndarray:
+    """The minimisers of 1/2 ||X u - z||^2 + lam w'|u|, NaN where the way was lost."""
+    d = len(w)
+    G, b = product(X.T, X), product(X.T, z)
+    nonzero = _Nonzero(X, G, b)
+    U = np.full((len(lams), d), np.nan)
+    done, lam = 0, np.inf
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # divided by next to nothing: not looked at
+        for _ in range(20 * d + 100):
+            at_zero, fall = nonzero.line()
+            p, q = nonzero.slopes(at_zero, fall)
+            # Where the slope p + lam q of one that is zero reaches lam w, or -lam w: it joins.
+            room = np.concatenate([w - q, w + q])
+            room[nonzero.order] = room[nonzero.order + d] = -1
+            joins = np.where(room > 0, np.concatenate([p, -p]) / room, 0.0)
+            join, leave = int(joins.argmax()), -1
+            knot = joins[join]
+            if len(fall):
+                leaves = np.where(fall * nonzero.signs < 0, at_zero / fall, 0.0)
+                leave = int(leaves.argmax())
+                knot, leave = (leaves[leave], leave) if leaves[leave] > knot else (knot, -1)
+            lam = min(lam, knot)
+            while done < len(lams) and (lams[done] >= lam or lam <= 0):
+                U[done] = 0
+                U[done, nonzero.order] = nonzero.corrected(z, at_zero, fall, lams[done])
+                done += 1
+            if done == len(lams):
+                break
+            if leave >= 0:
+                nonzero.drop(leave)
+            elif not nonzero.add(join % d, sign := 1.0 if join < d else -1.0, sign * w[join % d]):
+                break
+    return U
+
+
+class _Nonzero:
+    """The nonzero coordinates in their order of coming, and the Cholesky factor of their part of G.
+
+    The factor is packed by columns, so that its leading part is the first of its numbers.
+    """
+
+    def __init__(self, X: np.ndarray, G: np.ndarray, b: np.ndarray) -> None:
+        d = len(b)
+        self.X, self.G, self.b, self.f = X, G, b, 0
+        self._order, self._signs, self._pulls = np.empty(d, int), np.empty(d), np.empty(d)  # j, s, s w
+        self._columns, self._gram = np.empty((len(X), d), order="F"), np.empty((d, d), order="F")  # of X and of G
+        self._factor, self._solved = np.empty(d * (d + 1) // 2), np.empty((2, d))  # U, U^-T b and U^-T (s w)
+
+    @property
+    def order(self) -> np.ndarray:
+        return self._order[: self.f]
+
+    @property
+    def signs(self) -> np.ndarray:
+        return self._signs[: self.f]
+
+    def line(self) -> tuple[np.ndarray, np.ndarray]:
+        """t_A = first - lam second."""
+        if self.f == 0:
+            return np.empty(0), np.empty(0)
+        first, second = self._solved[:, : self.f]
+        return dtpsv(self.f, self._factor, first), dtpsv(self.f, self._factor, second)
+
+    def slopes(self, at_zero: np.ndarray, fall: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """X'(z - X u) = first + lam second."""
+        gram = self._gram[:, : self.f]
+        return self.b - gram @ at_zero, gram @ fall
+
+    def corrected(self, z: np.ndarray, at_zero: np.ndarray, fall: np.ndarray, lam: float) -> np.ndarray:
+        """t_A at lam, with the residual of X itself: the Gram matrix's own loss of digits is made good."""
+        f = self.f
+        if f == 0:
+            return at_zero
+        X, u = self._columns[:, :f], at_zero - lam * fall
+        left = (z - X @ u) @ X - lam * self._pulls[:f]
+        u += dtpsv(f, self._factor, dtpsv(f, self._factor, left, trans=1))
+        return np.where(u * self.signs > 0, u, 0.0)  # at a knot only rounding is left of the one that comes or goes
+
+    def add(self, j: int, sign: float, pull: float) -> bool:
+        """One more; False, and as before, where its column depends on those that are there."""
+        f = self.f
+        row = self._gram[j, :f].copy()
+        row = dtpsv(f, self._factor, row, trans=1) if f else row
+        pivot = self.G[j, j] - row @ row
+        if pivot < _SMALLEST_PIVOT:
+            return False
+        pivot = pivot**0.5
+        start = f * (f + 1) // 2
+        self._factor[start : start + f], self._factor[start + f] = row, pivot
+        before = self._solved[:, :f] @ row
+        self._solved[0, f], self._solved[1, f] = (self.b[j] - before[0]) / pivot, (pull - before[1]) / pivot
+        self._columns[:, f], self._gram[:, f] = self.X[:, j], self.G[:, j]
+        self._order[f], self._signs[f], self._pulls[f] = j, sign, pull
+        self.f += 1
+        return True
+
+    def drop(self, i: int) -> None:
+        """Without the i-th of them, its factor made anew: O(f^3 / 3)."""
+        self.f = f = self.f - 1
+        for kept in (self._order, self._signs, self._pulls, self._columns, self._gram):
+            kept[..., i:f] = kept[..., i + 1 : f + 1].copy()
+        if f == 0:
+            return
+        factor, _ = dpotrf(self._gram[self.order, :f])
+        packed, _ = dtrttp(factor)
+        self._factor[: len(packed)] = packed
+        self._solved[0, :f] = dtpsv(f, packed, self.b[self.order], trans=1)
+        self._solved[1, :f] = dtpsv(f, packed, self._pulls[:f], trans=1)
+
+
+def _judge(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray, U: np.ndarray) -> np.ndarray:
+    """Which rows of U are minimisers down to rounding, by their residual as `prox` has it."""
+    fit = product(X, U.T)
+    slope = product(X.T, z[:, None] - fit).T
+    pull = lams[:, None] * w
+    away = np.where(U != 0, np.abs(slope - pull * np.sign(U)), np.abs(slope) - pull)
+    terms = (np.linalg.norm(z) + np.linalg.norm(fit, axis=0))[:, None]
+    lost = np.abs(U).sum(axis=1, keepdims=True) / (terms + np.finfo(float).tiny)
+    least = rounding(len(w), float)
+    allowed = np.clip(least * lost, least, max(least, enough(float)))
+    return (away <= allowed * (terms + pull)).all(axis=1)  # False for NaN

@@ -1,0 +1,194 @@
+"""Spark: the single-machine fit on local[2], from rows of a DataFrame and from files, also when a task fails."""
+
+import os
+import shutil
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_engines import (
+    COLUMNS,
+    bits,
+    check_equal,
+    check_flights,
+    cut,
+    decay,
+    fitted,
+    information,
+    sample,
+    table,
+    with_bad_rows,
+    write,
+)
+
+import kalprox as kp
+from kalprox import engines
+from kalprox.engines.local import LocalEngine
+from kalprox.engines.partitions import partitions_of
+from kalprox.engines.source import EngineRows
+from kalprox.information import Information
+from kalprox.information.linearized import linearize
+from kalprox.sources import ArrayRows
+from kalprox.sources.files import SourceError, Unreadable
+from kalprox.sources.quarantine import Quarantine, TooManyBadRows
+from kalprox.sources.table import Table
+
+pyspark = pytest.importorskip("pyspark", reason="needs kalprox[spark]")
+
+pytestmark = [
+    pytest.mark.skipif(not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="Spark needs Java"),
+    # PySpark 4 says so of pandas 3 whenever it is asked for a DataFrame; nothing here goes through pandas.
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    # Java is started with a fork that JAX, if another test has imported it, warns of.
+    pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning"),
+    # Spark's driver leaves its sockets to Java to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def session():
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = pyspark.sql.SparkSession.builder.master("local[2,4]")  # four attempts a task
+    quiet = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    plain = quiet.config("spark.sql.adaptive.enabled", "false").config("spark.sql.codegen.wholeStage", "false")
+    session = plain.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def engine(session):
+    with engines.open(session) as engine:
+        yield engine
+
+
+def frame_of(session, one, folder, files=3):
+    """A DataFrame over `files` Parquet files, one partition each."""
+    n = len(one)
+    write(folder, [one.slice(n * i // files, n * (i + 1) // files - n * i // files) for i in range(files)])
+    return session.read.option("recursiveFileLookup", "true").parquet(str(folder))
+
+
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("sigmoid", "function")]  # ten passes: ten jobs
+
+
+@pytest.mark.parametrize("kind", ["ridge", "l1", *SLOW])
+def test_spark_gives_the_single_machine_fit(engine, kind):
+    check_equal(engine, kind, 2, 20)
+
+
+def test_spark_gives_the_bits_of_threads_also_over_a_shuffle(engine):
+    partitions = cut(sample(3), 31, 3)
+    assert len(partitions) > 32
+    rows = EngineRows(engine, partitions)
+    assert bits(information(rows)) == bits(information(EngineRows(LocalEngine(), partitions)))
+    assert sorted(rows.reports) == list(range(len(partitions))) and rows.read == 600
+
+
+def test_two_passes_of_a_function(engine):
+    """What a refinement sends: a model that JAX compiles, at one theta after another; in float64."""
+    arrays, model = sample(4), decay()
+    rows, alone = EngineRows(engine, cut(arrays, 1, 4)), ArrayRows(*arrays)
+    for theta in (np.ones(3), np.array([0.2, 0.1, 0.5])):
+        part = partial(linearize, model, theta)
+        found, expected = rows.sum(part), alone.sum(part)
+        np.testing.assert_allclose([found.rss, found.size], [expected.rss, expected.size], rtol=1e-10)
+        np.testing.assert_allclose(found.information.solve(), expected.information.solve(), rtol=1e-10)
+
+
+def test_flights_in_48_files(engine, tmp_path):
+    check_flights(engine, tmp_path)
+
+
+def slowly():
+    """Information, 0.3 s a block; a function within one, since executors do not know this module."""
+
+    def part(X, y, weights):
+        time.sleep(0.3)
+        return Information.from_rows(X, y, weights)
+
+    return part
+
+
+def test_partitions_are_told_of_as_they_finish(engine):
+    """Eight of 0.3 s each, two at a time: the first is told of long before the last."""
+    told = []
+    rows = EngineRows(engine, cut(sample(3), 8, 3)[:8], watch=lambda *_: told.append(time.monotonic()))
+    rows.sum(slowly())
+    assert len(told) == len(rows.partitions) and told[-1] - told[0] > 0.5
+    assert sorted(rows.reports) == list(range(len(rows.partitions)))
+
+
+def test_what_a_watcher_raises_stops_the_job(session, engine):
+    class Enough(Exception):
+        pass
+
+    def watch(number, index, report):
+        raise Enough
+
+    start = time.monotonic()
+    with pytest.raises(Enough):
+        EngineRows(engine, partitions_of(sample(3, 4000), n=100), watch=watch).sum(slowly())
+    assert time.monotonic() - start < 10  # of 15 s and more
+    deadline = time.monotonic() + 20
+    while session.sparkContext.statusTracker().getActiveJobsIds() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not session.sparkContext.statusTracker().getActiveJobsIds()
+
+
+def test_a_data_frame(session, engine, tmp_path):
+    one = table(300)
+    frame = frame_of(session, one, tmp_path)
+    rows = EngineRows(engine, partitions_of(frame, COLUMNS))
+    arrays = np.column_stack([one.column(name).to_numpy() for name in "abc"]), *(one.column(n).to_numpy() for n in "yw")
+    np.testing.assert_allclose(fitted("l1", rows), fitted("l1", None, arrays), rtol=1e-10, atol=1e-13)
+    assert rows.read == 300
+    with pytest.raises(SourceError, match="engine='spark'"):
+        information(EngineRows(LocalEngine(), partitions_of(frame, COLUMNS)))
+
+
+def test_a_bad_row_of_a_data_frame_has_its_partition(session, engine, tmp_path):
+    frame = frame_of(session, with_bad_rows(table(), [7]), tmp_path, files=1)
+    with pytest.raises(TooManyBadRows, match="partition 0, row 8, column 'a': not finite"):
+        information(EngineRows(engine, partitions_of(frame, COLUMNS)))
+
+
+def test_files_are_read_by_the_executors(engine, tmp_path):
+    names = write(tmp_path, [with_bad_rows(table(50, seed), [seed]) for seed in range(3)])
+    rows = EngineRows(engine, partitions_of(names, COLUMNS), quarantine=Quarantine(max_bad=3))
+    expected = Table(str(tmp_path), COLUMNS).sum(kp.Information.from_rows)
+    np.testing.assert_allclose(information(rows).solve(), expected.solve(), rtol=1e-10)
+    assert [row.file for i in range(3) for row in rows.reports[i].bad] == names
+    Path(names[1]).write_bytes(b"PAR1 no longer")
+    with pytest.raises(Unreadable, match=r"001\.parquet"):
+        information(EngineRows(engine, partitions_of(names, COLUMNS), quarantine=Quarantine(max_bad=3)))
+
+
+@pytest.mark.parametrize("fault", ["dies", pytest.param("raises", marks=pytest.mark.slow)])
+def test_a_task_that_fails_at_first_changes_no_bit(engine, tmp_path, fault):
+    partitions = cut(sample(3), 3, 3)
+    marker = str(tmp_path / "failed")
+
+    def part(X, y, weights):
+        if len(y) > 100 and not os.path.exists(marker):
+            with open(marker, "w"):
+                pass
+            if fault == "dies":
+                os._exit(1)
+            raise RuntimeError("once")
+        return Information.from_rows(X, y, weights)
+
+    found = EngineRows(engine, partitions).sum(part)
+    assert os.path.exists(marker)
+    assert bits(found) == bits(information(EngineRows(LocalEngine(), partitions)))
+
+
+def test_the_active_session_is_taken_and_left_running(session):
+    with engines.open("spark") as engine:
+        assert engine.session is session
+    assert session.range(3).count() == 3

@@ -1,0 +1,365 @@
+"""The report of a model fitted to files: its numbers are the model's, and its page opens whatever the model is."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+from browser import box, browser, colours, console_errors, outside_requests, overflow, show
+
+from kalprox import KalproxRegressor
+from kalprox.jobs import report, summary
+from kalprox.jobs.model import TableModel
+from kalprox.jobs.record import Account, History, Quality
+from kalprox.pages import figures, write_page
+from kalprox.sources.columns import Columns
+from kalprox.sources.quarantine import BadRow, Reason
+from kalprox.sources.table import Block, Cursor
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "$x^2$",
+    r"\$a_{",
+    "**b** `c`",
+    "n" * 300,
+    "温度",
+    "Größe Ωж",
+    "a\nb\x00c",
+    "حجم",
+)
+
+
+def learned(columns, X, y, *, block=200, bad=(), sources=("flights/*.csv",), **settings):
+    """The model of these rows, block by block, as a fit leaves it; `bad` rows come with the first block."""
+    model, history, quality = KalproxRegressor(**settings), History(), Quality()
+    for begin in range(0, len(X), block):
+        B, t = X[begin : begin + block], y[begin : begin + block]
+        faults = list(bad) if begin == 0 else []
+        read = np.arange(len(B) + sum(row.row > 0 for row in faults))
+        quality = quality.after(Block(B, t, None, read >= 0, read + 1, "a.csv", faults, Cursor()))
+        model.partial_fit(B, t)
+        history = history.after(model.n_rows_seen_, model.diagnostics_)
+    return TableModel(model, columns, Account(history, quality), tuple(sources))
+
+
+def numeric(names):
+    return Columns("y", numeric=tuple(names))
+
+
+def linear(d=3, n=2000, noise=0.5, seed=0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    X = scale * rng.normal(size=(n, d))
+    theta = np.where(np.arange(d) % 3 == 1, 0.0, 1 / (1 + np.arange(d)))
+    return X, 1 + X @ theta + noise * rng.normal(size=n)
+
+
+def names(d):
+    return [f"x{j}" for j in range(d)]
+
+
+def flights():
+    """A realistic one: numbers, words, dates, refused rows, a column that never varies."""
+    rng = np.random.default_rng(1)
+    carriers = ("AA", "B6", "DL", "UA", "WN", "ZZ")
+    columns = Columns(
+        "arrival_delay",
+        numeric=("distance", "departure_delay", "wind_speed", "humidity", "constant"),
+        categorical={"carrier": carriers, "origin": ("EWR", "JFK", "LGA")},
+        dates=("day",),
+    )
+    n = 12_000
+    carrier, origin = rng.integers(0, 5, n), rng.integers(-1, 3, n)
+    X = np.column_stack(
+        [
+            rng.gamma(3, 400, n),
+            rng.gamma(1, 20, n) - 10,
+            rng.gamma(2, 5, n),
+            rng.uniform(10, 100, n),
+            np.full(n, 7.0),
+            np.eye(6)[carrier],
+            np.eye(4)[origin][:, :3],
+            15_000 + rng.integers(0, 365, n),
+        ]
+    )
+    effect = np.array([-0.004, 1.01, 0.35, 0.05, 0, -3, 1, -2, 0, 4, 0, 1.5, 0.5, -1, 0.004])
+    bad = [BadRow("flights/2013-01.csv", i + 2, "departure_delay", Reason.MISSING, "") for i in range(40)]
+    bad += [BadRow("flights/2013-01.csv", 77, "distance", Reason.NOT_NUMBER, "12OO"), FILE]
+    return learned(columns, X, X @ effect + 9 * rng.normal(size=n), block=300, bad=bad, alpha="auto")
+
+
+FILE = BadRow("flights/broken.csv", 0, "", Reason.EMPTY, "")
+
+
+def undetermined():
+    X, y = linear(4)
+    X[:, 3] = X[:, 2]
+    X[:, 1] = 0.0
+    return learned(numeric(names(4)), X, y, penalty=None)
+
+
+def sigmoid():
+    X, _ = linear(3, 1200)
+    y = 1 / (1 + np.exp(-X @ [1.0, 0.0, -1.0])) + 0.1 * np.random.default_rng(2).normal(size=len(X))
+    return learned(numeric(names(3)), X, y, link="sigmoid")
+
+
+def hostile():
+    d = len(HOSTILE)
+    columns = Columns(HOSTILE[0] + "$", numeric=HOSTILE[1:], categorical={HOSTILE[0]: ("`", "<b>", "$")})
+    X, y = linear(d - 1)
+    level = np.eye(4)[np.random.default_rng(3).integers(0, 4, len(X))][:, :3]
+    bad = [BadRow(HOSTILE[0], 3, name, Reason.NOT_NUMBER, name) for name in HOSTILE]
+    return learned(columns, np.column_stack([X, level]), y, bad=bad, sources=HOSTILE)
+
+
+MODELS = {
+    "flights": flights,
+    "one column": lambda: learned(numeric(["x"]), *linear(1)),
+    "300 columns": lambda: learned(numeric(names(300)), *linear(300), penalty="l1", alpha=30.0, noise=0.25),
+    "sigmoid": sigmoid,
+    "noise given": lambda: learned(numeric(names(3)), *linear(3), noise=0.25),
+    "undetermined": undetermined,
+    "one block": lambda: learned(numeric(names(3)), *linear(3), block=2000),
+    "auto l1": lambda: learned(numeric(names(6)), *linear(6), penalty="l1", alpha="auto", forget=0.999),
+    "no freedom": lambda: learned(numeric(names(5)), *linear(5, 4), penalty=None),
+    "no intercept": lambda: learned(numeric(names(2)), *linear(2), fit_intercept=False, standardize=True),
+    "hostile": hostile,
+}
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {name: make() for name, make in MODELS.items()}
+
+
+@pytest.fixture(scope="module")
+def pages(models, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports")
+    return {
+        name: write_page(report.page(found, f"{name}.kpx"), folder / f"{i}.html")
+        for i, (name, found) in enumerate(models.items())
+    }
+
+
+def facts(table):
+    return dict(table.rows)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_tables_hold_the_models_numbers(models):
+    found = models["flights"]
+    model = found.model
+    about, coefficients, calibration = summary.tables(found, level=0.8)
+    told = facts(about)
+    assert told["target"] == "arrival_delay" and told["link"] == "identity" and told["columns"] == "15"
+    assert told["penalty"] == f"ridge, alpha = auto -> {model.alpha_:.4g}"
+    assert told["rows learned"] == "12,000" and told["rows refused"] == "42"
+    assert told["noise std"].startswith(f"{model.noise_var_**0.5:.4g} (learned, 11,98")
+    assert told["passes over the rows"] == "1, converged" and "forget" not in told
+
+    t = model._fitted.noise.quantile(0.8)
+    middle, std = model.intercept_, model.intercept_std_
+    assert coefficients.rows[0][1] == "intercept"
+    np.testing.assert_allclose(coefficients.rows[0][2:6], [middle, std, middle - t * std, middle + t * std])
+    assert [row[1] for row in coefficients.rows[1:]] == found.columns.names
+    numbers = np.array([row[2:] for row in coefficients.rows[1:] if row[3] != "undetermined"], float)
+    keep = np.isfinite(model.coef_std_)
+    coef, std = model.coef_[keep], model.coef_std_[keep]
+    span = np.subtract(found.account.quality.high, found.account.quality.low)[keep]
+    expected = np.column_stack([coef, std, coef - t * std, coef + t * std, np.abs(coef) * span])
+    np.testing.assert_allclose(numbers, expected)
+    assert "80% intervals" in coefficients.caption
+
+    score = model.diagnostics_
+    (row,) = calibration.rows
+    assert row[0] == score.rows == 11_700 and row[-1] == "calibrated"
+    np.testing.assert_allclose([row[1], row[5]], [score.rmse, score.nis])
+    assert row[2:5] == [f"{share:.1%}" for share in score.coverage[::-1]]
+
+
+def test_top_keeps_the_largest_effects_in_the_columns_order(models):
+    found = models["flights"]
+    table = summary.coefficients(found, top=3)
+    largest = set(np.argsort(-summary.effects(found))[:3])
+    kept = [name for j, name in enumerate(found.columns.names) if j in largest]
+    assert [row[1] for row in table.rows] == ["intercept", *kept]
+    assert "The 3 with the largest effect, of 15" in table.caption
+    assert [row[0] for row in table.rows[1:]] == sorted(found.columns.names.index(name) + 1 for name in kept)
+
+
+def test_exact_zeros_and_undetermined_coefficients_are_told_apart(models):
+    found = models["300 columns"]
+    rows = summary.coefficients(found).rows[1:]
+    assert sum(row[-1] == "0 (exact)" for row in rows) == (found.model.coef_ == 0).sum() > 100
+    rows = summary.coefficients(models["undetermined"]).rows[1:]
+    assert [row[3] == "undetermined" for row in rows] == [False, True, True, True]
+    assert not any(row[-1] == "0 (exact)" for row in rows)
+    assert rows[1][4:6] == [None, None]
+
+
+def test_settings_of_all_kinds_are_told_in_words(models):
+    told = {name: facts(summary.fitted(found)) for name, found in models.items()}
+    assert told["noise given"]["noise std"] == "0.5 (given)"
+    assert told["undetermined"]["penalty"] == "none"
+    assert told["auto l1"]["penalty"].startswith("l1, alpha = auto -> ")
+    assert told["auto l1"]["forget"] == "0.999, half of a row's weight after 693 more"
+    assert told["no freedom"]["noise std"].startswith("unknown")
+    assert told["sigmoid"]["link"] == "sigmoid"
+    assert [row[3] for row in summary.coefficients(models["no freedom"]).rows] == ["unknown"] * 6
+    assert summary.coefficients(models["no intercept"]).rows[0][1] == "x0"
+
+
+def test_a_model_that_judged_no_row_says_so(models):
+    (row,) = summary.calibration(models["one block"]).rows
+    assert row == [0, None, None, None, None, None, "too few rows to say"]
+    page = report.page(models["one block"], "m")
+    assert "no row was predicted before it was learned" in page.conclusions[0]
+    assert [figure.name for section in page.sections for figure in section.figures] == ["coefficients", "correlation"]
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def section(page, title):
+    return next(section for section in page.sections if section.title == title)
+
+
+def test_the_conclusions_say_what_matters(models):
+    points = report.page(models["flights"], "m").conclusions
+    assert points[0].startswith("**Calibrated**: over 11700 rows")
+    assert points[1] == (
+        "**41 rows of 12,041 (0.341%) and 1 file** were refused; the main reason (40): `departure_delay` missing."
+    )
+    assert "2 of 15 columns are without variation" in points[-1] and "`constant`, `carrier=ZZ`" in points[-1]
+    points = report.page(models["undetermined"], "m").conclusions
+    assert points[1] == "No row was refused of 2,000 read."
+    assert points[2].startswith("3 of 4 coefficients are **undetermined**: `x1`, `x2`, `x3`.")
+    points = report.page(models["300 columns"], "m").conclusions
+    assert any("coefficients are exactly 0" in point for point in points)
+    assert "cannot be learned" in " ".join(report.page(models["no freedom"], "m").conclusions)
+
+
+def test_the_data_are_told_by_column_and_level(models):
+    found = models["flights"]
+    columns, levels = section(report.page(found, "m"), "Data").tables
+    rows = {row[0]: row[1:] for row in columns.rows}
+    quality = found.account.quality
+    np.testing.assert_allclose(rows["`distance`"][:3], [quality.low[0], quality.high[0], quality.total[0] / 12_000])
+    assert rows["`day`"][:2] == ["2011-01-26", "2012-01-25"]
+    assert rows["`carrier=ZZ`"] == [None, None, None, 0]
+    assert sum(rows[f"`carrier={c}`"][3] for c in ("AA", "B6", "DL", "UA", "WN")) == 12_000
+    unseen = 12_000 - sum(rows[f"`origin={c}`"][3] for c in ("EWR", "JFK", "LGA"))
+    assert levels.rows == [["`carrier`", 6, 0], ["`origin`", 3, unseen]] and unseen > 2000
+
+
+def test_without_its_first_level_a_column_does_not_count_the_unknown():
+    columns = Columns("y", categorical={"c": ("a", "b")}, drop_first=True)
+    X = np.random.default_rng(0).integers(0, 2, (50, 1)).astype(float)
+    _, levels = section(report.page(learned(columns, X, X[:, 0] + 1e-3 * np.arange(50)), "m"), "Data").tables
+    assert levels.rows == [["`c`", 2, None]] and "cannot be told" in levels.caption
+
+
+def test_what_was_refused_is_counted_and_the_first_are_named(models):
+    counts, first = section(report.page(models["flights"], "m"), "What was refused").tables
+    assert counts.rows == [
+        ["`departure_delay`", "missing", 40], [None, "empty file", 1], ["`distance`", "not a number", 1],
+    ]  # fmt: skip
+    assert len(first.rows) == 20
+    assert first.rows[0] == ["`flights/2013-01.csv`", 2, "`departure_delay`", "missing", None]
+    assert "Nothing" in section(report.page(models["sigmoid"], "m"), "What was refused").text
+
+
+def test_the_figures_hold_the_models_numbers(models):
+    found = models["flights"]
+    drawn = {f.name: f.numbers for s in report.page(found, "m", 0.9).sections for f in s.figures}
+    assert set(drawn) == {"coefficients", "calibration", "pit", "running", "correlation"}
+    numbers = drawn["coefficients"]
+    at = [found.columns.names.index(name) for name in numbers["column"]]
+    np.testing.assert_array_equal(numbers["coef"], found.model.coef_[at])
+    np.testing.assert_array_equal(numbers["low"], found.intervals(0.9)[0][at])
+    assert (np.diff(summary.effects(found)[at]) <= 0).all()
+    np.testing.assert_allclose(np.sum(drawn["pit"]["bars"]), 20)
+    at = [found.columns.names.index(name) for name in drawn["correlation"]["column"]]
+    C = found.model.covariance_[np.ix_(at, at)]
+    np.testing.assert_allclose(drawn["correlation"]["correlation"], C / np.sqrt(np.outer(np.diag(C), np.diag(C))))
+    np.testing.assert_array_equal(drawn["running"]["rmse"], found.account.history.running()[1])
+
+
+def test_many_columns_are_capped_and_said(models):
+    found = learned(numeric(names(600)), *linear(600, 1300), block=650)
+    page = report.page(found, "m")
+    coefficients = section(page, "Coefficients")
+    assert len(coefficients.tables[1].rows) == 501 and "The 500 with the largest" in coefficients.tables[1].caption
+    assert len(coefficients.figures[0].numbers["column"]) == 40 and "shows the 40" in coefficients.text
+    together = section(page, "How the coefficients go together")
+    assert np.shape(together.figures[0].numbers["correlation"]) == (60, 60) and "the 60 with" in together.text
+    assert len(section(page, "Data").tables[0].rows) == 500
+
+
+def test_settings_are_those_that_differ_and_the_first_three(models):
+    settings = report.page(models["auto l1"], "m").settings
+    assert settings == {
+        "link": "identity", "penalty": "l1", "alpha": "auto", "forget": 0.999, "target": "y",
+        "sources": ["flights/*.csv"],
+    }  # fmt: skip
+
+
+def test_a_model_that_was_saved_and_loaded_has_the_same_page(models, pages, tmp_path):
+    for name in ("flights", "sigmoid", "hostile"):
+        models[name].save(tmp_path / "m.kpx")
+        again = write_page(report.page(TableModel.load(tmp_path / "m.kpx"), f"{name}.kpx"), tmp_path / "page.html")
+        assert again.read_bytes() == pages[name].read_bytes()
+
+
+def test_hostile_names_stay_words_on_the_page_and_in_figures(models, pages):
+    text = pages["hostile"].read_text()
+    assert not re.search(r"<script|<b>[^<]*alert", text)
+    for shown in ("<code>$x^2$</code>", "<code>温度</code>", "<code>حجم</code>", "<code>**b** &#x27;c&#x27;</code>"):
+        assert shown in text
+    assert "n" * 61 not in text.partition('id="settings"')[0]  # settings are shown in full
+
+    def labels(figure):
+        seen = []
+        figures.render(dataclasses.replace(figure, draw=lambda fig: (figure.draw(fig), seen.append(fig))), "svg")
+        ax = seen[0].axes[0]
+        assert all(not label.get_parse_math() for label in ax.get_yticklabels())
+        x0, y0, x1, y1 = ax.get_tightbbox().extents / seen[0].dpi
+        assert min(x0, y0) >= 0 and x1 <= figure.size[0] and y1 <= figure.size[1]
+        return {label.get_text() for label in ax.get_yticklabels()}
+
+    drawn = report.page(models["hostile"], "m").sections
+    for figure in (drawn[0].figures[0], drawn[3].figures[0]):
+        assert {"$x^2$", r"\$a_{", "Größe Ωж", "a b c", "column 5", "column 8"} <= labels(figure)
+
+
+@pytest.mark.parametrize(("name", "width", "short"), [("short", 9, "short"), ("a" * 9 + "z" * 9, 8, "aaaa…zzz")])
+def test_long_names_lose_their_middle(name, width, short):
+    assert summary.cut(name, width) == short
+
+
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def driver():
+    with browser() as driver:
+        yield driver
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_browser_shows_the_report_whole(driver, pages, name, width):
+    show(driver, pages[name], width)
+    assert driver.title == f"{name}.kpx"
+    assert console_errors(driver) == [] and outside_requests(driver) == [] and overflow(driver) <= 0
+    assert driver.find_elements("css selector", "script, img:not([src^='data:'])") == []
+    for svg in driver.find_elements("css selector", "figure svg"):
+        left, _, across, down = box(driver, svg)
+        assert left >= 0 and left + across <= width and down > 60
+        assert colours(svg) > 20
