@@ -24,8 +24,8 @@ def show(model: Path, level: float, top: int) -> None:
       kalprox show flights.kalprox --top 10
     """
     from kalprox.cli.terminal import show_table
-    from kalprox.jobs import summary
     from kalprox.jobs.model import TableModel
+    from kalprox.reports import summary
 
     found = TableModel.load(model)
     for table in summary.tables(found, level=level, top=top):
@@ -54,8 +54,8 @@ def report(model: Path, level: float, out: Path | None) -> None:
     from kalprox.jobs.model import TableModel
 
     need_matplotlib()
-    from kalprox.jobs import report
     from kalprox.pages import write_page
+    from kalprox.reports import model as report
 
     page = report.page(TableModel.load(model), model.name, level)
     click.echo(write_page(page, out or model.with_suffix(".html")).resolve())

@@ -60,7 +60,7 @@ def reproduce(
     """
     need_matplotlib()
     from kalprox.pages import write_page
-    from kalprox.paper import book
+    from kalprox.paper import page as book
 
     chapters = ["ridge", "sparse", "claims"] if what == "all" else [what]
     page = book.page(chapters, seed, seeds, quick, jobs, out / "cache", bar)

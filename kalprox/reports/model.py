@@ -10,10 +10,10 @@ import numpy as np
 from kalprox.calibration import BINS, LEVELS
 from kalprox.estimators import KalproxRegressor
 from kalprox.estimators.checks import same
-from kalprox.jobs import summary
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import Quality
 from kalprox.pages import Figure, Page, Section, Table, figures
+from kalprox.reports import summary
 from kalprox.reports.summary import WIDE, code, counted, cut, day, effects, exact_zeros, listed, some_of
 
 if TYPE_CHECKING:

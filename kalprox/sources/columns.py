@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from kalprox.sources import cells
+from kalprox.sources import cell_parsing as cells
 from kalprox.sources.cell_parsing import Faults, shown
 from kalprox.sources.files import Replay, SourceError, Unreadable
 from kalprox.sources.quarantine import Reason

@@ -12,10 +12,11 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 from browser import box, browser, colours, console_errors, outside_requests, overflow, show
 
 from kalprox import KalproxRegressor
-from kalprox.jobs import report, summary
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import Account, History, Quality
 from kalprox.pages import figures, write_page
+from kalprox.reports import model as report
+from kalprox.reports import summary
 from kalprox.sources.columns import Columns
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.table import Block, Cursor
