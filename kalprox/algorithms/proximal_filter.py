@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.tree_util import Partial
 
-from kalprox._arrays import Array, full_precision, is_traced, namespace, pytree, register_pytrees, static
+from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length, concrete
+from kalprox._control import full_precision
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined, refine
 from kalprox.information import Information, merge
 from kalprox.information.linearized import residuals
-from kalprox.linalg.triangle import undetermined
+from kalprox.linalg.rank import undetermined
 from kalprox.models import Model
 from kalprox.noise import Noise, effective_dof, log_evidence
 from kalprox.regularizers import Regularizer

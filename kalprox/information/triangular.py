@@ -9,7 +9,7 @@ by the first rows: R, z and rss, with or without an intercept, are views of it. 
 a stream is a left fold, several machines are a tree of merges, forgetting scales, a sliding window
 subtracts. No information at all is a legal start.
 
-How triangles are added, subtracted and read is `triangle.py`'s.
+The package `linalg` adds, subtracts and reads triangles.
 """
 
 from abc import ABC, abstractmethod
@@ -20,16 +20,10 @@ import numpy as np
 
 from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_positive, concrete
-from kalprox.linalg.triangle import (
-    compiled_fold,
-    downdate,
-    fold_numpy,
-    minimum_norm,
-    product,
-    rank,
-    triangle_of,
-    undetermined,
-)
+from kalprox.linalg.downdate import downdate
+from kalprox.linalg.fold import fold_jax, fold_numpy
+from kalprox.linalg.rank import minimum_norm, rank, undetermined
+from kalprox.linalg.triangle import product, triangle_of
 
 __all__ = ["Equations", "Information", "LeastSquares", "NotContained", "merge"]
 
@@ -231,8 +225,8 @@ class Information(LeastSquares):
             if not is_traced(X, Y, w):
                 for name, rows_ in (("X", X), ("y", Y)):
                     check_finite(name, rows_ if weights is None else xp.where(w[:, None] > 0, rows_, 0))
-            state = (xp.asarray(a, dtype) for a in (self.T, self.shift, self.rows))
-            T, shift, rows = compiled_fold()(*state, xp.asarray(X, dtype), xp.asarray(Y, dtype), w)
+            T, shift, rows, X, Y = (xp.asarray(a, dtype) for a in (self.T, self.shift, self.rows, X, Y))
+            T, shift, rows = fold_jax(T, shift, rows, X, Y, w)
         return Information(T, shift, rows, self.targets)
 
     def forget(self, rho: Any) -> "Information":
