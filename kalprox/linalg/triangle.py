@@ -106,7 +106,7 @@ def _qr_numpy(M: np.ndarray, d: int) -> np.ndarray:
             return M
         square = np.zeros((2, p, p), M.dtype)
         square[0, :d], square[1, : m - d] = M[:d], M[d:]
-        return append(*square, triangle=not (square[1] * _below(p)).any())
+        return append(square[0], square[1], triangle=not (square[1] * _below(p)).any())
     return np.triu(lapack("geqrf", M.dtype)(M, lwork=32 * p)[0][:p])  # blocks of 32 columns
 
 
