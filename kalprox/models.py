@@ -98,6 +98,10 @@ class GLM(Predictor):
     def link(self, u: Array) -> tuple[Array, Array]:
         return LINKS[self.name](u)
 
+    @property
+    def bounded_slope(self) -> bool:
+        return self.name in BOUNDED_SLOPE
+
 
 @pytree
 class Function(Model):

@@ -6,15 +6,14 @@ Everything here is read off an information (R, z, rss, rows), with sum_k w_k (y_
 
 import math
 from functools import partial
-from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
-from scipy import special
 
 from kalprox._arrays import Array, cast, namespace, pytree
 from kalprox._checks import check_positive, concrete
 from kalprox.linalg.triangle import column_norms
+from kalprox.predictive import special_functions, standard_quantile
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.newton import curvature
 
@@ -90,13 +89,7 @@ class Noise:
         """t_{(1 + level)/2, dof}: how many scales a central interval reaches either way; NaN if dof <= 0."""
         if not 0 < level < 1:
             raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
-        if namespace(self.dof) is np:
-            return _student_quantile(self.dof, level)
-        import jax
-
-        shape = jax.ShapeDtypeStruct(self.dof.shape, self.dof.dtype)
-        # JAX has no inverse of the incomplete beta function: the host works it out, under jit too.
-        return jax.pure_callback(partial(_student_quantile, level=level), shape, self.dof, vmap_method="expand_dims")
+        return standard_quantile(self.dof, (1 + level) / 2)
 
     def interval(self, mean: Array, leverage: Array, level: float = 0.95) -> tuple[Array, Array]:
         """The central interval for a new observation: mean -+ quantile * std(leverage).
@@ -107,14 +100,6 @@ class Noise:
         std = self.std(leverage)
         reach = namespace(std).asarray(self.quantile(level), std.dtype) * std
         return mean - reach, mean + reach
-
-
-def _student_quantile(dof: Any, level: float) -> np.ndarray:
-    dof = np.asarray(dof)
-    dtype = dof.dtype if dof.dtype.kind == "f" else np.dtype(float)
-    p = (1 + level) / 2
-    t = special.stdtrit(np.where((dof > 0) & np.isfinite(dof), dof, 1.0), p)
-    return np.where(np.isposinf(dof), special.ndtri(p), np.where(dof > 0, t, np.nan)).astype(dtype)
 
 
 def effective_dof(R: Array, regularizer: Regularizer, theta: Array, *, prior: Array | None = None) -> Array:
@@ -212,12 +197,3 @@ def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regulariz
     if gamma is not None:
         return volumes + rows / 2 * xp.log(xp.asarray(gamma / (2 * math.pi), R.dtype)) - gamma * S / 2
     return volumes + special_functions(xp).gammaln(rows / 2) - rows / 2 * xp.log(math.pi * S)
-
-
-def special_functions(xp: ModuleType) -> ModuleType:
-    """SciPy's special functions for NumPy, JAX's for JAX."""
-    if xp is np:
-        return special
-    import jax.scipy.special
-
-    return jax.scipy.special

@@ -19,12 +19,14 @@ from kalprox._checks import check_finite, check_floating, check_positive, check_
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined, refine
 from kalprox.information import Information, merge
-from kalprox.information.linearized import residuals
+from kalprox.information.linearized import expand
+from kalprox.likelihoods import Gaussian
 from kalprox.linalg.triangle import undetermined
 from kalprox.models import Model
 from kalprox.noise import Noise, effective_dof, log_evidence
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.prox import covariance, posterior_root, prox
+from kalprox.sources import Block
 
 __all__ = ["Prediction", "ProximalState", "WarmupCutShort", "proximal_filter"]
 
@@ -265,7 +267,7 @@ def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: A
     before = state.data if left is None else state.data.forget(left)
     if problem.model.linear:
         return replace(state, data=_if_finite(before.fold(X, y, weights), state.data))
-    _, e, D, w = residuals(problem.model, state.estimate, X, y, weights, _belief(state))
+    _, D, e, w, _ = expand(problem.model, Gaussian(), state.estimate, Block(X, y, weights), _belief(state))
     _check_linearized(e, D, y)
     data = before.fold(D, e + D @ state.estimate, w)
     return _reestimated(replace(state, data=_if_finite(data, state.data)))
@@ -320,7 +322,7 @@ def _hold(state: ProximalState, X: Array, y: Array, weights: Array) -> ProximalS
         return state
     fit = state._refined
     X, y, w = held.arrays(problem.forget)
-    _, _, D, w = residuals(problem.model, fit.mean, X, y, w)
+    _, D, _, w, _ = expand(problem.model, Gaussian(), fit.mean, Block(X, y, w))
     C = state._unit_cov
     leverage = float((w * (D @ C * D).sum(axis=1)).max()) if np.isfinite(C).all() else np.inf
     well = fit.converged and leverage < _LEVERAGE

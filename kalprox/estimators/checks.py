@@ -2,8 +2,6 @@
 
 import numbers
 from collections.abc import Callable, Iterator
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.estimators.penalties import Penalty
 from kalprox.models import LINKS
+from kalprox.sources import Block, Folded, fold_blocks
 
 if TYPE_CHECKING:
     from kalprox.estimators.regressor import KalproxRegressor
@@ -133,9 +132,9 @@ class Blocks:
             dense = B.toarray() if scipy.sparse.issparse(B) else B
             yield dense, *(None if a is None else a[i : i + self.size] for a in others)
 
-    def sum(self, part: Callable[[Array, Array, Array], Any]) -> Any:
-        """part(X, y, weights) of every block, added up: `kalprox.sources.Rows`."""
-        return reduce(add, (part(X, y, np.ones(len(y)) if w is None else w) for X, y, w in self))
+    def fold(self, part: Callable[[Block], Any]) -> Folded:
+        """One pass; see `kalprox.sources.Source`."""
+        return fold_blocks((Block(*rows) for rows in self), part)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -25,7 +25,8 @@ from kalprox.estimators.penalties import with_free_intercept
 from kalprox.models import GLM, Function, Linear, Model
 from kalprox.noise import Noise
 from kalprox.regularizers import Regularizer
-from kalprox.sources import Rows as SourceRows
+from kalprox.sources import Block, Folded
+from kalprox.sources import Source as SourceRows
 
 if TYPE_CHECKING:
     from kalprox.estimators.regressor import KalproxRegressor
@@ -45,7 +46,7 @@ def begin(settings: "KalproxRegressor", source: SourceRows, y: Array, d: int) ->
         )
     design, v0 = None, None
     if isinstance(settings.link, str):
-        moments = source.sum(Moments.of)
+        moments = source.fold(Moments.of).total
         design = Design.of(moments, intercept=settings.fit_intercept, standardize=False)
         v0 = _weak_prior(settings, design, moments, y)
     start = _start(settings, d, design)
@@ -54,13 +55,13 @@ def begin(settings: "KalproxRegressor", source: SourceRows, y: Array, d: int) ->
     return FilterBelief.streaming(settings, design, start, v0)
 
 
-def refined(settings: "KalproxRegressor", source: SourceRows, d: int) -> "FilterBelief":
+def refined(settings: "KalproxRegressor", source: SourceRows, d: int) -> tuple["FilterBelief", int]:
     """The belief after all rows of a source, at the minimiser: a pass for the means of X, and those of `refine`."""
+    folded = source.fold(Moments.of)
     design = None
     if isinstance(settings.link, str):
-        intercept, standardize = settings.fit_intercept, settings.standardize
-        design = Design.of(source.sum(Moments.of), intercept=intercept, standardize=standardize)
-    return FilterBelief.fitted(settings, design, _start(settings, d, design), source)
+        design = Design.of(folded.total, intercept=settings.fit_intercept, standardize=settings.standardize)
+    return FilterBelief.fitted(settings, design, _start(settings, d, design), source), folded.counts.good
 
 
 def problem_of(settings: "KalproxRegressor", design: "Design | None") -> tuple[Model, Regularizer, float | None]:
@@ -111,7 +112,8 @@ class Moments:
     squares: Array  # about the mean, summed
 
     @classmethod
-    def of(cls, X: Array, y: Array, weights: Array) -> "Moments":
+    def of(cls, block: Block) -> "Moments":
+        X, weights = block.X, np.ones(len(block)) if block.weights is None else block.weights
         rows = float(weights.sum())
         mean = weights @ X / rows if rows else np.zeros(X.shape[1])
         return cls(rows, mean, weights @ (X - mean) ** 2)
@@ -133,8 +135,8 @@ class DesignedRows:
     source: SourceRows
     design: "Design | None"
 
-    def sum(self, part: Callable[[Array, Array, Array], Any]) -> Any:
-        return self.source.sum(part if self.design is None else partial(self.design.through, part))
+    def fold(self, part: Callable[[Block], Any]) -> Folded:
+        return self.source.fold(part if self.design is None else partial(self.design.through, part))
 
 
 @dataclass(frozen=True)
@@ -155,8 +157,8 @@ class Design:
         Z = (X - self.center) / self.scale
         return np.column_stack([np.ones(len(Z)), Z]) if self.intercept else Z
 
-    def through(self, part: Callable[[Array, Array, Array], Any], X: Array, y: Array, weights: Array) -> Any:
-        return part(self.rows(X), y, weights)
+    def through(self, part: Callable[[Block], Any], block: Block) -> Any:
+        return part(replace(block, X=self.rows(block.X)))
 
     def penalty(self, g: Regularizer) -> Regularizer:
         return with_free_intercept(g, len(self.center)) if self.intercept else g

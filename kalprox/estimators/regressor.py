@@ -21,7 +21,7 @@ from kalprox.estimators.linear import HUGE, LinearBelief, Path, faded
 from kalprox.estimators.waiting import Waiting
 from kalprox.information import Information, merge
 from kalprox.noise import Noise
-from kalprox.sources import Rows as SourceRows
+from kalprox.sources import Source as SourceRows
 from kalprox.sources.quarantine import Quarantine
 
 _FLOAT64 = np.dtype(np.float64)  # compared with a type, a dtype takes twice as long
@@ -171,10 +171,10 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             X, y, weights = rows
             if self.forget != 1:
                 weights, _ = faded(np.ones(len(y)) if weights is None else weights, self.forget)
-            belief = refined(self, Blocks(self, X, y, weights), X.shape[1])
+            belief, _ = refined(self, Blocks(self, X, y, weights), X.shape[1])
         return self._now(belief, _count(rows), rejected, Calibration())
 
-    def fit_source(self, source: SourceRows, d: int, n_rows: Callable[[], int]) -> Self:
+    def fit_source(self, source: SourceRows, d: int) -> Self:
         """Learn the rows of a source that need not be in memory (`kalprox.sources.Rows`), d columns of X each.
 
         A linear model takes one pass, a nonlinear one as many as it needs. n_rows: asked afterwards how many they were.
@@ -188,13 +188,15 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
                     "alpha='auto' needs penalty='ridge' here: otherwise it is chosen by predicting rows from those "
                     "before them, and their order is not known. Give a number, or look at `path` afterwards."
                 )
-            belief: Any = self._linear(source.sum(Information.from_rows))
+            folded = source.fold(Information.from_block)
+            belief: Any = self._linear(folded.total)
+            good = folded.counts.good
         else:
             from kalprox.estimators.nonlinear import refined
 
-            belief = refined(self, source, d)
+            belief, good = refined(self, source, d)
         self.n_features_in_ = d
-        return self._now(belief, n_rows(), 0, Calibration())
+        return self._now(belief, good, 0, Calibration())
 
     def _fit_on_engine(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """On whatever machines: the sums are those of one."""
@@ -204,7 +206,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
         with engines.open(self.engine or engines.home_of(X)) as engine:
             rows = engines.EngineRows(engine, partitions, quarantine=quarantine)
-            self.fit_source(rows, d, lambda: rows.good)
+            self.fit_source(rows, d)
         self._n_rejected = rows.bad
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:

@@ -30,6 +30,7 @@ from kalprox.linalg.triangle import (
     triangle_of,
     undetermined,
 )
+from kalprox.sources import Block
 
 __all__ = ["Equations", "Information", "LeastSquares", "NotContained", "merge"]
 
@@ -163,6 +164,11 @@ class Information(LeastSquares):
         _check_rows(X, y, weights)
         targets = y.shape[1] if y.ndim == 2 else None
         return cls.zero(X.shape[1], targets, dtype=X.dtype, xp=namespace(X, y, weights)).fold(X, y, weights)
+
+    @classmethod
+    def from_block(cls, block: Block) -> "Information":
+        """The information of a block of a source."""
+        return cls.from_rows(block.X, block.y, block.weights)
 
     @classmethod
     def from_prior(cls, mean: Array, root: Array) -> "Information":

@@ -31,7 +31,7 @@ from kalprox.engines.partitions import partitions_of
 from kalprox.engines.source import EngineRows
 from kalprox.information import Information
 from kalprox.information.linearized import linearize
-from kalprox.sources import ArrayRows
+from kalprox.sources import ArraySource
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.quarantine import Quarantine, TooManyBadRows
 from kalprox.sources.table import Table
@@ -93,7 +93,7 @@ def test_spark_gives_the_bits_of_threads_also_over_a_shuffle(engine):
 def test_two_passes_of_a_function(engine):
     """What a refinement sends: a model that JAX compiles, at one theta after another; in float64."""
     arrays, model = sample(4), decay()
-    rows, alone = EngineRows(engine, cut(arrays, 1, 4)), ArrayRows(*arrays)
+    rows, alone = EngineRows(engine, cut(arrays, 1, 4)), ArraySource(*arrays)
     for theta in (np.ones(3), np.array([0.2, 0.1, 0.5])):
         part = partial(linearize, model, theta)
         found, expected = rows.sum(part), alone.sum(part)

@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from poison import CASES, Case
 
-from kalprox.sources import ArrayRows
+from kalprox.sources import ArraySource
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import STDIN, Replay, SourceError, find, fingerprint, format_of
 from kalprox.sources.quarantine import BadRow, Quarantine, TooManyBadRows
@@ -304,7 +304,7 @@ def test_sum_equals_arrays(frame, sources, columns):
         return np.append(X.T @ (weights * y), weights.sum())
 
     X, y, *_ = joined(read(str(sources / "one.parquet"), columns))
-    expected = ArrayRows(X, y, np.asarray(frame["weight"]), block=8192).sum(part)
+    expected = ArraySource(X, y, np.asarray(frame["weight"]), block=8192).sum(part)
     np.testing.assert_allclose(Table(str(sources / "one.arrow"), columns).sum(part), expected, rtol=1e-9)
     unweighted = replace(columns, weight=None)
     assert Table(str(sources / "one.csv"), unweighted).sum(part)[-1] == 5000
