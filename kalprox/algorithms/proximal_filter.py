@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from jax.tree_util import Partial
 
-from kalprox._arrays import Array, full_precision, is_traced, namespace, pytree, register_pytrees, static
+from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length, concrete
+from kalprox._control import full_precision
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import MAX_LEVERAGE, HeldRows, WarmupCutShort, largest_leverage, refine_held

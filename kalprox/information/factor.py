@@ -6,7 +6,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox.linalg.triangle import _rank_tolerance as rank_tolerance
-from kalprox.linalg.triangle import column_norms, compiled, inverse, rank, rarely, solve_triangular
+from kalprox.linalg.triangle import column_norms, compiled, inverse, rank, solve_triangular
 
 __all__ = ["Factor"]
 
@@ -143,5 +143,5 @@ def _jax_factor(U: Array, rows: Any) -> tuple[Array, ...]:
         return solve_triangular(U, eye), jnp.zeros_like(U)
 
     doubtful = diagonal < jnp.finfo(U.dtype).eps ** 0.5  # a diagonal understates the condition: singular values decide
-    L, null = rarely(doubtful, by_svd, regular)
+    L, null = cond_rare(doubtful, by_svd, regular)
     return L, null, scale

@@ -20,16 +20,10 @@ import numpy as np
 
 from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_positive, concrete
-from kalprox.linalg.triangle import (
-    compiled_fold,
-    downdate,
-    fold_numpy,
-    minimum_norm,
-    product,
-    rank,
-    triangle_of,
-    undetermined,
-)
+from kalprox.linalg.downdate import downdate
+from kalprox.linalg.fold import compiled_fold, fold_numpy
+from kalprox.linalg.rank import minimum_norm, rank, undetermined
+from kalprox.linalg.triangle import product, solve_triangular, triangle_of
 from kalprox.sources import Block
 
 __all__ = ["Equations", "Information", "LeastSquares", "NotContained", "merge"]
