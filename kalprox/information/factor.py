@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
-from kalprox.linalg.triangle import _rank_tolerance as rank_tolerance
-from kalprox.linalg.triangle import column_norms, compiled, inverse, rank, solve_triangular
+from kalprox._control import compiled, cond_rare
+from kalprox.linalg.rank import _rank_tolerance as rank_tolerance
+from kalprox.linalg.rank import inverse, rank
+from kalprox.linalg.triangle import column_norms, solve_triangular
 
 __all__ = ["Factor"]
 

@@ -21,7 +21,7 @@ import numpy as np
 from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_positive, concrete
 from kalprox.linalg.downdate import downdate
-from kalprox.linalg.fold import compiled_fold, fold_numpy
+from kalprox.linalg.fold import fold_jax, fold_numpy
 from kalprox.linalg.rank import minimum_norm, rank, undetermined
 from kalprox.linalg.triangle import product, solve_triangular, triangle_of
 from kalprox.sources import Block
@@ -255,7 +255,7 @@ class Information(LeastSquares):
                 for name, rows_ in (("X", X), ("y", Y)):
                     check_finite(name, rows_ if weights is None else xp.where(w[:, None] > 0, rows_, 0))
             state = (xp.asarray(a, dtype) for a in (self.T, self.shift, self.rows))
-            T, shift, rows = compiled_fold()(*state, xp.asarray(X, dtype), xp.asarray(Y, dtype), w)
+            T, shift, rows = fold_jax(*state, xp.asarray(X, dtype), xp.asarray(Y, dtype), w)
         return Information(T, shift, rows, self.targets)
 
     def forget(self, rho: Any) -> "Information":
