@@ -21,7 +21,7 @@ from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import MAX_LEVERAGE, HeldRows, WarmupCutShort, largest_leverage, refine_held
 from kalprox.information import Information
-from kalprox.information.forgetting import faded
+from kalprox.sources.forgetting import faded
 from kalprox.information.linearized import Expansion, expand
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model

@@ -11,7 +11,7 @@ import numpy as np
 from kalprox._arrays import Array, pytree, static
 from kalprox.algorithms.refine import Refined, refine
 from kalprox.information import Information
-from kalprox.information.forgetting import faded
+from kalprox.sources.forgetting import faded
 from kalprox.information.linearized import expand
 from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
