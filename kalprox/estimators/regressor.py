@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.calibration import Calibration
-from kalprox.engines.collections import cut, is_collection, predict
+from kalprox.engines.collections import is_collection, partition_collection, predict_collection
 from kalprox.estimators.checks import Blocks, Rows, check_rows, check_settings, is_linear, same
 from kalprox.estimators.diagnostics import due, judged, judged_waiting
 from kalprox.estimators.linear import HUGE, LinearBelief, Path, faded
@@ -202,12 +202,12 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         """On whatever machines: the sums are those of one."""
         from kalprox import engines
 
-        partitions, names, d = cut(X, y, sample_weight)
+        partitions, names, d = partition_collection(X, y, sample_weight)
         quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
-        with engines.open(self.engine or engines.home_of(X)) as engine:
-            rows = engines.EngineRows(engine, partitions, quarantine=quarantine)
+        with engines.open(self.engine or engines.engine_of(X)) as engine:
+            rows = engines.EngineSource(engine, partitions, quarantine=quarantine)
             self.fit_source(rows, d)
-        self._n_rejected = rows.bad
+        self._n_rejected = quarantine.bad
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
@@ -272,7 +272,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         if self._is_one_row(X) and (live := self._belief.live) is not None:
             return live.predict_with_std(X[0]) if return_std else np.array([live.predict(X[0])])
         if is_collection(X):
-            return predict(self, X, return_std)
+            return predict_collection(self, X, return_std)
         belief = self._fitted
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if isinstance(belief, LinearBelief) and not return_std:
