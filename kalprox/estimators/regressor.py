@@ -21,7 +21,7 @@ from kalprox.learning.belief import Belief, Path
 from kalprox.learning.learner import HUGE, Learner
 from kalprox.learning.saving import load_learner, save_learner
 from kalprox.learning.settings import Settings, same
-from kalprox.sources import ArraySource, Block, Source
+from kalprox.sources import ArraySource, Source
 from kalprox.sources.quarantine import Quarantine
 
 _FLOAT64 = np.dtype(np.float64)  # compared with a type, a dtype takes twice as long

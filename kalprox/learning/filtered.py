@@ -98,7 +98,6 @@ class FilteredBelief(Belief):
     def posterior(self) -> Posterior:
         return self.state.posterior
 
-
     def saved(self) -> dict[str, Any]:
         state, held = self.state, {}
         if state.held is not None and state.held.rows:

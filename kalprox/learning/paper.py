@@ -76,7 +76,6 @@ class PaperBelief(Belief):
     def posterior(self) -> GivenPosterior:
         return GivenPosterior(np.asarray(self.state.mean), np.asarray(self.state.cov()), self.settings.gamma)
 
-
     def saved(self) -> dict[str, Any]:
         state = self.state
         about = {"n_passes": 1, "converged": True}
