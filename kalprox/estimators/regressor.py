@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kalprox._arrays import Array
 from kalprox.calibration import Calibration
-from kalprox.engines.collections import cut, is_collection, predict
+from kalprox.engines.collections import is_collection, partition_collection, predict_collection
 from kalprox.estimators.checks import batch_of, checked_rows
 from kalprox.learning.belief import Belief, Path
 from kalprox.learning.learner import HUGE, Learner
@@ -204,7 +204,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         """On whatever machines the rows are: the sums are those of one machine."""
         from kalprox import engines
 
-        partitions, names, d = cut(X, y, sample_weight)
+        partitions, names, d = partition_collection(X, y, sample_weight)
         quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
         with engines.open(self.engine or engines.engine_of(X)) as engine:
             self.fit_source(engines.EngineSource(engine, partitions, quarantine=quarantine), d)
@@ -283,7 +283,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             predicted = learner.predict(X)
             return predicted.mean, predicted.std
         if is_collection(X):
-            return predict(self, X, return_std)
+            return predict_collection(self, X, return_std)
         learner = self._fitted
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if learner.settings.is_exact and not return_std:
@@ -473,7 +473,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         names = [name for name in self._get_param_names() if name != "engine"]  # which takes 0.5 ms
         self._current = itemgetter(*names)
         self._given = self._current(vars(self))
-        if not learner.belief.converged and learner.belief.message:
+        if learner.belief.message and not learner.belief.converged:
             warnings.warn(learner.belief.message, ConvergenceWarning, stacklevel=3)
         return self
 

@@ -62,7 +62,9 @@ def from_parts(
         estimator_settings = {name: parameters.pop(name) for name in _ESTIMATOR if name in parameters}
         names, d = header["feature_names"], int(header["n_features"])
         expect(names is None or len(names) == d)
-        learner = Learner.restored(Settings.of(**parameters), d, Saved(header, arrays))
+        settings = Settings.of(**parameters)
+        _try_penalty(settings, d)
+        learner = Learner.restored(settings, d, Saved(header, arrays))
         about = {
             "n_features": d,
             "feature_names": None if names is None else [str(name) for name in names],
@@ -75,6 +77,12 @@ def from_parts(
         raise ModelFileError(
             f"{file} is a model file, but not of a KalproxRegressor that this version knows."
         ) from error
+
+
+def _try_penalty(settings: Settings, d: int) -> None:
+    """Raise where the penalty of a file cannot be computed for d coefficients."""
+    alpha = settings.penalty.alpha
+    float(settings.penalty.regularizer(1.0 if alpha == "auto" else alpha).value(np.zeros(d)))
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -139,7 +139,8 @@ class Settings:
         start = np.asarray(self.start, float)
         if start.shape != (size,):
             raise ValueError(
-                f"start must have one entry per coefficient, the intercept first: expected {(size,)}, got {start.shape}."
+                "start must have one entry per coefficient, the intercept first: "
+                f"expected {(size,)}, got {start.shape}."
             )
         return np.linalg.solve(jacobian, start)
 
