@@ -53,7 +53,7 @@ def pipg(model: Model, regularizer: Regularizer, *, gamma: Any, q: Any = 0.0) ->
 def predict(g: Regularizer, gamma: Array, q: Array, theta: Array, V: Covariance) -> tuple[Array, Covariance]:
     """Eqs. (EKFMeanPred), (EKFcovPred): a gradient step on g in the metric V, and what it does to V."""
     theta_ = theta - gamma * V.apply(g.grad(theta))  # m_V(theta)
-    V_ = V.predict(gamma, g.hessian(theta), q)  # M V M' + Q,  M = I - gamma V Hess g(theta)
+    V_ = V.contract(gamma, g.hessian(theta)).diffuse(q)  # M V M' + Q,  M = I - gamma V Hess g(theta)
     return theta_, V_
 
 
@@ -103,9 +103,7 @@ def _check_first_prediction(V: Covariance, g: Regularizer, gamma: Any, mean: Arr
     """M = I - gamma V H is singular where an eigenvalue of gamma V H is 1, and expands V above 2."""
     if is_traced(V, g, gamma, mean):
         return
-    H = np.asarray(g.hessian(mean))
-    VH = np.asarray(V.dense()) @ (np.diag(H) if H.ndim == 1 else H)
-    largest = float(gamma) * np.linalg.eigvals(VH).real.max()
+    largest = float(gamma) * V.max_eigenvalue(g.hessian(mean))
     advice = (
         f"gamma * max eig(v0 * Hess g) is {largest:.3g} at mean0; keep it below 1: "
         "lower v0, gamma or the regulariser's lam, or raise its delta."
