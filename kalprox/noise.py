@@ -102,10 +102,13 @@ class Noise:
         return mean - reach, mean + reach
 
 
-def effective_dof(R: Array, regularizer: Regularizer, theta: Array, *, prior: Array | None = None) -> Array:
+def effective_dof(
+    R: Array, regularizer: Regularizer, theta: Array, *, prior: Array | None = None, factor: Any = None
+) -> Array:
     """trace((R'R + H)^-1 R'R), H the Hessian of g at theta, both on the coordinates g leaves free.
 
-    `prior`, shape (m, d), is the root of a prior's precision in units of the noise: it adds to H.
+    `prior`, shape (m, d), is the root of a prior's precision in units of the noise: it adds to H. `factor`, where it
+    has been computed already, is the `kalprox.information.factor.Factor` of the posterior; it saves most of the work.
 
     The degrees of freedom the fit uses up: rank(R) for g = 0, the trace of the hat matrix for
     ridge, the number of nonzeros for L1 (of coordinates strictly inside for Box) where their columns
@@ -119,6 +122,11 @@ def effective_dof(R: Array, regularizer: Regularizer, theta: Array, *, prior: Ar
     be decided. One SVD of a (2d, d) matrix, O(d^3).
     """
     xp = namespace(R, regularizer, theta)
+    if xp is np and factor is not None and (curves := _curves_upwards(regularizer, theta)) is not None:
+        if not curves and prior is None:
+            return np.asarray(float(factor.L.shape[1]))  # the rank of the free columns
+        Q = (R if factor.free is None else R[:, factor.free]) @ factor.L
+        return (Q**2).sum()
     if xp is not np:
         R, regularizer = xp.asarray(R), cast(regularizer, R)
     matmul = np.matmul if xp is np else partial(xp.matmul, precision="highest")  # a GPU would round float32
@@ -138,6 +146,19 @@ def effective_dof(R: Array, regularizer: Regularizer, theta: Array, *, prior: Ar
     values, W = xp.linalg.eigh(eye - matmul(K.T, K))
     shares = (W * matmul(xp.diag(kept.astype(s.dtype)) - matmul(Q_A.T, Q_A), W)).sum(axis=0)
     return xp.where(values[0] > 0, (shares / xp.where(values > 0, values, 1)).sum(), xp.nan)
+
+
+def _curves_upwards(g: Regularizer, theta: np.ndarray) -> bool | None:
+    """Whether g curves on its free coordinates; None where some of its curvature is negative."""
+    root = g.root(len(theta))
+    if root is not None:
+        return bool(root.any())
+    h, free = np.asarray(g.hessian(theta)), np.asarray(g.free(theta))
+    values = h[free] if h.ndim == 1 else np.linalg.eigvalsh(h[np.ix_(free, free)])
+    size = np.abs(values).max(initial=0)
+    if (values < -len(theta) * np.finfo(values.dtype).eps * size).any():
+        return None
+    return bool(size > 0)
 
 
 def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regularizer, gamma: Any | None = None) -> Array:

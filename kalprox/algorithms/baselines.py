@@ -4,8 +4,9 @@ from typing import Any
 
 from jax.tree_util import Partial
 
-from kalprox._arrays import Array, cast, fori_loop, full_precision, namespace
+from kalprox._arrays import Array, cast, namespace
 from kalprox._checks import check_positive
+from kalprox._control import fori_loop, full_precision
 from kalprox.algorithms.base import Algorithm, Belief, Point, check_row, innovation, start_covariance, start_mean
 from kalprox.algorithms.pipg import update
 from kalprox.covariance import Covariance, Dense, Diagonal

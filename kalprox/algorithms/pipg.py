@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from jax.tree_util import Partial
 
-from kalprox._arrays import Array, cast, full_precision, is_traced
+from kalprox._arrays import Array, cast, is_traced
 from kalprox._checks import check_positive
+from kalprox._control import full_precision
 from kalprox.algorithms.base import Algorithm, Belief, check_row, innovation, start_covariance, start_mean
 from kalprox.covariance import Covariance
 from kalprox.models import Model

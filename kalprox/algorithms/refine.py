@@ -24,9 +24,9 @@ from kalprox.information import Information
 from kalprox.information.linearized import Linearized, curvature_along, linearize, rows_not_finite
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model
-from kalprox.noise import Noise, effective_dof
+from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer, Zero
-from kalprox.solvers.prox import covariance, prox
+from kalprox.solvers.prox import prox
 from kalprox.sources import Source, as_source
 
 __all__ = ["Refined", "refine"]
@@ -83,6 +83,7 @@ class _Problem:
         prior: Information | None,
     ) -> None:
         self.model, self.likelihood, self.regularizer, self.source = model, likelihood, regularizer, source
+        self.before = prior
         self.prior = None if prior is None else (np.asarray(prior.R), np.asarray(prior.z))
         self.passes = 0
 
@@ -354,24 +355,21 @@ def _left(problem: _Problem, point: _Point, S: Array) -> float:
 
 def _read(problem: _Problem, point: _Point, gamma: float | None, converged: bool, message: str) -> Refined:
     """The answer, from one linearisation of all rows at theta."""
-    information, theta = point.information, point.theta
-    R = np.asarray(information.R, theta.dtype)
-    before = {} if problem.prior is None else {"prior": problem.prior[0]}
-    edf = effective_dof(R, problem.regularizer, theta, **before)
-    if gamma is None and problem.likelihood.learns_noise:
-        noise = Noise.learned(point.rss, information.rows, edf)
-    else:
-        noise = Noise.known(1.0 if gamma is None else gamma)
+    information, theta = _about(point.information, point.theta), point.theta
+    posterior = InformationPosterior(
+        information, problem.regularizer, gamma=gamma, prior=problem.before, mean=theta, likelihood=problem.likelihood
+    )
+    noise = posterior.noise
     return Refined(
         mean=theta,
-        cov=float(noise.variance) * covariance(point.R, problem.regularizer, theta),
+        cov=posterior.cov(),
         passes=problem.passes,
         converged=converged,
         objective=point.objective,
         message=f"{message} {noise.reason}".strip(),
         noise_var=float(noise.variance),
-        dof=float(information.rows) - float(edf),
-        information=_about(information, theta),
+        dof=float(information.rows) - float(posterior.edf),
+        information=information,
     )
 
 

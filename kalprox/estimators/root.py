@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.linalg.triangle import inverse, rank, solve_triangular
+from kalprox.linalg.rank import inverse, rank
+from kalprox.linalg.triangle import solve_triangular
 
 __all__ = ["Root"]
 
