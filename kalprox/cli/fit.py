@@ -149,7 +149,7 @@ def fit(
             watch=reporter.progress,
         )
         found = job.run(out)
-        model, quality = found.model, found.account.quality
+        model, quality = found.model, found.record.quality
         score = model.diagnostics_
         reporter.event(
             "done",
