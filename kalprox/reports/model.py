@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from kalprox.estimators import KalproxRegressor
-from kalprox.estimators.checks import same
 from kalprox.jobs.model import TableModel
+from kalprox.learning.settings import same
 from kalprox.pages import Page
 from kalprox.reports import calibration, coefficients, data
 from kalprox.reports.summary import exact_zeros
@@ -54,7 +54,7 @@ def page(fitted: TableModel, name: str, level: float = 0.95) -> Page:
 def _conclusions(fitted: TableModel) -> list[str]:
     model, columns = fitted.model, np.array(fitted.columns.names, object)
     points = [calibration.conclusion(fitted), data.conclusion(fitted.record.quality)]
-    if reason := model._fitted.noise.reason:
+    if reason := model._belief.noise.reason:
         points.append(reason)
     if not model.converged_:
         points.append("The fit has **not converged**: the coefficients may still change. Increase max_passes.")

@@ -5,8 +5,8 @@ import io
 from pathlib import Path as FilePath
 
 from kalprox._files import atomic_write
-from kalprox.estimators.linear import Path
 from kalprox.jobs.model import TableModel
+from kalprox.learning.belief import Path
 from kalprox.pages import Table
 
 __all__ = ["table", "write"]

@@ -94,7 +94,7 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     rows: list[list[Any]] = []
     if model.fit_intercept:
         std, mean = float(model.intercept_std_), float(model.intercept_)
-        reach = float(model._fitted.noise.quantile(level)) * std
+        reach = float(model._belief.noise.quantile(level)) * std
         rows.append([0, "intercept", mean, *_uncertainty(std, mean - reach, mean + reach), None])
     low, high = fitted.intervals(level)
     std, coef, effect, zero = model.coef_std_, model.coef_, effects(fitted), exact_zeros(fitted)

@@ -165,7 +165,7 @@ def test_the_tables_hold_the_models_numbers(models):
     assert told["noise std"].startswith(f"{model.noise_var_**0.5:.4g} (learned, 11,98")
     assert told["passes over the rows"] == "1, converged" and "forget" not in told
 
-    t = model._fitted.noise.quantile(0.8)
+    t = model._belief.noise.quantile(0.8)
     middle, std = model.intercept_, model.intercept_std_
     assert coefficients.rows[0][1] == "intercept"
     np.testing.assert_allclose(coefficients.rows[0][2:6], [middle, std, middle - t * std, middle + t * std])
