@@ -66,9 +66,7 @@ def file_partitions(files: list[Path], columns: Any, n: int | None, options: dic
             "Standard input can only be read by this process: write it to a file that the workers can open."
         )
     if options.get("shuffle") is not None:
-        raise SourceError(
-            "shuffle cannot be used with an engine: sums over rows do not depend on their order."
-        )
+        raise SourceError("shuffle cannot be used with an engine: sums over rows do not depend on their order.")
     paths, shown = tuple(str(file.resolve()) for file in files), tuple(map(str, files))
     cuts = [len(files) * i // n for i in range(n + 1)] if n is not None and n < len(files) else range(len(files) + 1)
     partitions = [FilePartition(paths[a:b], columns, options, shown=shown[a:b]) for a, b in pairwise(cuts)]
