@@ -237,7 +237,7 @@ def test_a_damaged_checkpoint_is_refused(linear, tmp_path):
     one.checkpoint.write_bytes(good)
     quarantine = one.bad.read_bytes()
     one.bad.unlink()
-    assert "the quarantine file of the run to go on with is not there" in invoke(*one.arguments(), code=3).output
+    assert "the quarantine file of the run to resume does not exist" in invoke(*one.arguments(), code=3).output
     one.bad.write_bytes(quarantine[:40])
     assert "shorter than" in invoke(*one.arguments(), code=3).output
     one.bad.write_bytes(quarantine)
