@@ -21,7 +21,6 @@ from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import MAX_LEVERAGE, HeldRows, WarmupCutShort, largest_leverage, refine_held
 from kalprox.information import Information
-from kalprox.information.forgetting import faded
 from kalprox.information.linearized import Expansion, expand
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model
@@ -30,6 +29,7 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block
+from kalprox.sources.forgetting import faded
 
 __all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter"]
 

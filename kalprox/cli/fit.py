@@ -149,7 +149,7 @@ def fit(
             watch=reporter.progress,
         )
         found = job.run(out)
-        model, quality = found.model, found.account.quality
+        model, quality = found.model, found.record.quality
         score = model.diagnostics_
         reporter.event(
             "done",
@@ -181,7 +181,7 @@ def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given:
     elif given["target"] is None:
         raise click.UsageError("Missing option '--target': the column to predict.")
     else:
-        columns = Columns.look(
+        columns = Columns.infer(
             files,
             given["target"],
             given["features"],

@@ -9,7 +9,7 @@ import numpy as np
 from kalprox.estimators import KalproxRegressor
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.record import Account
+from kalprox.jobs.record import FitRecord
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Block, Cursor
 
@@ -40,7 +40,7 @@ class Run(ABC):
     def __init__(self, job: "FitJob", checkpoint: Checkpoint | None) -> None:
         self.job, self.checkpoint = job, checkpoint
         self.identity = job.identity() if checkpoint is not None else {}
-        self.account, self.read, self.number = Account(), 0, 0
+        self.record, self.read, self.number = FitRecord(), 0, 0
 
     @abstractmethod
     def run(self) -> TableModel:
@@ -52,14 +52,14 @@ class Run(ABC):
         state = None if saved is None else saved[0]["state"]
         self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=state and state["quarantine"])
         if state is not None:
-            self.account, self.read, self.number = Account.from_json(state["account"]), state["read"], state["number"]
+            self.record, self.read, self.number = FitRecord.from_json(state["account"]), state["read"], state["number"]
         return saved
 
     def save(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         assert self.checkpoint is not None and self.quarantine is not None
         state = {
             "quarantine": self.quarantine.state(),
-            "account": self.account.to_json(),
+            "account": self.record.to_json(),
             "read": self.read,
             "number": self.number,
         }
@@ -73,13 +73,13 @@ class Run(ABC):
         self.read += len(block.rows)
         if number == 0:
             self.quarantine.take(block.bad, len(block.rows))
-            self.account = replace(self.account, quality=self.account.quality.after(block))
+            self.record = replace(self.record, quality=self.record.quality.after(block))
 
     def tell(self, cursor: Cursor, *, saved: bool = False, **score: float) -> None:
-        bad, share = self.account.quality.bad, self.job.table.done(cursor)
+        bad, share = self.record.quality.bad, self.job.table.done(cursor)
         self.job.watch(Progress(self.read, bad, share, self.number, checkpoint=saved, **score))
 
     def finished(self, model: KalproxRegressor) -> TableModel:
         assert self.quarantine is not None
         self.quarantine.finish()
-        return TableModel(model, self.job.table.columns, self.account, self.job.sources)
+        return TableModel(model, self.job.table.columns, self.record, self.job.sources)

@@ -45,10 +45,10 @@ class OnEngine(Run):
 
     def _keep(self, number: int, total: Any) -> None:
         if number == 0:
-            quality = self.account.quality
+            quality = self.record.quality
             for index in sorted(self.rows.reports):
                 quality = quality.after_report(self.rows.reports[index])
-            self.account = replace(self.account, quality=quality)
+            self.record = replace(self.record, quality=quality)
         if self.checkpoint is None:
             return
         self.done = [*self.done, total]

@@ -112,12 +112,12 @@ class _Streaming(Run):
             for block in ahead(job.table.blocks(cursor)):
                 self.take(block, number)
                 if _learn(model, block) and number == 0:
-                    history = self.account.history.after(model.n_rows_seen_, model.diagnostics_)
-                    self.account = replace(self.account, history=history)
+                    history = self.record.history.after(model.n_rows_seen_, model.diagnostics_)
+                    self.record = replace(self.record, history=history)
                 since += len(block.rows)
                 save = self.checkpoint is not None and since >= job.every and hasattr(model, "_belief")
                 if save:
-                    header, arrays = TableModel(model, job.table.columns, self.account, job.sources).parts()
+                    header, arrays = TableModel(model, job.table.columns, self.record, job.sources).parts()
                     self.save({**header, "cursor": block.cursor.to_json()}, arrays)
                     since = 0
                 self.tell(block.cursor, saved=save, **_score(model))

@@ -8,7 +8,7 @@ import numpy as np
 
 from kalprox import model_file
 from kalprox.estimators import KalproxRegressor, files
-from kalprox.jobs.record import Account
+from kalprox.jobs.record import FitRecord
 from kalprox.model_file import ModelFileError
 from kalprox.sources.columns import Columns
 
@@ -22,7 +22,7 @@ class TableModel:
 
     model: KalproxRegressor
     columns: Columns
-    account: Account = field(default_factory=Account)
+    record: FitRecord = field(default_factory=FitRecord)
     sources: tuple[str, ...] = ()  # as they were named
 
     def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -31,7 +31,7 @@ class TableModel:
         header["feature_names"] = self.columns.names
         header["table"] = {
             "columns": self.columns.to_json(),
-            "account": self.account.to_json(),
+            "account": self.record.to_json(),
             "sources": list(self.sources),
         }
         return header, arrays
@@ -44,7 +44,7 @@ class TableModel:
         model = files.from_parts(KalproxRegressor, file, header, arrays)
         try:
             columns = Columns.from_json(table["columns"])
-            found = cls(model, columns, Account.from_json(table["account"]), tuple(map(str, table["sources"])))
+            found = cls(model, columns, FitRecord.from_json(table["account"]), tuple(map(str, table["sources"])))
             if columns.names != list(model.feature_names_in_):
                 raise ValueError("names")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -71,8 +71,8 @@ class TableModel:
                 "levels; --columns takes those of another model."
             )
         self.model.merge(other.model)
-        account = Account(self.account.history, self.account.quality.merge(other.account.quality))
-        return TableModel(self.model, self.columns, account, self.sources + other.sources)
+        record = FitRecord(self.record.history, self.record.quality.merge(other.record.quality))
+        return TableModel(self.model, self.columns, record, self.sources + other.sources)
 
     def intervals(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """The central intervals of the coefficients, (d,) each."""

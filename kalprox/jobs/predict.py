@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._files import whole
+from kalprox._files import atomic_open
 from kalprox.jobs.fit import Progress
 from kalprox.jobs.model import TableModel
 from kalprox.sources.prefetch import ahead
@@ -60,7 +60,7 @@ def _writer(out: Path) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
     suffix = out.suffix.lower().lstrip(".")
     if suffix not in ("parquet", "csv"):
         raise ValueError(f"{out}: predictions are written as .parquet or .csv; change the suffix.")
-    with whole(out) as file, _format(suffix, file) as write:
+    with atomic_open(out) as file, _format(suffix, file) as write:
         yield write
 
 

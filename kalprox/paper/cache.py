@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox import __version__
-from kalprox._files import replace
+from kalprox._files import atomic_write
 
 __all__ = ["SCHEMA", "Results", "Task", "cached", "cached_all"]
 
@@ -129,7 +129,7 @@ def _write(path: Path, description: str, arrays: Mapping[str, np.ndarray]) -> No
     content = BytesIO()
     named: dict[str, Any] = {_RESULT + key: array for key, array in arrays.items()}
     np.savez(content, **named | {_ABOUT: np.asarray(description)})
-    replace(path, content.getvalue() + sha256(content.getvalue()).digest())
+    atomic_write(path, content.getvalue() + sha256(content.getvalue()).digest())
 
 
 def _plain(arrays: Mapping[str, np.ndarray]) -> Results:

@@ -16,7 +16,7 @@ import numpy as np
 import kalprox as kp
 from kalprox._arrays import Array
 from kalprox.pages import Figure, Section, Table
-from kalprox.pages.figures import curves, many
+from kalprox.pages.plots import curves, sweep
 from kalprox.paper import problems
 from kalprox.paper.cache import Results, Task, cached_all
 
@@ -172,7 +172,7 @@ def figures(results: Results) -> list[Figure]:
         def draw(canvas: "matplotlib.figure.Figure") -> None:
             for ax, key in zip(canvas.subplots(1, len(keys), sharex=True, sharey=True), keys, strict=True):
                 runs, exact = results[key], {"proximal filter": results["filter"]}
-                many(ax, rows, runs, f"{len(runs)} step sizes", slot=_SLOTS[key], log_x=True, legend=None)
+                sweep(ax, rows, runs, f"{len(runs)} step sizes", slot=_SLOTS[key], log_x=True, legend=None)
                 curves(ax, rows, exact, log_x=True, slots={"proximal filter": 2}, legend="lower left")
                 ax.set(title=named[key], xlabel="rows seen, $k$")
             canvas.axes[0].set_ylabel("relative error $E_k$")

@@ -16,7 +16,8 @@ import numpy as np
 
 import kalprox as kp
 from kalprox.pages import Figure, Section, Table
-from kalprox.pages.figures import bands, curves, estimates, look, matrix, traces
+from kalprox.pages.plots import curves, estimates, matrix, quantile_bands, traces
+from kalprox.pages.style import line_style
 from kalprox.paper import problems
 from kalprox.paper.cache import Results, Task, cached_all
 from kalprox.paper.ridge import marks, relative_error
@@ -180,8 +181,8 @@ def figures(results: Results) -> list[Figure]:
             curves(ax, rows, runs, log_x=True, slots=slots, legend=None)
             one_pass = {METHODS["filter"]: results["error_filter"][i]}
             curves(ax, results["filter_rows"], one_pass, log_x=True, slots=slots, legend=None)
-            low, middle, high = bands(results["error_refined"][i])
-            style = look(_SLOTS["refined"]) | {"linestyle": "none"}
+            low, middle, high = quantile_bands(results["error_refined"][i])
+            style = line_style(_SLOTS["refined"]) | {"linestyle": "none"}
             ax.errorbar([s["n"]], middle, [middle - low, high - middle], capsize=3, label=METHODS["refined"], **style)
             ax.set_xlabel("rows seen, $k$")
 
@@ -278,7 +279,7 @@ def section(results: Results) -> Section:
     cells = []
     for i, size in enumerate(results["settings"]["sizes"]):
         for method, name in METHODS.items():
-            low, middle, high = bands(results[f"error_{method}"][i, :, -1:])[:, 0]
+            low, middle, high = quantile_bands(results[f"error_{method}"][i, :, -1:])[:, 0]
             covered = _coverage(results, method)
             cells.append(
                 [

@@ -257,7 +257,7 @@ def test_another_job_is_refused_with_what_differs(linear, tmp_path):
     def refused(*says, options=(), source=one.source):
         job = Job(one.model.parent, source, [*one.options, *options])
         output = invoke(*job.arguments(), code=5).output
-        assert all(text in output for text in ("is of another job", *says)), output
+        assert all(text in output for text in ("is a checkpoint of another job", *says)), output
         assert one.checkpoint.read_bytes() == kept and one.bad.read_bytes() == quarantined
 
     refused("settings.alpha: was 1.0, is 2.0", options=["--alpha", "2"])
@@ -291,7 +291,7 @@ def test_a_second_process_is_refused_and_the_first_is_not_disturbed(linear):
     try:
         kept, quarantined = one.checkpoint.read_bytes(), one.bad.read_bytes()
         output = invoke(*one.arguments(), code=5).output
-        assert "Another process is at work on" in output and str(one.checkpoint) in output
+        assert "Another process is using the checkpoint" in output and str(one.checkpoint) in output
         assert one.checkpoint.read_bytes() == kept and one.bad.read_bytes() == quarantined
     finally:
         first.send_signal(signal.SIGCONT)

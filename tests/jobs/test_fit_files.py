@@ -127,7 +127,7 @@ def test_the_command_fits_what_memory_fits_and_says_so(data, delays):
     refused = pd.read_csv(delays.bad)
     missing = np.flatnonzero(data.frame[["arr_delay", *NUMBERS]].isna().any(axis=1)) + 1
     assert refused.row.tolist() == missing.tolist() and set(refused.reason) == {"missing"}
-    quality = delays.found.account.quality
+    quality = delays.found.record.quality
     assert (quality.read, quality.bad) == (len(data.frame), data.n_bad)
     np.testing.assert_allclose(quality.total, data.X.sum(axis=0), rtol=1e-12)
 
@@ -344,7 +344,7 @@ def test_two_halves_merge_to_the_whole(data, delays):
     assert f"{len(data.good):,} rows of 2 models" in invoke("merge", first, second, "--out", both).output
     merged = TableModel.load(both)
     assert_same(merged.model, delays.memory)
-    assert merged.account.quality.read == len(data.frame) and merged.account.quality.bad == data.n_bad
+    assert merged.record.quality.read == len(data.frame) and merged.record.quality.bad == data.n_bad
     assert merged.sources == (str(data.folder / "half.csv"), str(data.folder / "half.parquet"))
     other = data.folder / "other.kalprox"
     invoke("fit", data.folder / "half.csv", "-y", "arr_delay", "--features", "hour", *bad, "--out", other)

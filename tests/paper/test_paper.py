@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 import kalprox as kp
-from kalprox.pages.figures import plain, render
+from kalprox.pages.figures import render, to_json
 from kalprox.paper import cache, problems, ridge, sparse
 from kalprox.paper.cache import Task, cached, cached_all
 
@@ -294,7 +294,7 @@ def test_figures_hold_their_numbers_and_the_words_are_derived(which, ridges, spa
     module, results = (ridge, ridges[0]) if which == "ridge" else (sparse, sparses)
     section = module.section(results)
     for figure in section.figures:
-        written = json.loads(json.dumps(plain(figure.numbers), allow_nan=False))
+        written = json.loads(json.dumps(to_json(figure.numbers), allow_nan=False))
         assert written["settings"]["n"] == results["settings"]["n"]
         for key in set(written) & set(numbers(results)) - {"settings", "seed", "seeds"}:
             expected = np.asarray(results[key])
