@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 from jax.tree_util import Partial
 
@@ -88,7 +89,8 @@ def predict_from_belief(
 
     `block` is whether x is a block of rows; by default it is one if it has two dimensions.
     """
-    h, likelihood, gamma, state, x = cast((model, likelihood, gamma, state, x), state.mean)
+    h, likelihood, gamma, x = cast((model, likelihood, gamma, x), state.mean)
+    state = like_row(state, x)
     f, D = _linearize(h, state.mean, x, block)
     return likelihood.predict(f, gamma * state.V.variance(D), Noise.known(gamma))
 
@@ -110,7 +112,8 @@ def _linearize(h: Model, theta: Array, x: Array, block: bool | None) -> tuple[Ar
 def start_mean(mean0: Any) -> Array:
     """The first estimate, checked: a finite floating vector of NumPy or JAX."""
     mean = mean0 if hasattr(mean0, "dtype") else np.asarray(mean0, dtype=float)
-    check_vector("mean0", mean)
+    with jax.ensure_compile_time_eval():  # inside jit, arrays from outside still have values to check
+        check_vector("mean0", mean)
     return mean
 
 
@@ -126,16 +129,26 @@ def start_covariance(v0: Any, mean: Array) -> Covariance:
             raise ValueError(f"v0 must be a scalar, a vector ({d},) or a matrix ({d}, {d}); got shape {v.shape}.")
         V = Dense(v if v.ndim == 2 else xp.diag(xp.broadcast_to(v, (d,))))
     if not is_traced(V):
-        V.check(len(mean))
+        with jax.ensure_compile_time_eval():
+            V.check(len(mean))
     return V
+
+
+def like_row(state: Any, x: Array) -> Any:
+    """`state` in the array library of a row x that has been cast to its dtype.
+
+    They differ where a NumPy state from outside meets traced parameters inside jit.
+    """
+    return state if isinstance(state.mean, np.ndarray) is isinstance(x, np.ndarray) else cast(state, x)
 
 
 def check_row(x: Array, y: Array) -> None:
     """Raise unless x and y are finite floating numbers, before any arithmetic."""
-    for name, value in (("x", x), ("y", y)):
-        if hasattr(value, "dtype"):
-            check_floating(name, value)
-        check_finite(name, value)
+    with jax.ensure_compile_time_eval():
+        for name, value in (("x", x), ("y", y)):
+            if hasattr(value, "dtype"):
+                check_floating(name, value)
+            check_finite(name, value)
 
 
 def check_target(y: Array, value: Array) -> None:

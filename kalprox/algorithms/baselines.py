@@ -13,6 +13,7 @@ from kalprox.algorithms.base import (
     Point,
     check_row,
     check_target,
+    like_row,
     predict_from_belief,
     predict_from_point,
     start_covariance,
@@ -205,7 +206,8 @@ def _start_point(mean0: Any, v0: Any = None) -> Point:
 @full_precision
 def _ipm_step(model: Model, likelihood: Likelihood, gamma: Any, state: Belief, x: Array, y: Array) -> Belief:
     check_row(x, y)
-    h, likelihood, gamma, state, x, y = cast((model, likelihood, gamma, state, x, y), state.mean)
+    h, likelihood, gamma, x, y = cast((model, likelihood, gamma, x, y), state.mean)
+    state = like_row(state, x)
     return Belief(*update(h, likelihood, gamma, state.mean, state.V, x, y))
 
 

@@ -8,6 +8,7 @@ cases likewise.
 import warnings
 from typing import Any
 
+import jax
 import numpy as np
 from jax.tree_util import Partial
 
@@ -19,6 +20,7 @@ from kalprox.algorithms.base import (
     Belief,
     check_row,
     check_target,
+    like_row,
     predict_from_belief,
     start_covariance,
     start_mean,
@@ -135,8 +137,8 @@ def _step(
     y: Array,
 ) -> Belief:
     check_row(x, y)
-    problem = (model, likelihood, regularizer, gamma, q)
-    (h, likelihood, g, gamma, q), state, x, y = cast((problem, state, x, y), state.mean)
+    h, likelihood, g, gamma, q, x, y = cast((model, likelihood, regularizer, gamma, q, x, y), state.mean)
+    state = like_row(state, x)
     theta, V = predict(g, gamma, q, state.mean, state.V)
     theta, V = update(h, likelihood, gamma, theta, V, x, y)
     return Belief(theta, V)
@@ -154,7 +156,8 @@ def _check_first_prediction(V: Covariance, g: Regularizer, gamma: Any, mean: Arr
     """M = I - gamma V H is singular where an eigenvalue of gamma V H is 1, and expands V where one is above 2."""
     if is_traced(V, g, gamma, mean):
         return
-    largest = float(gamma) * V.max_eigenvalue(g.hessian(mean))
+    with jax.ensure_compile_time_eval():  # inside jit, arrays from outside still have values to check
+        largest = float(gamma) * V.max_eigenvalue(g.hessian(mean))
     advice = (
         f"gamma * max eig(v0 * Hess g) is {largest:.3g} at mean0; keep it below 1: "
         "lower v0, gamma or the regulariser's lam, or raise its delta."
