@@ -35,7 +35,7 @@ class Settings:
     n: int = 100_000
     d: int = 100
     lam: float = 0.01
-    gammas: tuple[float, ...] = tuple(np.linspace(0.005, 0.2, 40).tolist())  # 0.005, 0.010, ..., 0.200
+    gammas: tuple[float, ...] = tuple(k / 200 for k in range(1, 41))  # 0.005, 0.010, ..., 0.200
     decay: float = 0.51  # the step of IPG is gamma / k^decay
     v0: float = 1.0
     points: int = 61  # logarithmically spaced numbers of rows at which the error is recorded

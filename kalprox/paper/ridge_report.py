@@ -41,10 +41,11 @@ def section(results: Results) -> Section:
 
 def figures(results: Results) -> list[Figure]:
     """Fig. 1(a), with the proximal filter added, and the constant step that the paper leaves out."""
-    rows, text = results["rows"], _settings_text(results)
+    rows, s = results["rows"], results["settings"]
+    text = f"d = {s['d']}, n = {s['n']:,}, seed {results['seed']}."
     titles = {
         "pipg": "PIPG",
-        "ipg": f"IPG, step $\\gamma / k^{{{results['settings']['decay']:g}}}$",
+        "ipg": f"IPG, step $\\gamma / k^{{{s['decay']:g}}}$",
         "constant": "IPG, constant step $\\gamma$",
     }
 
@@ -63,7 +64,7 @@ def figures(results: Results) -> list[Figure]:
     return [
         figure(
             "fig1a-ridge",
-            "Fig. 1(a): ridge regression, PIPG and IPG over step sizes",
+            "PIPG and IPG over step sizes (Fig. 1a of the paper)",
             "The relative error of every run; each thin line is one step size. The proximal filter, which has no step "
             "size, is the same in both panels.",
             "pipg",
@@ -71,7 +72,7 @@ def figures(results: Results) -> list[Figure]:
         ),
         figure(
             "ridge-constant-step",
-            "Not in the paper: IPG with a constant step",
+            "IPG with a constant step (not in the paper)",
             "The runs that the paper leaves out, and those with a decaying step.",
             "constant",
             "ipg",
@@ -102,8 +103,8 @@ def conclusions(results: Results) -> list[str]:
         f"{found['sooner']} of {n_gammas} step sizes; {pipg['reached']} runs of PIPG reach it, and {ipg['reached']} of "
         "IPG.",
         f"The median final error of PIPG is {pipg['middle']:.3g}, and the final error of the proximal filter is "
-        f"{results['filter'][-1]:.3g}. In closed form, argmin Σ f_k + g has the error {results['ridge_once']:.3g}, and "
-        "argmin Σ f_k + n g, which counts g once per row as the recursion does, has the error "
+        f"{results['filter'][-1]:.3g}. In closed form, argmin Σ f + g has the error {results['ridge_once']:.3g}, and "
+        "argmin Σ f + n g, which counts g once per row as the recursion does, has the error "
         f"{results['ridge_every_row']:.3g}.{interpolation}",
         f"With a constant step, {diverged} of {n_gammas} runs of IPG diverge (an error above 2, or not finite; the "
         f"largest recorded error is {results['constant'].max():.3g}). From row {found['late']:,} to the end the error "
@@ -144,6 +145,6 @@ def _settings_text(results: Results) -> str:
     s, gammas = results["settings"], results["gamma"]
     return (
         f"d = {s['d']}, n = {s['n']:,}, Gaussian x and θ*, noise variance 1, λ = {s['lam']:g}; {len(gammas)} values of "
-        f"γ from {gammas[0]:g} to {gammas[-1]:g}; seed {results['seed']}. The paper does not state V₀: here it is "
-        f"{s['v0']:g} I. The proximal filter counts g once, as the objective does, and has no prior."
+        f"γ from {gammas[0]:g} to {gammas[-1]:g}; seed {results['seed']}. The paper does not state V₀: here "
+        f"V₀ = {s['v0']:g} I. The proximal filter counts g once, as the objective does, and has no prior."
     )

@@ -48,7 +48,7 @@ def section(results: Results) -> Section:
 def figures(results: Results) -> list[Figure]:
     """Fig. 1(b), (c), (d) and Fig. 2(a), (b), each with one panel for each size of the true taps."""
     seeds, sizes = results["seeds"], results["settings"]["sizes"]
-    text = _settings_text(results)
+    text = f"d = {results['settings']['d']}, n = {results['settings']['n']:,}."
     bands = f"Lines: medians over {len(seeds)} seeds; bands: 10% to 90% quantiles." if len(seeds) > 1 else "One seed."
     one_seed = f"Seed {seeds[0]}."
 
@@ -62,7 +62,7 @@ def figures(results: Results) -> list[Figure]:
     return [
         Figure(
             "fig1b-sparse-errors",
-            "Fig. 1(b): sparse taps observed through a sigmoid, relative error along the rows",
+            "Relative error along the rows (Fig. 1b of the paper)",
             f"{bands} The error of the proximal filter is recorded from {results['filter_rows'][0]:,} rows on; that of "
             f"the refined estimate, after all rows, is at the right end. {text}",
             numbers(*(f"error_{m}" for m in METHODS)) | {"filter_rows": results["filter_rows"]},
@@ -71,7 +71,7 @@ def figures(results: Results) -> list[Figure]:
         ),
         Figure(
             "fig1c-sparse-estimates",
-            "Fig. 1(c): estimates with ±2σ bars, and the true taps",
+            "Estimates with ±2σ bars, and the true taps (Fig. 1c)",
             f"Circles: true taps. Crosses: estimates whose bars do not contain the true tap. {one_seed} {text}",
             numbers("truth", "mean_pipg", "var_pipg", "mean_refined", "var_refined", first_seed=True),
             _draw_taps(results, "pipg", "refined"),
@@ -79,7 +79,7 @@ def figures(results: Results) -> list[Figure]:
         ),
         Figure(
             "fig1d-sparse-sgd",
-            "Fig. 1(d): SGD estimates, and the true taps",
+            "SGD estimates, and the true taps (Fig. 1d)",
             f"SGD does not estimate its uncertainty. {one_seed} {text}",
             numbers("truth", "mean_sgd", first_seed=True),
             _draw_taps(results, "sgd"),
@@ -87,7 +87,7 @@ def figures(results: Results) -> list[Figure]:
         ),
         Figure(
             "fig2a-sparse-covariance",
-            "Fig. 2(a): the covariance V_n of PIPG as printed",
+            "Covariance of PIPG as printed, after all rows (Fig. 2a)",
             f"The panels have different colour scales. {one_seed} {text}",
             numbers("cov_pipg", first_seed=True),
             _draw_covariance(results),
@@ -95,7 +95,7 @@ def figures(results: Results) -> list[Figure]:
         ),
         Figure(
             "fig2b-sparse-variances",
-            "Fig. 2(b): the diagonal of V_k along the rows, PIPG as printed",
+            "Variances of PIPG as printed, along the rows (Fig. 2b)",
             f"Each thin line is one tap. {one_seed} {text}",
             numbers("trace_pipg", first_seed=True),
             _draw_variances(results),
