@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from kalprox.algorithms.baselines import ipg, ipm, sgd
     from kalprox.algorithms.pipg import pipg
     from kalprox.algorithms.proximal_filter import proximal_filter
-    from kalprox.algorithms.refine import Refined, refine
+    from kalprox.algorithms.refine import Refined
     from kalprox.algorithms.run import Run, Trace, run
     from kalprox.calibration import Calibration
+    from kalprox.engines.refinement import refine
     from kalprox.estimators import KalproxRegressor
     from kalprox.information import Information, merge
 
@@ -33,7 +34,7 @@ _HOMES = {
     "merge": "information",
     "pipg": "algorithms.pipg",
     "proximal_filter": "algorithms.proximal_filter",
-    "refine": "algorithms.refine",
+    "refine": "engines.refinement",
     "run": "algorithms.run",
     "sgd": "algorithms.baselines",
 }

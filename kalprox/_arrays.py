@@ -1,9 +1,8 @@
 """One formula for NumPy and JAX: which library an array belongs to, and classes that cross both."""
 
 import dataclasses
-import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, TypeVar, dataclass_transform
 
@@ -12,12 +11,11 @@ import numpy as np
 Array = Any  # numpy.ndarray or jax.Array; shapes are in the docstrings
 
 C = TypeVar("C")
-F = TypeVar("F", bound=Callable)
 _unregistered: list[tuple[type, list[str], list[str]]] = []
 
 
-def _jax() -> Any:
-    """JAX, if it is there; one that another thread is still importing has made no array yet."""
+def loaded_jax() -> Any:
+    """The `jax` module if it has been imported, else None; also None while another thread is still importing it."""
     jax = sys.modules.get("jax")
     return None if jax is None or getattr(jax.__spec__, "_initializing", False) else jax
 
@@ -30,7 +28,7 @@ def namespace(*arrays: Any) -> ModuleType:
     >>> namespace(np.ones(3), 2.0).__name__
     'numpy'
     """
-    jax = _jax()
+    jax = loaded_jax()
     if jax is None:
         return np
     leaves = jax.tree_util.tree_leaves(arrays)
@@ -39,7 +37,7 @@ def namespace(*arrays: Any) -> ModuleType:
 
 def is_traced(*arrays: Any) -> bool:
     """Whether any leaf of `arrays` is a JAX tracer, whose value cannot be looked at."""
-    jax = _jax()
+    jax = loaded_jax()
     if jax is None:
         return False
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(arrays))
@@ -54,23 +52,6 @@ def cast(tree: Any, like: Array) -> Any:
 
     xp = namespace(like, tree)
     return jax.tree_util.tree_map(lambda leaf: xp.asarray(leaf, like.dtype), tree)
-
-
-def full_precision(function: F) -> F:
-    """`function` with the products of JAX arrays in full precision, also where it is traced for a compilation.
-
-    By default a GPU rounds the inputs of float32 products to 10 bits, which ruins a covariance.
-    """
-
-    @functools.wraps(function)
-    def precise(*args: Any, **kwargs: Any) -> Any:
-        jax = _jax()
-        if jax is None:
-            return function(*args, **kwargs)
-        with jax.default_matmul_precision("highest"):
-            return function(*args, **kwargs)
-
-    return precise  # type: ignore[return-value]
 
 
 def static(**kwargs: Any) -> Any:
@@ -124,25 +105,3 @@ def _register(cls: type, data: list[str], meta: list[str]) -> None:
         return instance
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
-
-
-def while_loop(xp: ModuleType, cond: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
-    """`while cond(state): state = body(state)`, compiled where the arrays are JAX's."""
-    if xp is np:
-        while cond(state):
-            state = body(state)
-        return state
-    import jax
-
-    return jax.lax.while_loop(cond, body, state)
-
-
-def fori_loop(xp: ModuleType, n: int, body: Callable[[Any, Any], Any], state: Any) -> Any:
-    """`for i in range(n): state = body(i, state)`, compiled where the arrays are JAX's."""
-    if xp is np:
-        for i in range(n):
-            state = body(i, state)
-        return state
-    import jax
-
-    return jax.lax.fori_loop(0, n, body, state)

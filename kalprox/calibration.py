@@ -16,7 +16,7 @@ from scipy import special, stats
 
 from kalprox._arrays import Array, namespace, pytree
 from kalprox._checks import check_finite, check_positive, concrete
-from kalprox.noise import special_functions
+from kalprox.predictive import special_functions, standard_score
 
 __all__ = ["LEVELS", "Calibration", "Verdict"]
 
@@ -263,7 +263,7 @@ def _sums(
     std = xp.maximum(xp.where(judged, std, 1), xp.finfo(y.dtype).tiny)
     limit = xp.finfo(y.dtype).max ** 0.25  # z^4 stays finite: no single row can turn a sum into NaN
     z = xp.clip(e / std, -limit, limit)
-    u, log_density = _score(xp, z, dof)
+    u, log_density = standard_score(z, dof)
     size = xp.abs(u)
     bins = xp.minimum(special_functions(xp).ndtr(u) * BINS, BINS - 1).astype(int)
     length = {"minlength": BINS} if xp is np else {"length": BINS}  # JAX must know it beforehand
@@ -281,47 +281,3 @@ def _sums(
 
 
 _REACH = [float(special.ndtri((1 + level) / 2)) for level in LEVELS]
-_MANY = 200  # degrees of freedom from which on the expansions below are good to 1e-12
-
-
-def _score(xp: ModuleType, z: Array, dof: Array) -> tuple[Array, Array]:
-    """Student's normal score Phi^-1(F_dof(z)) and log density at z; normal where dof is infinite.
-
-    Both have an expansion for many degrees of freedom, where the textbook formulas cancel. The score's
-    is Hill's (1970): good to 1e-12 for |z| < 6, to 1e-8 for |z| < 15, finite however large z. For
-    few, the incomplete beta function: |u| is then at most 37 (13 in float32). `dof` is a number or has
-    z's shape.
-    """
-    normal, few = xp.isinf(dof), dof < _MANY
-    if xp is np and normal.all():  # what follows would say the same, with logarithms
-        return z, -(z**2) / 2 - _LOG_ROOT_2PI
-    nu = xp.where(normal, _MANY, dof)
-    log = xp.log1p(z**2 / nu)
-    log_density = xp.where(normal, -(z**2) / 2, -(nu + 1) / 2 * log) + xp.where(few, _few(xp, nu), _many(1 / dof))
-
-    a = xp.maximum(nu, _MANY) - 0.5
-    b = 48 * a**2
-    t = a * log
-    hill = ((((-0.4 * t - 3.3) * t - 24) * t - 85.5) / (0.8 * t**2 + 100 + b) + t + 3) / b + 1
-    u = xp.where(normal, z, xp.sign(z) * hill * xp.sqrt(t))
-    if xp is np and not few.any():
-        return u, log_density - _LOG_ROOT_2PI
-    functions = special_functions(xp)
-    nu = xp.broadcast_to(xp.minimum(nu, _MANY), z.shape)
-    tail = functions.betainc(nu / 2, xp.full_like(nu, 0.5), nu / (nu + z**2)) / 2
-    tail = xp.maximum(tail, xp.finfo(z.dtype).tiny)
-    return xp.where(few, -xp.sign(z) * functions.ndtri(tail), u), log_density - _LOG_ROOT_2PI
-
-
-_LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
-
-
-def _few(xp: ModuleType, nu: Array) -> Array:
-    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - 1/2 log(nu/2), as it stands."""
-    gammaln = special_functions(xp).gammaln
-    return gammaln((nu + 1) / 2) - gammaln(nu / 2) - xp.log(nu / 2) / 2
-
-
-def _many(r: Array) -> Array:
-    """The same for nu = 1/r large: three terms of its asymptotic series, good to 1e-16 from nu = 200 on."""
-    return -r / 4 + r**3 / 24 - r**5 / 20

@@ -18,7 +18,8 @@ from kalprox.calibration import Calibration
 
 __all__ = ["Diverged", "Run", "Trace", "run"]
 
-_PIECE = 8192  # rows handed to the compiled loop at once: long enough that Python costs nothing
+_PIECE = 8192  # rows handed to the compiled loop at once, at most: enough for the calls from Python to cost nothing
+_PIECE_BYTES = 1 << 26  # of inputs handed to the compiled loop at once, at most: fewer rows where they are long
 
 
 @pytree
@@ -103,8 +104,9 @@ def run(
     if calibrate:
         raise ValueError("calibrate=True needs an algorithm that predicts, such as proximal_filter.")
     on_host = namespace(alg, state, X, y) is np
-    every = min(record_every, _PIECE)
-    length = every * (_PIECE // every)
+    piece = max(1, min(_PIECE, _PIECE_BYTES * len(X) // max(X.nbytes, 1)))
+    every = min(record_every, piece)
+    length = every * (piece // every)
     trace: list[tuple[np.ndarray, Any]] = []
     done = 0
     with _precision(state.mean.dtype if on_host else None), _bar(progress, passes * len(X)) as advance:

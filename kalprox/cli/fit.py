@@ -223,7 +223,7 @@ def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given:
     elif given["target"] is None:
         raise click.UsageError("Missing option '--target', the column to predict.")
     else:
-        columns = Columns.look(
+        columns = Columns.infer(
             files,
             given["target"],
             given["features"],

@@ -1,1 +1,1 @@
-"""Linear algebra of triangles: QR and solves, rows folded in, rank, rows taken out."""
+"""Linear algebra of upper triangles: QR and solves, folding rows in, rank, taking rows out."""

@@ -8,7 +8,8 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_positive, concrete
-from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
+from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
+from kalprox.regularizers.pieces import Pieces
 
 
 class Kinked(Separable):
@@ -205,6 +206,9 @@ class GroupL1(Regularizer):
         members, w, norms = self.norms(v)
         shrink = xp.maximum(1 - step * w * _inverse(norms), 0)
         return v * (members.T @ (shrink - 1) + 1)
+
+    def with_free_intercept(self, d: int) -> "GroupL1":
+        return GroupL1(self.lam, (-1, *self.groups), self.weights)
 
 
 def _inverse(norms: Array) -> Array:

@@ -8,7 +8,8 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_positive
-from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
+from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
+from kalprox.regularizers.pieces import Pieces
 
 
 @pytree

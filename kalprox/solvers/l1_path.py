@@ -13,7 +13,7 @@ from scipy.linalg.blas import dtpsv
 from scipy.linalg.lapack import dpotrf, dtrttp
 
 from kalprox.linalg.triangle import column_norms, product, rounding
-from kalprox.solvers.newton import enough
+from kalprox.solvers.squares import default_tol
 
 __all__ = ["l1_path"]
 
@@ -152,5 +152,5 @@ def _judge(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray, U: np.
     terms = (np.linalg.norm(z) + np.linalg.norm(fit, axis=0))[:, None]
     lost = np.abs(U).sum(axis=1, keepdims=True) / (terms + np.finfo(float).tiny)
     least = rounding(len(w), float)
-    allowed = np.clip(least * lost, least, max(least, enough(float)))
+    allowed = np.clip(least * lost, least, max(least, default_tol(float)))
     return (away <= allowed * (terms + pull)).all(axis=1)  # False for NaN

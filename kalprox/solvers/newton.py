@@ -5,55 +5,20 @@ R is never squared, and columns are scaled inside, so that nothing depends on th
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array, is_traced, namespace, while_loop
-from kalprox.linalg.triangle import column_norms, cond, qr, rarely, rounding, solve_triangular
+from kalprox._arrays import Array, is_traced, namespace
+from kalprox._control import cond, cond_rare, while_loop
+from kalprox.linalg.triangle import column_norms, qr, rounding, solve_triangular
 from kalprox.regularizers import Regularizer
+from kalprox.solvers.squares import Squares
 
-__all__ = ["Squares", "curvature", "enough", "newton", "search"]
+__all__ = ["curvature", "newton", "search"]
 
 _MAX_NEWTON = 200  # tens are usual, the rest is for starts far out on a flat tail
 _MAX_SEARCH = 60  # halvings or doublings of a step: all of float64's range
-
-
-def enough(dtype: Any) -> float:
-    """The residual that counts as converged: 1e-9 in float64, 1e-4 in float32."""
-    return float(np.finfo(dtype).eps) ** 0.575
-
-
-class Squares(NamedTuple):
-    """1/2 ||R t - z||^2, with the sizes that everything is measured against."""
-
-    R: Array
-    z: Array
-    norms: Array  # of R's columns
-    size: Array  # of z
-
-    @classmethod
-    def of(cls, R: Array, z: Array) -> Self:
-        return cls(R, z, column_norms(R), column_norms(z))
-
-    def at(self, t: Array) -> tuple[Array, Array]:
-        """R t - z, and the size ||z|| + ||R t|| of its two terms."""
-        fit = self.R @ t
-        return fit - self.z, self.size + column_norms(fit)
-
-    def relative(self, gradient: Array, terms: Array, size: Array) -> Array:
-        """The largest entry of a gradient, each relative to ||R_j|| `terms`, as from `at`, and to g's own `size`."""
-        xp = namespace(self.R)
-        # Far below all that was ever measured is zero: with z = 0 all sizes shrink with theta itself.
-        size = xp.maximum(self.norms * terms + size, np.finfo(self.R.dtype).tiny ** 0.75)
-        return (xp.abs(gradient) / size).max()
-
-    def rounded(self, t: Array, terms: Array) -> Array:
-        """The residual that rounding leaves: more where columns cancel, but not for that any above `enough`."""
-        xp, dtype = namespace(self.R), self.R.dtype
-        least = rounding(len(t), dtype)
-        lost = (self.norms * xp.abs(t)).sum() / (terms + np.finfo(dtype).tiny)
-        return xp.clip(least * lost, least, max(least, enough(dtype)))
 
 
 def curvature(norms: Array, g: Regularizer, theta: Array) -> tuple[Array, Array, Array | None]:
@@ -172,7 +137,7 @@ def _direction(xp: ModuleType, data: Squares, here: _Point, short: Array) -> Arr
 
     U, y = factor(A)
     flat = xp.abs(xp.diagonal(U)).min() < rounding(d, dtype)
-    U, y = rarely(flat, lambda: factor(xp.concatenate([A, xp.diag(xp.sqrt(chord) / c + damping)])), lambda: (U, y))
+    U, y = cond_rare(flat, lambda: factor(xp.concatenate([A, xp.diag(xp.sqrt(chord) / c + damping)])), lambda: (U, y))
     # In two roundings: with Q' r, which keeps the digits where R is ill-conditioned, and with R' r, where
     # g's curvature dwarfs R's entries.
     both = solve_triangular(U, xp.stack([slope / c, (R.T @ r + slope) / c], axis=1), transposed=True)
@@ -184,7 +149,7 @@ def _direction(xp: ModuleType, data: Squares, here: _Point, short: Array) -> Arr
         return W @ ((W.T @ both) / xp.maximum(xp.abs(e), damping)[:, None])
 
     if B is not None:
-        both = rarely((B != 0).any(), lambda: indefinite(B), lambda: both)
+        both = cond_rare((B != 0).any(), lambda: indefinite(B), lambda: both)
     exact, plain = (solve_triangular(U, both) / c[:, None]).T
 
     def left(p: Array) -> Array:  # the residual that the quadratic model leaves

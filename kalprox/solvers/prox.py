@@ -1,6 +1,6 @@
 """The read-out: theta = argmin over t of 1/2 ||R t - z||^2 + g(t), for every kind of g, and its covariance.
 
-Quadratic g is one more QR, here; other smooth g is `newton`'s, and g with kinks or bounds is `kinks`'.
+Quadratic g is one more QR, here; other smooth g is minimised by `newton`, and g with kinks or bounds by `active_set`.
 R is never squared, and columns are scaled inside, so that nothing depends on the units of a parameter.
 """
 
@@ -11,10 +11,13 @@ import numpy as np
 
 from kalprox._arrays import Array, cast, is_traced, namespace, register_pytrees
 from kalprox._checks import check_finite, check_floating
-from kalprox.linalg.triangle import column_norms, compiled, qr, rarely, rounding, solve_triangular, suspect
+from kalprox._control import compiled, cond_rare
+from kalprox.linalg.rank import maybe_singular
+from kalprox.linalg.triangle import column_norms, qr, rounding, solve_triangular
 from kalprox.regularizers import Regularizer
-from kalprox.solvers import active_set as kinks
-from kalprox.solvers.newton import Squares, curvature, enough, newton
+from kalprox.solvers.active_set import active_set
+from kalprox.solvers.newton import curvature, newton
+from kalprox.solvers.squares import Squares, default_tol
 
 __all__ = ["Prox", "covariance", "posterior_root", "prox"]
 
@@ -101,8 +104,8 @@ def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, tol: Any)
     elif regularizer.smooth:
         theta, residual, iterations = newton(R, z, regularizer, start)
     else:
-        theta, residual, iterations = kinks.solve(R, z, start, regularizer)
-    converged = residual <= (enough(R.dtype) if tol is None else tol)
+        theta, residual, iterations = active_set(R, z, start, regularizer)
+    converged = residual <= (default_tol(R.dtype) if tol is None else tol)
     return Prox(theta, regularizer.free(theta), residual, iterations, converged)
 
 
@@ -131,7 +134,7 @@ def _least_squares(R: Array, z: Array, A: Array) -> tuple[Array, Array]:
             _, left = measure(new)
             return xp.where(left < residual, new, t), xp.minimum(left, residual)
 
-        return rarely(residual > tol, corrected, lambda: (t, residual))
+        return cond_rare(residual > tol, corrected, lambda: (t, residual))
 
     def shortest() -> tuple[Array, Array]:
         W, s, Vt = xp.linalg.svd(U)
@@ -149,9 +152,9 @@ def _least_squares(R: Array, z: Array, A: Array) -> tuple[Array, Array]:
         return t, measure(t)[1]
 
     def doubtful() -> tuple[Array, Array]:
-        return rarely(xp.linalg.svd(U, compute_uv=False).min() <= tol, shortest, regular)
+        return cond_rare(xp.linalg.svd(U, compute_uv=False).min() <= tol, shortest, regular)
 
-    return rarely(suspect(U), doubtful, regular)
+    return cond_rare(maybe_singular(U), doubtful, regular)
 
 
 def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array) -> Array:
@@ -194,7 +197,7 @@ def _inverse(R: Array, regularizer: Regularizer, theta: Array, free: Any = slice
         touched = xp.abs(undetermined) > tol**0.5
         return xp.where(touched, xp.where(undetermined > 0, np.inf, -np.inf), scaled.T @ scaled)
 
-    return rarely(suspect(U), deficient, regular) / c[:, None] / c[None]
+    return cond_rare(maybe_singular(U), deficient, regular) / c[:, None] / c[None]
 
 
 def _root(R: Array, regularizer: Regularizer, theta: Array, free: Any) -> tuple[Array, Array]:
@@ -212,7 +215,7 @@ def _root(R: Array, regularizer: Regularizer, theta: Array, free: Any) -> tuple[
         e, W = xp.linalg.eigh(U.T @ U - N.T @ N)
         return qr(xp.sqrt(xp.maximum(e, 0))[:, None] * W.T)[0]
 
-    return rarely((N != 0).any(), less, lambda: U), c[free]
+    return cond_rare((N != 0).any(), less, lambda: U), c[free]
 
 
 def _check(R: Array, z: Array, start: Array | None) -> None:

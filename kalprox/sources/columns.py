@@ -78,7 +78,7 @@ class Columns:
         return cls(**data)
 
     @classmethod
-    def look(
+    def infer(
         cls,
         files: Sequence[Path],
         target: str | None,

@@ -5,13 +5,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-__all__ = ["ahead"]
+__all__ = ["prefetch"]
 
 T = TypeVar("T")
 _END = object()
 
 
-def ahead(blocks: Iterator[T], depth: int = 2) -> Iterator[T]:
+def prefetch(blocks: Iterator[T], depth: int = 2) -> Iterator[T]:
     """The same blocks in the same order, up to `depth` of them waiting. An error is raised where it would have been."""
     waiting: queue.Queue[Any] = queue.Queue(depth)
     stop = threading.Event()

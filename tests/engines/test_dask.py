@@ -5,11 +5,10 @@ import random
 import signal
 import time
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import pytest
-from test_engines import (
+from engine_data import (
     COLUMNS,
     KINDS,
     bits,
@@ -24,13 +23,11 @@ from test_engines import (
     write,
 )
 
-import kalprox as kp
 from kalprox import engines
-from kalprox.engines.local import LocalEngine
-from kalprox.engines.partitions import partitions_of
-from kalprox.engines.source import EngineRows
+from kalprox.engines import EngineSource, LocalEngine, partitions_of
 from kalprox.information import Information
 from kalprox.information.linearized import linearize
+from kalprox.likelihoods import Gaussian
 from kalprox.models import Function
 from kalprox.sources.files import Unreadable
 from kalprox.sources.quarantine import Quarantine, TooManyBadRows
@@ -40,6 +37,8 @@ dask = pytest.importorskip("dask", reason="needs kalprox[dask]")
 pytest.importorskip("dask.array", reason="needs kalprox[dask]")
 pytest.importorskip("dask.dataframe", reason="needs kalprox[dask]")
 distributed = pytest.importorskip("distributed", reason="needs kalprox[dask]")
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,9 @@ def test_dask_gives_the_single_machine_fit(engine, kind, n, seed):
 
 def test_dask_gives_the_bits_of_threads(engine):
     partitions = cut(sample(3), 13, 3)
-    assert bits(information(EngineRows(engine, partitions))) == bits(information(EngineRows(LocalEngine(), partitions)))
+    assert bits(information(EngineSource(engine, partitions))) == bits(
+        information(EngineSource(LocalEngine(), partitions))
+    )
 
 
 def test_a_scheduler_by_its_address(cluster):
@@ -78,13 +79,13 @@ def test_a_scheduler_by_its_address(cluster):
 
 
 def test_workers_are_processes_of_their_own_that_compute_in_float64(engine):
-    def seen(X, y, weights):
+    def seen(block):
         import jax
 
-        found = linearize(Function(lambda theta, x: theta @ x), np.ones(3), X, y, weights)
+        found = linearize(Function(lambda theta, x: theta @ x), Gaussian(), np.ones(3), block)
         return [(os.getpid(), found.information.T.dtype.name, jax.config.jax_enable_x64)]
 
-    found = engine.sum(cut(sample(), 6, 0), seen)
+    found = engine.fold(cut(sample(), 6, 0), seen).total
     pids, dtypes, flags = (set(column) for column in zip(*found, strict=True))
     assert os.getpid() not in pids and dtypes == {"float64"} and flags == {False}
 
@@ -99,20 +100,22 @@ def test_dask_arrays(engine):
         for n, count in ((None, 6), (2, 2)):
             partitions = partitions_of(source, n=n)
             assert len(partitions) == count
-            found = fitted("l1", EngineRows(engine, partitions))
-            np.testing.assert_allclose(found, fitted("l1", None, (X, y, w)), rtol=1e-10, atol=1e-13)
-    with_threads = fitted("l1", EngineRows(LocalEngine(), partitions_of(arrays)))
-    np.testing.assert_allclose(with_threads, fitted("l1", None, (X, y, w)), rtol=1e-10, atol=1e-13)
+            found = fitted("l1", EngineSource(engine, partitions))
+            np.testing.assert_allclose(found, fitted("l1", (X, y, w)), rtol=1e-10, atol=1e-13)
+    with_threads = fitted("l1", EngineSource(LocalEngine(), partitions_of(arrays)))
+    np.testing.assert_allclose(with_threads, fitted("l1", (X, y, w)), rtol=1e-10, atol=1e-13)
+    assert engines.engine_of(arrays[0]) is engine.client
+    np.testing.assert_allclose(fitted("l1", arrays), fitted("l1", (X, y, w)), rtol=1e-10, atol=1e-13)
 
 
 def test_a_dask_dataframe_names_the_partition_of_a_bad_row(engine):
     frame = with_bad_rows(table(), [30]).to_pandas()
     source = dask.dataframe.from_pandas(frame, npartitions=4)
     with pytest.raises(TooManyBadRows, match="partition 1, row 6, column 'a'"):
-        information(EngineRows(engine, partitions_of(source, COLUMNS)))
-    rows = EngineRows(engine, partitions_of(source, COLUMNS), quarantine=Quarantine(max_bad=1))
+        information(EngineSource(engine, partitions_of(source, COLUMNS)))
+    rows = EngineSource(engine, partitions_of(source, COLUMNS), quarantine=Quarantine(max_bad=1))
     good = frame[np.isfinite(frame.a)]
-    expected = kp.Information.from_rows(good[["a", "b", "c"]].to_numpy(), good.y.to_numpy(), good.w.to_numpy())
+    expected = Information.from_rows(good[["a", "b", "c"]].to_numpy(), good.y.to_numpy(), good.w.to_numpy())
     np.testing.assert_allclose(information(rows).solve(), expected.solve(), rtol=1e-10)
 
 
@@ -126,7 +129,7 @@ def test_a_chunk_that_cannot_be_computed_is_named(engine):
     source = X, dask.array.ones(8, chunks=4)
     for one in (engine, LocalEngine()):
         with pytest.raises(Unreadable, match="chunk 1: the disk is gone"):
-            information(EngineRows(one, partitions_of(source)))
+            information(EngineSource(one, partitions_of(source)))
 
 
 def test_an_unreadable_chunk_can_be_skipped(engine):
@@ -138,19 +141,19 @@ def test_an_unreadable_chunk_can_be_skipped(engine):
     X = dask.array.from_array(np.arange(8.0)[:, None], chunks=(4, 1)).map_blocks(load, meta=np.empty((0, 0)))
     source = X, dask.array.ones(8, chunks=4)
     for one in (engine, LocalEngine()):
-        rows = EngineRows(one, partitions_of(source, skip_unreadable=True), quarantine=Quarantine(max_bad=1))
+        rows = EngineSource(one, partitions_of(source, skip_unreadable=True), quarantine=Quarantine(max_bad=1))
         assert float(information(rows).rows) == 4
-        assert [str(row) for row in rows.reports[1].bad] == ["chunk 1: unreadable ('the disk is gone')"]
+        assert [str(row) for row in rows.summaries[1].bad] == ["chunk 1: unreadable ('the disk is gone')"]
 
 
 def test_files_are_read_by_the_workers(engine, tmp_path):
     names = write(tmp_path, [table(50, seed) for seed in range(5)])
-    rows = EngineRows(engine, partitions_of(names, COLUMNS))
-    expected = Table(str(tmp_path), COLUMNS).sum(kp.Information.from_rows)
+    rows = EngineSource(engine, partitions_of(names, COLUMNS))
+    expected = Table(str(tmp_path), COLUMNS).fold(Information.from_block).total
     np.testing.assert_allclose(information(rows).solve(), expected.solve(), rtol=1e-10)
     (tmp_path / "003.parquet").write_bytes(b"PAR1 no longer")
     with pytest.raises(Unreadable, match=r"003\.parquet"):
-        information(EngineRows(engine, partitions_of(names, COLUMNS)))
+        information(EngineSource(engine, partitions_of(names, COLUMNS)))
 
 
 def test_flights_in_48_files(engine, tmp_path):
@@ -165,7 +168,7 @@ def killing(client, cluster, when):
     """A `watch` that kills a worker (SIGKILL) when it has been told of so many partitions, and how many it killed."""
     told, killed = [], []
 
-    def watch(number, index, report):
+    def watch(number, index, summary):
         told.append(index)
         if len(told) in when:
             pids = sorted(nanny.pid for nanny in cluster.workers.values() if nanny.pid)
@@ -178,9 +181,9 @@ def killing(client, cluster, when):
 
 
 def slowly(seconds):
-    def part(X, y, weights):
+    def part(block):
         time.sleep(seconds)
-        return Information.from_rows(X, y, weights)
+        return Information.from_block(block)
 
     return part
 
@@ -188,15 +191,14 @@ def slowly(seconds):
 def kill_and_compare(kills):
     """`kills` workers killed in as many moments: the bits are those of a run in peace."""
     partitions = cut(sample(5, 4000), 30, 5)
-    expected = bits(information(EngineRows(LocalEngine(), partitions)))
+    expected = bits(information(EngineSource(LocalEngine(), partitions)))
     with engines.open("dask", workers=2) as engine:
         client, left = engine.client, kills
         while left > 0:
             when = (4, 17)[: min(2, left)]
             with killing(client, client.cluster, when) as (watch, killed):
-                rows = EngineRows(engine, partitions, watch=watch)
-                assert bits(rows.sum(slowly(0.03))) == expected
-            assert len(killed) == len(when) and rows.read == 4000
+                found = EngineSource(engine, partitions, watch=watch).fold(slowly(0.03))
+            assert bits(found.total) == expected and found.counts.read == 4000 and len(killed) == len(when)
             left -= len(when)
 
 
@@ -213,13 +215,13 @@ def test_a_killed_worker_in_a_refinement(client, cluster):
     arrays = sample(6)
     partitions = cut(arrays, 6, 6)
     with engines.open(client) as engine, killing(client, cluster, (15,)) as (watch, killed):
-        found = fitted("sigmoid", EngineRows(engine, partitions, watch=watch))
+        found = fitted("sigmoid", EngineSource(engine, partitions, watch=watch))
     assert len(killed) == 1
-    assert found.tobytes() == fitted("sigmoid", EngineRows(LocalEngine(), partitions)).tobytes()
+    assert found.tobytes() == fitted("sigmoid", EngineSource(LocalEngine(), partitions)).tobytes()
 
 
 def test_a_partition_that_kills_every_worker_is_given_up_by_name():
-    def dies(X, y, weights):
+    def dies(block):
         os.kill(os.getpid(), signal.SIGKILL)
 
     with (
@@ -227,6 +229,6 @@ def test_a_partition_that_kills_every_worker_is_given_up_by_name():
         distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
         engines.open(client) as engine,
-        pytest.raises(RuntimeError, match=r"rows 1 to 600: given up after more workers died"),
+        pytest.raises(RuntimeError, match=r"rows 1 to 600: gave up because more workers died"),
     ):
-        EngineRows(engine, partitions_of(sample(), n=1)).sum(partial(dies))
+        EngineSource(engine, partitions_of(sample(), n=1)).fold(dies)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalprox.information import Information, NotContained, merge
-from kalprox.linalg import triangle
+from kalprox.linalg import fold
 
 EPS = np.finfo(float).eps
 
@@ -375,8 +375,8 @@ def test_one_reading_beyond_rank_is_not_thrown_away():
 def test_gram_is_taken_only_where_it_keeps_the_digits(monkeypatch):
     rng = np.random.default_rng(8)
     taken = []
-    cholesky = triangle._cholesky
-    monkeypatch.setattr(triangle, "_cholesky", lambda G: taken.append(cholesky(G)) or taken[-1])
+    cholesky = fold.cholesky
+    monkeypatch.setattr(fold, "cholesky", lambda G: taken.append(cholesky(G)) or taken[-1])
     X = rng.standard_normal((6000, 5))
     for gap, expected in ((1.0, True), (0.1, True), (1e-3, False), (1e-6, False)):
         Z = X.copy()

@@ -290,7 +290,7 @@ def test_a_lost_scheduler_costs_one_pass(folder, tmp_path):
         assert wait_for((tmp_path / "c").exists, process)
         scheduler.kill()
         failed = finish(process, 7)
-    assert "is gone" in failed.stderr and "last whole pass" in failed.stderr
+    assert "is lost" in failed.stderr and "last complete pass" in failed.stderr
     assert (tmp_path / "c").exists() and not (tmp_path / "lost").exists()
     with dask_processes(tmp_path / "second") as (address, _):
         run(*job, tmp_path / "second.events", "--scheduler", address)

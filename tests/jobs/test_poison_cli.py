@@ -34,7 +34,7 @@ def options(case):
 def good_rows(case, source):
     """X, y and weights of the good rows."""
     reading = {name: value for name, value in case.options.items() if name in READING}
-    columns = Columns.look(find(source), **({"target": "y"} | case.options))
+    columns = Columns.infer(find(source), **({"target": "y"} | case.options))
     blocks = [block for block in Table(source, columns, **reading).blocks() if len(block.X)]
     weights = None if columns.weight is None else np.concatenate([block.weights for block in blocks])
     return np.concatenate([b.X for b in blocks]), np.concatenate([b.y for b in blocks]), weights

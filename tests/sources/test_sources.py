@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from poison import CASES, Case
 
-from kalprox.sources import ArrayRows
+from kalprox.sources import ArraySource, Counts
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import STDIN, Replay, SourceError, find, fingerprint, format_of
 from kalprox.sources.quarantine import BadRow, Quarantine, TooManyBadRows
@@ -29,29 +29,35 @@ from kalprox.sources.readers.jsonl import JsonReader
 from kalprox.sources.readers.text import Text
 from kalprox.sources.table import Cursor, Table
 
-LOOK = {"format", "encoding", "delimiter", "stdin", "skip_unreadable"}
+READING = {"format", "encoding", "delimiter", "stdin", "skip_unreadable"}
 
 
 def read(source, columns, start=None, **options):
     return list(Table(source, columns, **options).blocks(start))
 
 
-def look_and_read(source, options, memory=1 << 28):
-    table = {name: value for name, value in options.items() if name in LOOK}
-    columns = Columns.look(find(source), **({"target": "y"} | options))
+def infer_and_read(source, options, memory=1 << 28):
+    table = {name: value for name, value in options.items() if name in READING}
+    columns = Columns.infer(find(source), **({"target": "y"} | options))
     return columns, read(source, columns, memory=memory, **table)
 
 
 def joined(blocks):
-    return [np.concatenate([getattr(block, name) for block in blocks]) for name in ("X", "y", "rows", "good")]
+    """X, y, the numbers of all rows, and which of them are good."""
+    X, y = ([getattr(block, name) for block in blocks] for name in ("X", "y"))
+    rows, good = ([getattr(block.place, name) for block in blocks] for name in ("rows", "good"))
+    return [np.concatenate(arrays) for arrays in (X, y, rows, good)]
 
 
 def same(blocks, others):
     assert len(blocks) == len(others)
     for one, other in zip(blocks, others, strict=True):
-        for name in ("X", "y", "weights", "rows", "good"):
+        for name in ("X", "y", "weights"):
             assert np.array_equal(getattr(one, name), getattr(other, name))
-        assert (one.bad, one.cursor, one.file) == (other.bad, other.cursor, other.file)
+        for name in ("rows", "good"):
+            assert np.array_equal(getattr(one.place, name), getattr(other.place, name))
+        assert (one.read, one.bad) == (other.read, other.bad)
+        assert (one.place.cursor, one.place.file) == (other.place.cursor, other.place.file)
 
 
 # the corpus of bad files
@@ -63,12 +69,12 @@ def test_poison(case: Case, memory, tmp_path):
     source, expected = case.write(tmp_path), case.outcome
     if expected.error:
         with pytest.raises(SourceError, match=f"(?s){expected.error}"):
-            look_and_read(source, case.options, memory)
+            infer_and_read(source, case.options, memory)
         return
-    columns, blocks = look_and_read(source, case.options, memory)
+    columns, blocks = infer_and_read(source, case.options, memory)
     assert tuple((row.row, row.column, row.reason) for block in blocks for row in block.bad) == expected.bad
     assert sum(len(block.X) for block in blocks) == expected.good
-    assert sum(len(block.bad) for block in blocks if len(block.rows)) == sum((~block.good).sum() for block in blocks)
+    assert sum(len(block.bad) for block in blocks if block.read) == sum((~block.place.good).sum() for block in blocks)
     for block in blocks:
         features = dict(zip(columns.names, block.X.T, strict=True))
         predicted = features["a"] + 2 * features["b"] + 3 * features.get("c=v", 0.0)
@@ -141,13 +147,13 @@ def sources(frame, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def columns(sources):
-    return Columns.look(find(str(sources / "one.parquet")), "y", **OPTIONS)
+    return Columns.infer(find(str(sources / "one.parquet")), "y", **OPTIONS)
 
 
-def test_the_look_is_the_same_for_every_format(sources, columns):
+def test_inferred_columns_are_the_same_for_every_format(sources, columns):
     assert columns.names == ["number", "level=a", "level=b, c", 'level=d "e"', "level=f\ng", "level=é", "count", "day"]
     for suffix in SUFFIXES:
-        assert Columns.look(find(str(sources / f"one.{suffix}")), "y", **OPTIONS) == columns
+        assert Columns.infer(find(str(sources / f"one.{suffix}")), "y", **OPTIONS) == columns
     assert Columns.from_json(json.loads(json.dumps(columns.to_json()))) == columns
 
 
@@ -208,7 +214,7 @@ def test_types(tmp_path, kind, column, suffix):
     path = tmp_path / f"t.{suffix}"
     write(pa.table({"y": [1.0, 2.0, 3.0], "x": column}), path)
     options = {"texts": {"categorical": ["x"], "drop_first": True}, "dates": {"dates": ["x"]}}.get(kind, {})
-    found = Columns.look([path], "y", **options)
+    found = Columns.infer([path], "y", **options)
     assert found.names == ["x=1" if kind == "texts" else "x"]
     (block,) = read(str(path), found)
     assert block.X.tolist() == [[1.0], [0.0], [1.0]]
@@ -225,10 +231,10 @@ def test_resume(sources, columns, suffix, shuffle):
         blocks = read(source, columns, **options)
         assert len(blocks) > 10
         for i in range(len(blocks)):  # the next block and its cursor from every cursor: by induction, all
-            cursor = Cursor.from_json(json.loads(json.dumps(blocks[i].cursor.to_json())))
+            cursor = Cursor.from_json(json.loads(json.dumps(blocks[i].place.cursor.to_json())))
             same(list(islice(Table(source, columns, **options).blocks(cursor), 1)), blocks[i + 1 : i + 2])
         middle = len(blocks) // 2
-        same(read(source, columns, blocks[middle].cursor, **options), blocks[middle + 1 :])
+        same(read(source, columns, blocks[middle].place.cursor, **options), blocks[middle + 1 :])
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "jsonl", "jsonl.gz"])
@@ -236,25 +242,25 @@ def test_standard_input(sources, columns, suffix):
     data = (sources / f"one.{suffix}").read_bytes()
     format = suffix
     stream = Replay(io.BytesIO(data))
-    found = Columns.look([STDIN], "y", **OPTIONS, stdin=stream, format=format)
+    found = Columns.infer([STDIN], "y", **OPTIONS, stdin=stream, format=format)
     table = Table("-", found, stdin=stream, format=format, memory=1 << 19)
     blocks = list(table.blocks())
     assert found == columns and np.array_equal(joined(blocks)[0], joined(read(str(sources / "one.csv"), columns))[0])
-    assert table.size() == (None, None) and table.done(blocks[0].cursor) is None
+    assert table.size() == (None, None) and table.done(blocks[0].place.cursor) is None
     assert table.fingerprint() == {"files": [None]}
     with pytest.raises(SourceError, match="only once"):
         list(table.blocks())
     for i in range(0, len(blocks), 5):
         again = Table("-", found, stdin=io.BytesIO(data), format=format, memory=1 << 19)
-        same(list(again.blocks(blocks[i].cursor)), blocks[i + 1 :])
+        same(list(again.blocks(blocks[i].place.cursor)), blocks[i + 1 :])
     other = (sources / "one.csv").read_bytes().replace(b"2020", b"2021", 1)
     if suffix == "csv":
         changed = Table("-", found, stdin=io.BytesIO(other), memory=1 << 19)
         with pytest.raises(SourceError, match="not the bytes that were read before"):
-            list(changed.blocks(blocks[-1].cursor))
+            list(changed.blocks(blocks[-1].place.cursor))
         short = Table("-", found, stdin=io.BytesIO(other[:100]), memory=1 << 19)
         with pytest.raises(SourceError, match="not the bytes that were read before"):
-            list(short.blocks(blocks[-1].cursor))
+            list(short.blocks(blocks[-1].place.cursor))
 
 
 def test_binary_formats_do_not_come_through_a_pipe(columns):
@@ -269,12 +275,18 @@ def test_resume_in_another_encoding(tmp_path, encoding):
         "y,a,c\n".encode(encoding)
         + "".join(f"{i},{i},é{i % 3}\n" for i in range(3000)).encode(encoding)[2 * (encoding == "utf-16") :]
     )
-    found = Columns.look([path], "y", encoding=encoding)
+    found = Columns.infer([path], "y", encoding=encoding)
     assert found.names == ["a", "c=é0", "c=é1", "c=é2"]
     blocks = read(str(path), found, memory=1, encoding=encoding)
     assert np.array_equal(joined(blocks)[1], np.arange(3000.0))
     for i in range(0, len(blocks), 9):
-        same(read(str(path), found, blocks[i].cursor, memory=1, encoding=encoding), blocks[i + 1 :])
+        same(read(str(path), found, blocks[i].place.cursor, memory=1, encoding=encoding), blocks[i + 1 :])
+
+
+def numbered(blocks):
+    """The target of each good row by its file and number."""
+    places = [(block.place.file, row) for block in blocks for row in block.place.rows[block.place.good]]
+    return dict(zip(places, np.concatenate([block.y for block in blocks]), strict=True))
 
 
 def test_shuffle(sources, columns):
@@ -283,8 +295,7 @@ def test_shuffle(sources, columns):
     same(drawn, read(source, columns, shuffle=3))
     assert not np.array_equal(joined(drawn)[1], joined(plain)[1])
     assert np.array_equal(np.sort(joined(drawn)[1]), np.sort(joined(plain)[1]))
-    first = {(b.file, row): y for b in plain for row, y in zip(b.rows[b.good], b.y, strict=True)}
-    assert first == {(b.file, row): y for b in drawn for row, y in zip(b.rows[b.good], b.y, strict=True)}
+    assert numbered(plain) == numbered(drawn)
 
 
 def test_shuffle_with_bad_rows(tmp_path):
@@ -292,22 +303,36 @@ def test_shuffle_with_bad_rows(tmp_path):
     path.write_text("y,a\n" + "".join(f"{i},{'x' if i % 5 == 1 else i}\n" if i % 7 else "1\n" for i in range(500)))
     found = Columns("y", numeric=("a",))
     for block in read(str(path), found, memory=1, shuffle=1):
-        assert np.array_equal(block.y + 1, block.rows[block.good]) and np.array_equal(block.X[:, 0], block.y)
-        assert sorted(row.row for row in block.bad) == sorted(block.rows[~block.good])
+        assert np.array_equal(block.y + 1, block.place.rows[block.place.good]) and np.array_equal(
+            block.X[:, 0], block.y
+        )
+        assert sorted(row.row for row in block.bad) == sorted(block.place.rows[~block.place.good])
 
 
 # as a source of sums, and its size
 
 
-def test_sum_equals_arrays(frame, sources, columns):
-    def part(X, y, weights):
-        return np.append(X.T @ (weights * y), weights.sum())
+def test_fold_equals_arrays(frame, sources, columns):
+    def part(block):
+        weights = np.ones(len(block)) if block.weights is None else block.weights
+        return np.append(block.X.T @ (weights * block.y), weights.sum())
 
     X, y, *_ = joined(read(str(sources / "one.parquet"), columns))
-    expected = ArrayRows(X, y, np.asarray(frame["weight"]), block=8192).sum(part)
-    np.testing.assert_allclose(Table(str(sources / "one.arrow"), columns).sum(part), expected, rtol=1e-9)
-    unweighted = replace(columns, weight=None)
-    assert Table(str(sources / "one.csv"), unweighted).sum(part)[-1] == 5000
+    expected = ArraySource(X, y, np.asarray(frame["weight"]), block_rows=8192).fold(part)
+    found = Table(str(sources / "one.arrow"), columns).fold(part)
+    np.testing.assert_allclose(found.total, expected.total, rtol=1e-9)
+    assert found.counts == expected.counts == Counts(5000, int((np.asarray(frame["weight"]) > 0).sum()), 0)
+    unweighted = Table(str(sources / "one.csv"), replace(columns, weight=None)).fold(part)
+    assert unweighted.total[-1] == 5000 and unweighted.counts == Counts(5000, 5000, 0)
+
+
+def test_fold_counts_bad_rows_and_files_without_a_good_row(tmp_path):
+    (tmp_path / "a.csv").write_text("y,a\n1,2\n1,x\n3,4\n")
+    (tmp_path / "b.csv").write_text("")
+    found = Table(str(tmp_path), Columns("y", numeric=("a",))).fold(len)
+    assert (found.total, found.counts) == (2, Counts(3, 2, 2))
+    nothing = Table([tmp_path / "b.csv"], Columns("y", numeric=("a",))).fold(len)
+    assert (nothing.total, nothing.counts) == (None, Counts(0, 0, 1))
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -316,7 +341,7 @@ def test_size_and_done(sources, columns, suffix):
     size = table.size()
     assert size.bytes == sum(file.stat().st_size for file in find(str(sources / suffix)))
     assert size.rows == (5000 if suffix in ("parquet", "arrow") else None)
-    shares = [table.done(block.cursor) for block in table.blocks()]
+    shares = [table.done(block.place.cursor) for block in table.blocks()]
     assert shares == sorted(shares) and 0 <= shares[0] < 0.2
     assert shares[-1] == pytest.approx(1.0) or (suffix == "ipc" and 0.5 < shares[-1] < 1.0)
     assert table.done(Cursor()) == 0.0
@@ -451,16 +476,16 @@ def rows_of(data, size, max_record=64):
     try:
         if reader.empty:
             return None
-        for piece in reader.pieces(WANTED):
-            X, y, _, faults = COLUMNS.encode(piece.table)
-            places = np.arange(piece.read) if piece.rows is None else piece.rows
+        for raw in reader.blocks(WANTED):
+            X, y, _, faults = COLUMNS.encode(raw.table)
+            places = np.arange(raw.read) if raw.rows is None else raw.rows
             for i, place in enumerate(places):
                 out[at + place] = (*X[i].tolist(), y[i])
             for cell in faults:
                 out[at + places[cell.at]] = cell[1:]
-            for cell in piece.bad:
+            for cell in raw.bad:
                 out[at + cell.at] = cell[1:]
-            at += piece.read
+            at += raw.read
     except SourceError as error:
         return str(error)
     return out, at, sorted(out) == list(range(at))
@@ -526,12 +551,12 @@ POISON_JSON = [b"{", b"}", b"[", b"]", b":", b"null", b"true", b"NaN", b"}\n{", 
 def json_rows(data, size):
     reader = JsonReader(Memory(data), chunk_bytes=size, max_record=1 << 10)
     out, at = {}, 0
-    for piece in reader.pieces(WANTED):
-        X, y, _, faults = COLUMNS.encode(piece.table)
-        places = np.arange(piece.read) if piece.rows is None else piece.rows
-        cells = {at + places[cell.at]: cell[1:] for cell in faults} | {at + c.at: c[1:] for c in reversed(piece.bad)}
+    for raw in reader.blocks(WANTED):
+        X, y, _, faults = COLUMNS.encode(raw.table)
+        places = np.arange(raw.read) if raw.rows is None else raw.rows
+        cells = {at + places[cell.at]: cell[1:] for cell in faults} | {at + c.at: c[1:] for c in reversed(raw.bad)}
         out |= {at + place: (*X[i].tolist(), y[i]) for i, place in enumerate(places)} | cells
-        at += piece.read
+        at += raw.read
     assert sorted(out) == list(range(at))
     return out
 

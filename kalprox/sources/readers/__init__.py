@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from kalprox.sources.files import STDIN, Replay, SourceError, format_of
-from kalprox.sources.readers.base import Piece, Reader, Wanted
+from kalprox.sources.readers.base import RawBlock, Reader, Wanted
 
-__all__ = ["Piece", "Reader", "Wanted", "reader"]
+__all__ = ["RawBlock", "Reader", "Wanted", "reader"]
 
 
 def reader(

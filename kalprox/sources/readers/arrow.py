@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.readers.base import Piece, Wanted, check_names, check_types, first_rows, guarded
+from kalprox.sources.readers.base import RawBlock, Wanted, check_names, check_types, first_rows, guarded
 
 __all__ = ["ArrowReader"]
 
@@ -41,7 +41,7 @@ class ArrowReader:
         columns = self.names() if names is None else list(names)
         return first_rows(self._batches(columns), rows)
 
-    def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
+    def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         names, offset = list(wanted.names), 0
         with self._open() as (opened, _):
             check_names(self.name, opened.schema.names, names)
@@ -49,7 +49,7 @@ class ArrowReader:
         for batch in self._batches(names):
             offset += batch.num_rows
             if offset > start:
-                yield Piece(batch, batch.num_rows, offset)
+                yield RawBlock(batch, batch.num_rows, offset)
 
     def _batches(self, names: list[str]) -> Iterator[Any]:
         there = self.names()

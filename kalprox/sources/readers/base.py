@@ -13,7 +13,7 @@ from kalprox.sources.cell_parsing import is_date, is_number, is_text
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.quarantine import Reason
 
-__all__ = ["Cell", "Piece", "Reader", "Wanted", "check_names", "check_types", "guarded"]
+__all__ = ["Cell", "RawBlock", "Reader", "Wanted", "check_names", "check_types", "guarded"]
 
 
 class Cell(NamedTuple):
@@ -39,7 +39,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Piece:
+class RawBlock:
     """Consecutive rows of a file: `read` of them, those at `rows` in `table` (None: all), others bad as a whole.
 
     Reading can go on from `offset`, which is the same for the same rows: bytes of text, or rows.
@@ -71,7 +71,7 @@ class Reader(Protocol):
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
         """The first `rows` rows (or fewer) as a table, as they are: to look at."""
 
-    def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
+    def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         """The rows from `start` on; `sha256` is of the bytes before it, for a stream that cannot seek."""
 
     def close(self) -> None: ...

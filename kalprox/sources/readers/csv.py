@@ -12,7 +12,7 @@ from kalprox.sources._arrow import load, pa
 from kalprox.sources.cell_parsing import MISSING, all_finite
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell, Piece, Wanted, check_names, guarded
+from kalprox.sources.readers.base import Cell, RawBlock, Wanted, check_names, guarded
 from kalprox.sources.readers.text import MAX_RECORD, Chunk, Text, chunks
 
 __all__ = ["CsvReader"]
@@ -126,17 +126,17 @@ class CsvReader:
         there = self.names() or []
         wanted = Wanted(texts=tuple(there if names is None else names))
         tables, count = [], 0
-        for piece in self._pieces(wanted, 0, None, again=True):
+        for piece in self._blocks(wanted, 0, None, again=True):
             tables.append(piece.table)
             count += piece.table.num_rows
             if count >= rows:
                 break
         return pa.concat_tables(tables).slice(0, rows) if tables else None
 
-    def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
-        return self._pieces(wanted, start, sha256, again=False)
+    def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
+        return self._blocks(wanted, start, sha256, again=False)
 
-    def _pieces(self, wanted: Wanted, start: int, sha256: str | None, *, again: bool) -> Iterator[Piece]:
+    def _blocks(self, wanted: Wanted, start: int, sha256: str | None, *, again: bool) -> Iterator[RawBlock]:
         there, begin = self.header()
         if there is None:
             return
@@ -162,22 +162,22 @@ class _Parser:
         self.numbers = [str(there.index(name)) for name in wanted.numbers]
         self.delimiter = delimiter
 
-    def __call__(self, chunk: Chunk) -> Piece:
+    def __call__(self, chunk: Chunk) -> RawBlock:
         if chunk.fault:
             bad = [Cell(0, "", chunk.fault, chunk.data[:80].decode("utf-8", "backslashreplace"))]
-            return Piece(self._empty(), 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
+            return RawBlock(self._empty(), 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
         if _BLANK.fullmatch(chunk.data):
-            return Piece(self._empty(), 0, chunk.offset, sha256=chunk.sha256)
+            return RawBlock(self._empty(), 0, chunk.offset, sha256=chunk.sha256)
         try:
             table = self._read(chunk.data, dict.fromkeys(self.numbers, pa.float64()))
             if all(all_finite(table.column(name)) for name in self.numbers):
                 table = table.rename_columns(self.names)
-                return Piece(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
+                return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
         except pa.ArrowInvalid:
             pass
         return self._cell_by_cell(chunk)
 
-    def _cell_by_cell(self, chunk: Chunk) -> Piece:
+    def _cell_by_cell(self, chunk: Chunk) -> RawBlock:
         """All cells as text, so that no cell can stop its neighbours; short and long rows apart."""
         bad: list[Cell] = []
 
@@ -199,7 +199,7 @@ class _Parser:
         bad = [cell._replace(value=cell.value[:80]) for cell in bad]
         read = table.num_rows + len(bad)
         rows = np.setdiff1d(np.arange(read), [cell.at for cell in bad]) if bad else None
-        return Piece(table, read, chunk.offset, rows, bad, chunk.sha256)
+        return RawBlock(table, read, chunk.offset, rows, bad, chunk.sha256)
 
     def _read(self, data: bytes, types: dict[str, Any], refuse: Any = None) -> Any:
         if data.startswith(_BOM):  # of a row: pyarrow takes it away from whatever it begins with, but for an empty line

@@ -9,7 +9,7 @@ import numpy as np
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.cell_parsing import all_finite
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell, Piece, Wanted, guarded
+from kalprox.sources.readers.base import Cell, RawBlock, Wanted, guarded
 from kalprox.sources.readers.text import MAX_RECORD, Chunk, Text, chunks, last_line
 
 __all__ = ["JsonReader"]
@@ -61,14 +61,14 @@ class JsonReader:
         keys = there if names is None else [key for key in names if key in there]
         return pa.table({key: _as_one(key, objects[:rows]) for key in keys}) if objects else None
 
-    def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
+    def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         texts = [name for name in wanted.names if name not in wanted.numbers]
         for chunk in self._chunks(start, sha256, again=False):
             if chunk.fault:
                 data = chunk.data.decode("utf-8", "backslashreplace")
                 bad = [Cell(0, "", chunk.fault, data[:80])]
                 table = _table(wanted.numbers, texts, {name: [] for name in wanted.names})
-                yield Piece(table, 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
+                yield RawBlock(table, 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
             else:
                 with guarded(self.text.name, "JSON lines"):
                     piece = _fast(chunk, wanted.numbers, texts) or _line_by_line(chunk, wanted.numbers, texts)
@@ -89,7 +89,7 @@ def _table(numbers: Sequence[str], texts: Sequence[str], values: dict[str, list]
     return pa.table(arrays | {name: pa.array(values[name], pa.binary()) for name in texts})
 
 
-def _fast(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> Piece | None:
+def _fast(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock | None:
     """The chunk as pyarrow reads it; None where it refuses, or where lines and objects are not one to one."""
     data = chunk.data.rstrip(b"\r\n")
     lines = data.count(b"\n")
@@ -106,10 +106,10 @@ def _fast(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> Piece |
         return None
     if table.num_rows != lines + 1 or not all(all_finite(table.column(name)) for name in numbers):
         return None
-    return Piece(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
+    return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
 
 
-def _line_by_line(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> Piece:
+def _line_by_line(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock:
     values: dict[str, list] = {name: [] for name in (*numbers, *texts)}
     bad: list[Cell] = []
     rows: list[int] = []
@@ -124,7 +124,7 @@ def _line_by_line(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) ->
             values[name].append(_number(read.get(name), at, name, bad))
         for name in texts:
             values[name].append(_text(read.get(name), at, name, bad))
-    return Piece(_table(numbers, texts, values), at + 1, chunk.offset, np.array(rows, np.int64), bad, chunk.sha256)
+    return RawBlock(_table(numbers, texts, values), at + 1, chunk.offset, np.array(rows, np.int64), bad, chunk.sha256)
 
 
 def _lines(data: bytes) -> list[bytes]:

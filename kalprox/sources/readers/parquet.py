@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kalprox.sources._arrow import load
-from kalprox.sources.readers.base import Piece, Wanted, check_names, check_types, first_rows, guarded
+from kalprox.sources.readers.base import RawBlock, Wanted, check_names, check_types, first_rows, guarded
 
 __all__ = ["ParquetReader"]
 
@@ -51,11 +51,11 @@ class ParquetReader:
         columns = self.names() if names is None else list(names)
         return first_rows((batch for batch, _ in self._batches(columns, 0)), rows)
 
-    def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
+    def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         check_names(self.name, self.names(), wanted.names)
         check_types(self.name, self.file.schema_arrow, wanted)
         for batch, offset in self._batches(list(wanted.names), start):
-            yield Piece(batch, batch.num_rows, offset)
+            yield RawBlock(batch, batch.num_rows, offset)
         self.close()
 
     def _batches(self, columns: list[str], start: int) -> Iterator[tuple[Any, int]]:

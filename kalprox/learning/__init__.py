@@ -1,0 +1,1 @@
+"""Learners: the settings, beliefs and scores behind every estimator and command."""

@@ -1,0 +1,39 @@
+"""Taking rows out of a triangle: the triangle of T'T - S'S, where it can be had accurately."""
+
+import numpy as np
+import scipy.linalg
+
+from kalprox.linalg.triangle import lapack, product, solve_triangular, triangle_of
+
+__all__ = ["downdate"]
+
+
+def downdate(T: np.ndarray, S: np.ndarray) -> np.ndarray | str:
+    """Return the triangle of T'T - S'S, or a sentence that says why there is none. O(d^3).
+
+    With q = T^-T S' and U'U = I - q q', the triangle is U T. If delta is the least eigenvalue of I - q q', the
+    relative error of the result is of order eps / delta, and results with an error beyond sqrt(eps) are refused.
+    Columns of T that depend on other columns depend on them in the same way in the result.
+    """
+    eps, p = np.finfo(T.dtype).eps, len(T)
+    scale = np.sqrt((T**2).sum(axis=0))
+    if (S[:, scale == 0] != 0).any():
+        return "other says something about a column that is zero in every row of this."
+    scale = np.where(scale == 0, 1, scale)
+    R, order = scipy.linalg.qr(T / scale, mode="r", pivoting=True)
+    r = int((np.abs(np.diagonal(R)) > p * eps * abs(R[0, 0])).sum())  # R[0, 0] = 1 or -1
+    S = (S / scale)[:, order]
+    dependent = solve_triangular(R[:r, :r], R[:r, r:])
+    if (np.abs(S[:, r:] - product(S[:, :r], dependent)) > np.sqrt(eps) * (1 + np.abs(dependent).sum(axis=0))).any():
+        return "other says something in a direction where this says nothing."
+    q = solve_triangular(R[:r, :r], S[:, :r].T, transposed=True)
+    U, failed = lapack("potrf", T.dtype)(np.eye(r, dtype=T.dtype) - product(q, q.T), lower=0, clean=1)
+    # The sum of the inverse eigenvalues of I - q q' lies between 1 / delta and r / delta.
+    if failed or not eps * (lapack("trtri", T.dtype)(U)[0] ** 2).sum() < np.sqrt(eps):
+        return (
+            "other is not contained in this, or nearly all that this says in some direction comes from it: "
+            "what is left would have less than half of its digits. Fold the rows that stay from the start instead."
+        )
+    left = np.zeros((2 * p, p), T.dtype)
+    left[p : p + r, order] = product(U, R[:r]) * scale[order]
+    return triangle_of(left)

@@ -1,0 +1,111 @@
+"""L1, elastic net and box: separable penalties with a kink or bounds, one coordinate at a time.
+
+Everything here is NumPy's, in float64: which columns are free decides the shapes.
+"""
+
+import numpy as np
+
+from kalprox.linalg.triangle import column_norms, qr
+from kalprox.regularizers import Pieces
+from kalprox.regularizers.base import per_coordinate
+from kalprox.solvers.squares import free_step
+
+__all__ = ["Coordinates"]
+
+
+class Coordinates:
+    """Separable pieces, in units where every column has norm 1: u = c theta."""
+
+    def __init__(self, R: np.ndarray, z: np.ndarray, pieces: Pieces) -> None:
+        d = R.shape[1]
+        l1, l2, low, high = (per_coordinate(np.asarray(v, float), d, name) for name, v in pieces._asdict().items())
+        if (l2 > 0).any():  # the quadratic part is more rows of data
+            R, z = qr(np.concatenate([R, np.diag(l2**0.5)]), z)
+        c = column_norms(R)
+        self.live = c > 0
+        self.c = np.where(self.live, c, 1)
+        self.X = np.asfortranarray(R / self.c)
+        self.z = z
+        self.l1, self.low, self.high = l1 / self.c, low * self.c, high * self.c
+        self.raw = Pieces(l1, l2, low, high)
+        self.pieces = Pieces(self.l1, 0.0, self.low, self.high)
+        self.size = np.linalg.norm(z)
+
+    def scaled(self, theta: np.ndarray) -> np.ndarray:
+        u = np.where(self.live, theta * self.c, 0)  # a column without data: the shortest that g allows
+        return np.clip(u, self.low, self.high)
+
+    def unscaled(self, u: np.ndarray) -> np.ndarray:
+        theta = np.clip(u / self.c, self.raw.low, self.raw.high)
+        theta = np.where(u == self.low, self.raw.low, theta)  # exactly at the bound
+        return np.where(u == self.high, self.raw.high, theta)
+
+    def free_blocks(self, u: np.ndarray) -> np.ndarray:
+        return (u > self.low) & (u < self.high) & ((u != 0) | (self.l1 == 0))
+
+    def unsure(self, u: np.ndarray) -> np.ndarray:
+        return ~self.free_blocks(u)  # the exact solve stops the others at their kinks by itself
+
+    def violation(self, u: np.ndarray) -> np.ndarray:
+        descent = self.X.T @ (self.z - self.X @ u)
+        left, right = self.pieces.slopes(u)
+        size = np.where(self.live, self.size + np.linalg.norm(self.X @ u), 0) + self.l1
+        return np.maximum(np.maximum(left - descent, descent - right), 0) / np.where(size > 0, size, 1)
+
+    def sweep(self, u: np.ndarray, coordinates: np.ndarray) -> None:
+        """Minimise over each coordinate in turn, in place. O(m) each."""
+        r = self.z - self.X @ u
+        for j in coordinates.tolist():
+            column, l1, old = self.X[:, j], self.l1[j], u[j]
+            v = old + column @ r
+            new = min(max(v - min(max(v, -l1), l1), self.low[j]), self.high[j])
+            if new != old:
+                r -= (new - old) * column
+                u[j] = new
+
+    def solve_free(self, u: np.ndarray) -> np.ndarray:
+        """To the minimiser over the free coordinates; those that reach a kink or a bound stay there."""
+        for _ in range(2 * len(u) + 10):
+            F = np.flatnonzero(self.free_blocks(u) & self.live)
+            if len(F) == 0:
+                break
+            X, r, slope = self.X[:, F], self.z - self.X @ u, self.l1[F] * np.sign(u[F])
+            p, ray = free_step(X, np.zeros((0, len(F))), r, slope)
+            Xp = X @ p
+            u, done = self._move(u, F, p, slope @ p - Xp @ r, 0.0 if ray else Xp @ Xp)
+            if done:
+                break
+        return u
+
+    def _move(self, u: np.ndarray, F: np.ndarray, p: np.ndarray, first: float, curve: float) -> tuple[np.ndarray, bool]:
+        """To the minimum along p, exactly: the derivative starts at `first`, grows with `curve` between
+        breakpoints and jumps at each, by 2 l1 |p_j| at a zero, without limit at a bound. And whether none was met."""
+        t, low, high, l1 = u[F], self.low[F], self.high[F], self.l1[F]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            zero = np.where((l1 > 0) & (t * p < 0), -t / p, np.inf)
+            bound = np.where(p > 0, (high - t) / p, np.where(p < 0, (low - t) / p, np.inf))
+        new, other = u.copy(), u.copy()
+        if curve > 0 and min(zero.min(), bound.min()) > 1:
+            new[F] = t + p
+            return new, True
+        at = np.concatenate([zero, bound])
+        order = np.argsort(at, kind="stable")
+        at, jump = at[order], np.concatenate([2 * l1 * np.abs(p), np.full(len(F), np.inf)])[order]
+        base = first + np.concatenate([[0.0], np.cumsum(jump)[:-1]])
+        with np.errstate(invalid="ignore"):
+            before = base + at * curve
+            stop = int(np.argmax((before >= 0) | (before + jump >= 0)))
+        alpha = -base[stop] / curve if before[stop] > 0 and curve > 0 else at[stop]
+        if not np.isfinite(alpha):  # only rounding falls without end
+            return u, True
+        moved = np.where(zero == alpha, 0.0, np.clip(t + alpha * p, low, high))
+        new[F] = np.where(bound == alpha, np.where(p > 0, high, low), moved)
+        if curve == 0:
+            return new, False
+        # Many may have to go at once: the whole step, each stopped at its own kink, if that is lower still.
+        other[F] = np.clip(np.where(zero <= 1, 0.0, t + p), low, high)
+        return (other if self._value(other) < self._value(new) else new), False
+
+    def _value(self, u: np.ndarray) -> float:
+        r = self.z - self.X @ u
+        return r @ r / 2 + self.l1 @ np.abs(u)
