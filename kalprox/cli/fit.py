@@ -63,7 +63,7 @@ __all__ = ["fit"]
 )
 @click.option(
     "--penalty",
-    type=RegistryChoice("kalprox.estimators.penalties", "PENALTIES", "none"),
+    type=RegistryChoice("kalprox.learning.penalties", "PENALTIES", "none"),
     default="ridge",
     help="Penalty on the coefficients; group shrinks all levels of a categorical column jointly.",
 )
@@ -258,10 +258,12 @@ def _is_given(option: str) -> bool:
 
 def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The parameters of the estimator, from the options."""
+    from kalprox.learning.penalties import PENALTIES
+
     penalty = None if given["penalty"] == "none" else given["penalty"]
     settings = {name: given[name] for name in ("link", "alpha", "standardize", "forget", "method")}
     settings |= {"penalty": penalty, "fit_intercept": not given["no_intercept"]}
-    if penalty in (None, "box"):
+    if penalty is None or not PENALTIES[penalty].has_weight:
         settings["alpha"] = 1.0
     settings |= {name: given[name] for name in ("l1_ratio", "delta") if _is_given(name)}
     if _is_given("bounds"):

@@ -33,6 +33,7 @@ def invoke(*arguments):
     return result.output.strip().splitlines()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("command", [[], ["reproduce"]])
 def test_help_imports_nothing_heavy(command):
     code = (
@@ -43,11 +44,13 @@ def test_help_imports_nothing_heavy(command):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.integration
 def test_the_installed_command_answers():
     done = subprocess.run([sys.executable, "-m", "kalprox", "--version"], check=True, capture_output=True, text=True)
     assert "kalprox, version" in done.stdout
 
 
+@pytest.mark.integration
 def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path):
     lines = invoke("demo", "--out", tmp_path / "demo", "--seed", 3)
     assert lines[-1] == str(tmp_path / "demo" / "demo.html")
@@ -61,6 +64,7 @@ def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path)
     assert "3, 4" in page  # the seeds are on the page
 
 
+@pytest.mark.integration
 def test_reproduce_all_is_repeatable_cached_and_reads_well_in_a_browser(small, tmp_path):
     options = ("--quick", "--seeds", 2, "--seed", 5, "--out", tmp_path)
     lines = invoke("reproduce", "all", *options, "--format", "png")
@@ -87,6 +91,7 @@ def test_reproduce_all_is_repeatable_cached_and_reads_well_in_a_browser(small, t
             assert all(min(browser.box(driver, svg)[2:]) > 100 for svg in drawn)
 
 
+@pytest.mark.integration
 def test_claims_follow_from_the_numbers(small, tmp_path):
     found = claims.compute(SMALL[claims], range(3), tmp_path, jobs=2)
     verdicts = {claim.says: claim.verdict for claim in found}
@@ -106,7 +111,7 @@ def test_claims_follow_from_the_numbers(small, tmp_path):
 
 @pytest.mark.parametrize(
     ("option", "registry", "others"),
-    [("--link", "kalprox.models.LINKS", []), ("--penalty", "kalprox.estimators.penalties.PENALTIES", ["none"])],
+    [("--link", "kalprox.models.LINKS", []), ("--penalty", "kalprox.learning.penalties.PENALTIES", ["none"])],
 )
 def test_links_and_penalties_are_those_of_the_library(option, registry, others):
     module, _, name = registry.rpartition(".")
@@ -125,6 +130,7 @@ def test_missing_packages_are_named(monkeypatch, tmp_path):
     assert "need jinja2 and matplotlib: pip install 'kalprox[report]'" in result.output
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell):
     result = CliRunner().invoke(main, ["completion", shell])

@@ -138,6 +138,7 @@ def write_all(folder):
         cached(folder, "slow", {"i": i}, lambda i=i: slowly({"i": i}))
 
 
+@pytest.mark.integration
 def test_two_processes_at_once(tmp_path):
     context = get_context("spawn")
     two = [context.Process(target=write_all, args=(tmp_path,)) for _ in range(2)]
@@ -155,6 +156,7 @@ def failing(settings):
     raise ArithmeticError("no such number")
 
 
+@pytest.mark.integration
 def test_order_progress_and_a_failing_task(tmp_path):
     tasks = [Task("slow", {"i": i}, slowly) for i in range(4)]
     seen = []
@@ -309,6 +311,7 @@ def test_figures_hold_their_numbers_and_the_words_are_derived(which, ridges, spa
     assert f"{last:.3g}" in spoken
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_ridge_same_numbers_whatever_jobs(tmp_path):
     settings = ridge.Settings(n=400, d=12, gammas=tuple(np.linspace(0.01, 0.2, 7)), points=5)
@@ -322,6 +325,7 @@ def running(pid):
     return False
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="looks for the processes in Linux's /proc")
 def test_a_killed_run_resumes_and_gives_the_same_numbers_whatever_jobs(tmp_path):
     settings = sparse.Settings(n=2000, d=6, sizes=(2.0,), points=5, filter_points=2)
