@@ -190,7 +190,7 @@ def assert_same_arrays(one, job):
 def test_interrupted_and_out_of_disk_it_keeps_the_last_checkpoint(job):
     """Out of disk: no file may grow beyond what the first checkpoint takes, and some more."""
     one = job.new("interrupted")
-    assert "goes on from there" in one.stop_after(1).stderr
+    assert "resumes from the last checkpoint" in one.stop_after(1).stderr
     blocks = one.checkpoint.stat().st_size // 512 + 2
     done = run(*one.arguments(), limit=f"-f {blocks}", code=7)  # Python ignores SIGXFSZ: a write fails with EFBIG
     assert "Error:" in done.stderr and "too large" in done.stderr

@@ -355,6 +355,7 @@ def driver():
         yield driver
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_browser_shows_the_report_whole(driver, pages, name, width):
