@@ -21,7 +21,6 @@ from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import MAX_LEVERAGE, HeldRows, WarmupCutShort, largest_leverage, refine_held
 from kalprox.information import Information
-from kalprox.information.forgetting import faded
 from kalprox.information.linearized import Expansion, expand
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model
@@ -30,6 +29,7 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block
+from kalprox.sources.forgetting import faded
 
 __all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter"]
 
@@ -192,7 +192,9 @@ def proximal_filter(
     if warmup < 0:
         raise ValueError(f"warmup must be a number of bytes >= 0; got {warmup!r}.")
     problem = Problem(model, Gaussian() if likelihood is None else likelihood, regularizer, gamma, forget, warmup)
-    return Algorithm(init=Partial(_init, problem), step=Partial(_step, problem), by_block=True)
+    return Algorithm(
+        init=Partial(_init, problem), step=Partial(_step, problem), predict=Partial(_predict), by_block=True
+    )
 
 
 def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
@@ -225,6 +227,10 @@ def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: A
     _check_expansion(at, len(y))
     data = before.fold(at.D, at.targets + at.D @ state.estimate, at.weights)
     return _reestimated(replace(state, data=_if_finite(data, state.data)))
+
+
+def _predict(state: ProximalState, X: Array) -> Predictive:
+    return state.predict(X)
 
 
 def _reestimated(state: ProximalState) -> ProximalState:

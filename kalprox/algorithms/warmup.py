@@ -11,13 +11,13 @@ import numpy as np
 from kalprox._arrays import Array, pytree, static
 from kalprox.algorithms.refine import Refined, refine
 from kalprox.information import Information
-from kalprox.information.forgetting import faded
 from kalprox.information.linearized import expand
 from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block
+from kalprox.sources.forgetting import faded
 
 __all__ = ["MAX_LEVERAGE", "HeldRows", "WarmupCutShort", "largest_leverage", "refine_held"]
 

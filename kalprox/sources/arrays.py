@@ -8,6 +8,7 @@ import numpy as np
 from kalprox._arrays import Array, namespace
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length
 from kalprox.sources.base import Block, Folded, Source, fold_blocks
+from kalprox.sources.forgetting import faded
 
 __all__ = ["ArraySource", "as_source", "masked"]
 
@@ -19,16 +20,18 @@ class ArraySource:
 
     Parameters
     ----------
-    X : array of shape (n,) or (n, p)
+    X : array of shape (n,) or (n, p), or sparse matrix with rows that can be sliced
+        The rows of a sparse matrix are made dense block by block.
     y : array of shape (n,) or (n, m)
     weights : array of shape (n,), optional
         How often each row counts. Rows of weight 0 may hold anything.
     block_rows : int
     """
 
-    def __init__(self, X: Array, y: Array, weights: Array | None = None, *, block_rows: int = 1 << 14) -> None:
+    def __init__(self, X: Any, y: Array, weights: Array | None = None, *, block_rows: int = 1 << 14) -> None:
+        self.sparse = hasattr(X, "toarray")
         xp = namespace(X, y)
-        self.X, self.y, self.block_rows = xp.asarray(X), xp.asarray(y), block_rows
+        self.X, self.y, self.block_rows = X if self.sparse else xp.asarray(X), xp.asarray(y), block_rows
         check_floating("y", self.y)
         check_same_length(self.X, self.y)
         n = len(self.y)
@@ -41,9 +44,21 @@ class ArraySource:
         check_finite("y", masked(self.weights, self.y))
 
     def __iter__(self) -> Iterator[Block]:
-        for i in range(0, len(self.y), self.block_rows):
-            rows = slice(i, i + self.block_rows)
-            yield Block(self.X[rows], self.y[rows], None if self.weights is None else self.weights[rows])
+        return self.blocks_in_order()
+
+    def blocks_in_order(self, *, whole: bool = False) -> Iterator[Block]:
+        """The blocks, in the order of the rows; with `whole`, all rows of a dense X as one block."""
+        n = len(self.y)
+        size = n if whole and not self.sparse else self.block_rows
+        for i in range(0, n, size):
+            rows = slice(i, i + size)
+            X = self.X[rows].toarray() if self.sparse else self.X[rows]
+            yield Block(X, self.y[rows], None if self.weights is None else self.weights[rows])
+
+    def faded(self, forget: float) -> "ArraySource":
+        """The same rows with their weights as they are once all rows have come, each fading those before it."""
+        weights = np.ones(len(self.y)) if self.weights is None else self.weights
+        return ArraySource(self.X, self.y, faded(weights, forget)[0], block_rows=self.block_rows)
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """One pass; see `Source`."""

@@ -207,7 +207,7 @@ def test_the_command_on_an_engine(engine, folder, tmp_path, client, request):
     for link in ("identity", "tanh"):
         here, there = (TableModel.load(tmp_path / f"{name}-{link}") for name in ("here", "there"))
         same(there.model, here.model)
-        mine, theirs = here.account.quality, there.account.quality
+        mine, theirs = here.record.quality, there.record.quality
         assert (
             (mine.read, mine.bad, mine.reasons) == (theirs.read, theirs.bad, theirs.reasons) == (4000, 1, mine.reasons)
         )
@@ -309,4 +309,4 @@ def test_an_unreadable_partition_is_named_or_skipped(folder, tmp_path, client):
     assert result.exit_code == 3 and "part-4.parquet" in result.output
     result = CliRunner().invoke(main, [*command, "--skip-unreadable"])
     assert result.exit_code == 0, result.output
-    assert TableModel.load(tmp_path / "m").account.quality.bad == 2
+    assert TableModel.load(tmp_path / "m").record.quality.bad == 2

@@ -62,7 +62,7 @@ def check(case, folder, command):
         refused = [(int(row["row"]), row["column"], row["reason"]) for row in csv.DictReader(file)]
     assert tuple(refused) == expected.bad
     found = TableModel.load(out)
-    assert found.account.quality.bad == len(expected.bad)
+    assert found.record.quality.bad == len(expected.bad)
     straight = KalproxRegressor().fit(*good_rows(case, source))
     np.testing.assert_allclose(found.model.coef_, straight.coef_, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(found.model.covariance_, straight.covariance_, rtol=1e-9, atol=1e-12)

@@ -89,7 +89,7 @@ def test_what_is_refused(settings, message):
 @pytest.mark.parametrize("name", PENALTIES)
 def test_an_intercept_left_free_is_the_same_as_centred_columns(name):
     X, y = linear(50, 5)
-    X, y = X + [1.0, -2.0, 0.5, 0.0, 3.0], y + 4.0
+    X, y = X + np.array([1.0, -2.0, 0.5, 0.0, 3.0]), y + 4.0
     g = Penalty.of(name, 5.0, **OPTIONS).regularizer(5.0)
     whole = prox(np.column_stack([np.ones(50), X]), y, g.with_free_intercept(5))
     centred = prox(X - X.mean(axis=0), y - y.mean(), g)
