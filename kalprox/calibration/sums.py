@@ -190,8 +190,14 @@ or look for what the model leaves out, such as drift, a missing input, or a line
         -------
         Verdict
         """
-        sums = (float(v) for v in (self.rows, self.shared, self.undetermined, self.nis, self.coverage[-1]))
-        return judge(*sums, uniformity=self.uniformity[0])
+        return judge(
+            float(self.rows),
+            float(self.shared),
+            float(self.undetermined),
+            nis=float(self.nis),
+            coverage=float(self.coverage[-1]),
+            uniformity=self.uniformity[0],
+        )
 
     def _mean(self, total: Array) -> Array:
         xp = namespace(total)
