@@ -73,6 +73,7 @@ def test_a_file_that_is_truncated_while_it_is_read_is_refused(tmp_path, monkeypa
         read(file)
 
 
+@pytest.mark.integration
 def test_why_the_layout_is_not_left_to_the_safetensors_library(tmp_path):
     """See `kalprox.model_file`. Where one of these fails, a newer safetensors may be worth another look."""
     contents = {safetensors.numpy.save({"a": np.zeros(1)}, {"kalprox": "", "sha256": ""}) for _ in range(64)}

@@ -1,14 +1,15 @@
 """The Dask engine: folds and merges are one task graph, so Dask recomputes what a lost worker held."""
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from operator import attrgetter
 from typing import Any
 from uuid import uuid4
 
-from kalprox.engines.base import Engine, EngineFailed, Part, PartialFold, Seen, fold_partition
+from kalprox.engines.base import Engine, EngineFailed, Part, PartialFold, PartitionSummary, Seen, fold_partition
 from kalprox.engines.dask_partitions import DaskPartition, unreadable
 from kalprox.engines.pickling import ModelPickler
 from kalprox.engines.threads import one_blas_thread
@@ -31,29 +32,62 @@ class DaskEngine(Engine):
 
     def __init__(self, client: Any) -> None:
         self.client = client
+        self._address = client.scheduler.address  # a client that has lost its scheduler forgets the address
         self._pickler = ModelPickler(_dumps)
 
     def _total(self, partitions: Sequence[Any], part: Part, seen: Seen) -> Any:
-        from concurrent.futures import CancelledError
+        from distributed import as_completed
 
-        from distributed import KilledWorker, as_completed
-
-        root, *summaries = self._submit(partitions, self._pickler.packed(part))
+        with self._connected():
+            root, *summaries = self._submit(partitions, self._pickler.packed(part))
+            completed = as_completed(summaries)
         index = {future.key: i for i, future in enumerate(summaries)}
         try:
-            for future in as_completed(summaries):
-                self._report(index[future.key], future, partitions, seen)
-            return root.result().total
+            while (future := self._next(completed)) is not None:
+                i = index[future.key]
+                seen(i, self._summary(i, future, partitions[i]))
+            with self._connected():
+                return root.result().total
+        finally:
+            with suppress(Exception):  # the scheduler may be lost
+                if self.client.status == "running":
+                    self.client.cancel([root, *summaries], force=True)
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Turn the errors of a lost scheduler, and of a merge on which too many workers died, into EngineFailed."""
+        from concurrent.futures import CancelledError
+
+        from distributed import KilledWorker
+
+        try:
+            yield
         except KilledWorker as error:
             raise _gave_up(error) from error
-        except CancelledError as error:
+        except (CancelledError, OSError) as error:  # the errors of connections and timeouts are OSErrors
             raise EngineFailed(
-                f"The connection to the Dask scheduler {self.client.scheduler.address} is lost, and this pass with it. "
-                "Start a scheduler and run the job again: with a checkpoint, it resumes after the last complete pass."
+                f"The connection to the Dask scheduler {self._address} is lost, and this pass with it. Start a "
+                "scheduler and run the job again: with a checkpoint, it resumes after the last complete pass."
             ) from error
-        finally:
-            if self.client.status == "running":
-                self.client.cancel([root, *summaries], force=True)
+
+    def _next(self, completed: Any) -> Any:
+        """The next future that has finished; None after the last one."""
+        with self._connected():
+            return next(completed, None)
+
+    def _summary(self, index: int, future: Any, partition: Any) -> PartitionSummary:
+        """The summary of a partition; raises the partition's error."""
+        from distributed import KilledWorker
+
+        with self._connected():
+            error = future.exception() if future.status == "error" else None
+            if error is None:
+                return future.result()[index]
+        if isinstance(error, KilledWorker):
+            raise _gave_up(error, partition.name) from error
+        if isinstance(partition, DaskPartition) and not getattr(error, "__notes__", None):
+            raise unreadable(partition.name, error) from error  # computing the rows failed, not the fold
+        raise error
 
     def _submit(self, partitions: Sequence[Any], part: Any) -> list[Any]:
         """The futures of the total and of each partition's summary."""
@@ -75,19 +109,6 @@ class DaskEngine(Engine):
             merged = [merge(a, b, dask_key_name=f"merge-{run}-{height}-{i}") for i, (a, b) in enumerate(pairs)]
             level = merged + level[len(level) // 2 * 2 :]
         return self.client.compute([level[0], *summaries], optimize_graph=False)
-
-    def _report(self, index: int, future: Any, partitions: Sequence[Any], seen: Seen) -> None:
-        """Pass on the summary of a partition, or raise its error."""
-        from distributed import KilledWorker
-
-        if future.status == "error":
-            error, name = future.exception(), partitions[index].name
-            if isinstance(error, KilledWorker):
-                raise _gave_up(error, name) from error
-            if isinstance(partitions[index], DaskPartition) and not getattr(error, "__notes__", None):
-                raise unreadable(name, error) from error  # computing the rows failed, not the fold
-            raise error
-        seen(index, future.result()[index])
 
 
 def _dumps(value: Any) -> bytes:

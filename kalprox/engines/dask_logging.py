@@ -1,4 +1,4 @@
-"""Silencing the log messages of Dask clients that this library opens.
+"""Silencing the log messages of the Dask clients and workers that this library starts.
 
 When a scheduler is lost, distributed, tornado and asyncio log tracebacks in the thread of the client's event loop, some
 of them after the client has been closed. The user learns about the loss from `EngineFailed`. Clients that the user
@@ -10,7 +10,7 @@ import threading
 from typing import Any
 from weakref import WeakSet
 
-__all__ = ["silence"]
+__all__ = ["silence", "silence_workers"]
 
 _SILENT = ("asyncio", "distributed", "tornado")
 _AUDIBLE = ("distributed.nanny", "distributed.scheduler", "distributed.worker")  # e.g. that a worker needs more memory
@@ -36,6 +36,22 @@ def silence(client: Any) -> None:
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and _is_under(name, _SILENT) and not _is_under(name, _AUDIBLE):
             logger.addFilter(_drop)
+
+
+def silence_workers(client: Any) -> None:
+    """Drop the tracebacks that workers log when a task fails, on a cluster of our own: the error is raised here.
+
+    All other messages of the workers, and all messages of clusters that the user started, are logged as usual.
+    """
+    from distributed import WorkerPlugin
+
+    class Silence(WorkerPlugin):
+        def setup(self, worker: Any) -> None:
+            logging.getLogger("distributed.worker").addFilter(
+                lambda record: not str(record.msg).startswith("Compute Failed")
+            )
+
+    client.register_plugin(Silence(), name="kalprox-silence")
 
 
 async def _silence_loop() -> None:

@@ -4,14 +4,14 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
 from kalprox.engines.base import Engine
 from kalprox.engines.cutting import comes_from
 from kalprox.engines.dask import DaskEngine
-from kalprox.engines.dask_logging import silence
+from kalprox.engines.dask_logging import silence, silence_workers
 from kalprox.engines.local import LocalEngine
 from kalprox.engines.spark import SparkEngine
 
@@ -101,9 +101,13 @@ def _client(address: str | None, workers: int | None) -> Iterator[Any]:
     """A client of the scheduler at an address, or of a cluster that is started here."""
     distributed = _load("distributed", "dask")
     if address is not None:
-        with distributed.Client(address) as client:
-            silence(client)
+        client = distributed.Client(address)
+        silence(client)
+        try:
             yield client
+        finally:
+            with suppress(Exception):  # the scheduler may be lost
+                client.close()
         return
     from dask import config
 
@@ -114,6 +118,7 @@ def _client(address: str | None, workers: int | None) -> Iterator[Any]:
         distributed.Client(cluster) as client,
     ):
         silence(client)
+        silence_workers(client)
         yield client
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from kalprox.calibration import Calibration
-from kalprox.engines import Report
+from kalprox.engines import PartitionSummary
+from kalprox.sources import Block
 from kalprox.sources.quarantine import BadRow
-from kalprox.sources.table import Block
 
 __all__ = ["DataQuality", "ErrorHistory", "FitRecord"]
 
@@ -105,15 +105,15 @@ class DataQuality:
 
     def after(self, block: Block) -> "DataQuality":
         """The data quality after one more block."""
-        new = self._with_bad(block.bad, len(block.rows))
+        new = self._with_bad(list(block.bad), block.read)
         if len(block.X) == 0:
             return new
         return new._with_ranges(block.X.min(axis=0), block.X.max(axis=0), np.ones(len(block.X)) @ block.X)
 
-    def after_report(self, report: Report) -> "DataQuality":
+    def after_partition(self, summary: PartitionSummary) -> "DataQuality":
         """The data quality after one more partition."""
-        new = self._with_bad(list(report.bad), report.read)
-        return new._with_ranges(report.low, report.high, report.total) if report.low else new
+        new = self._with_bad(list(summary.bad), summary.read)
+        return new._with_ranges(summary.low, summary.high, summary.total) if summary.low else new
 
     def merge(self, other: "DataQuality") -> "DataQuality":
         """The data quality of the rows of both."""

@@ -1,12 +1,12 @@
 """Values as named arrays and a JSON header, and back.
 
-A value that can be saved is an array or a number (which becomes an array), None, text or a truth value (which go to
-the header), a dictionary of values, or a dataclass of values. The type of a dataclass is not saved: who reads a value
-says of which type it is.
+A value that can be saved is an array or a real number (which become arrays), None, text, a whole number or a truth
+value (which go to the header), a dictionary of values, or a dataclass of values. The type of a dataclass is not saved:
+who reads a value says of which type it is.
 """
 
-from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -43,9 +43,20 @@ class Saved:
         return self.arrays[name] if name in self.arrays else self.header[name]
 
     def value(self, kind: type[T], name: str, **static: Any) -> T:
-        """The dataclass of type `kind` that was saved under `name`; its static fields are given."""
-        parts = {f.name: self[f"{name}.{f.name}"] for f in fields(kind) if f.name not in static}  # type: ignore[arg-type]
+        """The dataclass of type `kind` that was saved under `name`; static fields are given, or have their default."""
+        hints = get_type_hints(kind)
+        parts = {}
+        for field in fields(kind):  # type: ignore[arg-type]
+            if field.name in static or (field.metadata.get("static") and field.default is not MISSING):
+                continue
+            parts[field.name] = self._field(hints[field.name], f"{name}.{field.name}")
         return kind(**parts, **static)
+
+    def _field(self, hint: Any, name: str) -> Any:
+        nested = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), None)
+        if nested is not None and self.header.get(name, 0) is not None:
+            return self.value(nested, name)  # type: ignore[arg-type]
+        return float(self[name]) if hint is float else self[name]
 
 
 def expect(condition: Any) -> None:

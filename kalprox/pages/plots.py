@@ -226,7 +226,7 @@ def calibration(
             from scipy import stats
 
             low, high = stats.binom.interval(0.95, rows, grid)
-            words = f"95% range for {rows:,} rows"
+            words = f"95% range, n = {rows:,}"
             ax.fill_between(grid, low / rows, high / rows, color=FAINT, alpha=0.22, linewidth=0, label=words)
     ax.plot(levels, coverage, label=label, **line_style(slot))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), aspect="equal", xlabel="nominal coverage", ylabel="observed coverage")

@@ -68,7 +68,7 @@ class ArraySource:
 def as_source(source: Source | Sequence[Any]) -> Source:
     """`source` itself, or (X, y) or (X, y, weights) as an `ArraySource`."""
     if hasattr(source, "fold"):
-        return source  # type: ignore[return-value]
+        return source
     if not isinstance(source, Sequence) or not 2 <= len(source) <= 3:
         raise TypeError(
             "source must be (X, y) or (X, y, weights), arrays of NumPy or JAX, or an object with the method `fold` of "

@@ -1,5 +1,8 @@
 """Dask: the single-machine fit, from workers in processes of their own, also when some of them are killed."""
 
+import asyncio
+import gc
+import logging
 import os
 import random
 import signal
@@ -24,7 +27,7 @@ from engine_data import (
 )
 
 from kalprox import engines
-from kalprox.engines import EngineSource, LocalEngine, partitions_of
+from kalprox.engines import EngineFailed, EngineSource, LocalEngine, partitions_of
 from kalprox.information import Information
 from kalprox.information.linearized import linearize
 from kalprox.likelihoods import Gaussian
@@ -188,8 +191,12 @@ def slowly(seconds):
     return part
 
 
+def fails(block):
+    raise ValueError("no")
+
+
 def kill_and_compare(kills):
-    """`kills` workers killed in as many moments: the bits are those of a run in peace."""
+    """The bits of the total are the same when `kills` workers are killed; an error of a part is raised, not logged."""
     partitions = cut(sample(5, 4000), 30, 5)
     expected = bits(information(EngineSource(LocalEngine(), partitions)))
     with engines.open("dask", workers=2) as engine:
@@ -200,10 +207,13 @@ def kill_and_compare(kills):
                 found = EngineSource(engine, partitions, watch=watch).fold(slowly(0.03))
             assert bits(found.total) == expected and found.counts.read == 4000 and len(killed) == len(when)
             left -= len(when)
+        with pytest.raises(ValueError, match="no"):
+            engine.fold(partitions[2:4], fails)
 
 
-def test_two_killed_workers_change_no_bit():
+def test_two_killed_workers_change_no_bit(capfd):
     kill_and_compare(2)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.slow
@@ -220,6 +230,62 @@ def test_a_killed_worker_in_a_refinement(client, cluster):
     assert found.tobytes() == fitted("sigmoid", EngineSource(LocalEngine(), partitions)).tobytes()
 
 
+def test_a_lost_scheduler_is_named():
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster:
+        address = cluster.scheduler_address
+        with (
+            pytest.raises(EngineFailed, match=f"scheduler {address} is lost.*last complete pass"),
+            engines.open(address) as engine,
+        ):
+            EngineSource(engine, cut(sample(), 9, 0), watch=lambda *_: cluster.close()).fold(slowly(0.03))
+
+
+def test_an_error_of_the_disk_in_a_part_is_not_a_lost_scheduler(engine):
+    def fails(block):
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full") as caught:
+        EngineSource(engine, cut(sample(), 3, 0)).fold(fails)
+    assert caught.value.__notes__[0].startswith("in rows ")
+
+
+class Collected(logging.Handler):
+    def __init__(self):
+        super().__init__(logging.ERROR)
+        self.messages = []
+
+    def emit(self, record):
+        self.messages.append(record.getMessage())
+
+
+def test_only_the_clients_that_we_open_are_silent(cluster, client):
+    async def log(message):
+        for name in ("distributed.client", "distributed.core", "tornado.application", "asyncio"):
+            logging.getLogger(name).error(message)
+
+    async def leave_a_failed_task():
+        async def fail():
+            raise RuntimeError("nobody awaits this")
+
+        asyncio.create_task(fail())  # noqa: RUF006
+
+    handler, loggers = Collected(), [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
+    loggers += [logging.getLogger(name) for name in ("distributed.client", "tornado.application")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with engines.open(cluster.scheduler_address) as engine:
+            engine.client.sync(log, "ours")
+            client.sync(log, "the user's")
+            engine.client.sync(leave_a_failed_task)
+        gc.collect()
+        client.sync(log, "the user's, later")
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    assert set(handler.messages) == {"the user's", "the user's, later"}
+
+
 def test_a_partition_that_kills_every_worker_is_given_up_by_name():
     def dies(block):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -229,6 +295,6 @@ def test_a_partition_that_kills_every_worker_is_given_up_by_name():
         distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
         engines.open(client) as engine,
-        pytest.raises(RuntimeError, match=r"rows 1 to 600: gave up because more workers died"),
+        pytest.raises(EngineFailed, match=r"rows 1 to 600: gave up because more workers died"),
     ):
         EngineSource(engine, partitions_of(sample(), n=1)).fold(dies)

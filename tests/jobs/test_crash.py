@@ -190,7 +190,7 @@ def assert_same_arrays(one, job):
 def test_interrupted_and_out_of_disk_it_keeps_the_last_checkpoint(job):
     """Out of disk: no file may grow beyond what the first checkpoint takes, and some more."""
     one = job.new("interrupted")
-    assert "goes on from there" in one.stop_after(1).stderr
+    assert "resumes from the last checkpoint" in one.stop_after(1).stderr
     blocks = one.checkpoint.stat().st_size // 512 + 2
     done = run(*one.arguments(), limit=f"-f {blocks}", code=7)  # Python ignores SIGXFSZ: a write fails with EFBIG
     assert "Error:" in done.stderr and "too large" in done.stderr
@@ -237,7 +237,7 @@ def test_a_damaged_checkpoint_is_refused(linear, tmp_path):
     one.checkpoint.write_bytes(good)
     quarantine = one.bad.read_bytes()
     one.bad.unlink()
-    assert "the quarantine file of the run to go on with is not there" in invoke(*one.arguments(), code=3).output
+    assert "the quarantine file of the run to resume does not exist" in invoke(*one.arguments(), code=3).output
     one.bad.write_bytes(quarantine[:40])
     assert "shorter than" in invoke(*one.arguments(), code=3).output
     one.bad.write_bytes(quarantine)

@@ -112,6 +112,7 @@ def test_the_same_figure_gives_the_same_bytes_whatever_the_users_settings(form, 
         assert first[kind].read_bytes() == second[kind].read_bytes()
 
 
+@pytest.mark.integration
 def test_drawing_does_not_start_pyplot_nor_import_matplotlib_early():
     code = (
         "import sys, kalprox; assert 'kalprox.pages' not in sys.modules\n"
@@ -327,6 +328,7 @@ def driver():
         yield driver
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_browser_shows_the_page_whole(driver, page, width, dark):
@@ -344,6 +346,7 @@ def test_a_browser_shows_the_page_whole(driver, page, width, dark):
     assert driver.execute_script("return matchMedia('(prefers-color-scheme: dark)').matches") == dark
 
 
+@pytest.mark.integration
 def test_a_wide_table_scrolls_in_its_own_box(driver, page):
     show(driver, page, 390)
     table = driver.find_element("class name", "scroll")
@@ -351,6 +354,7 @@ def test_a_wide_table_scrolls_in_its_own_box(driver, page):
     assert box(driver, table)[2] <= 390
 
 
+@pytest.mark.integration
 def test_figures_have_names_for_those_who_do_not_see_them(driver, page):
     show(driver, page, 1280)
     drawn = driver.find_elements("css selector", "figure svg")
@@ -360,6 +364,7 @@ def test_figures_have_names_for_those_who_do_not_see_them(driver, page):
     assert {svg.aria_role for svg in drawn} <= {"img", "image"}
 
 
+@pytest.mark.integration
 def test_hostile_words_stay_words_in_a_browser(driver, tmp_path):
     one = Figure("a", HOSTILE, HOSTILE, {}, DRAWINGS["estimates"])
     section = Section(HOSTILE, HOSTILE, [one], [Table([HOSTILE], [[HOSTILE]])])

@@ -18,9 +18,9 @@ from kalprox.jobs.record import DataQuality, ErrorHistory, FitRecord
 from kalprox.pages import figures, write_page
 from kalprox.reports import model as report
 from kalprox.reports import summary, words
+from kalprox.sources import Block
 from kalprox.sources.columns import Columns
 from kalprox.sources.quarantine import BadRow, Reason
-from kalprox.sources.table import Block, Cursor
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -42,10 +42,10 @@ def learned(columns, X, y, *, block=200, bad=(), sources=("flights/*.csv",), **s
         B, t = X[begin : begin + block], y[begin : begin + block]
         faults = list(bad) if begin == 0 else []
         read = np.arange(len(B) + sum(row.row > 0 for row in faults))
-        quality = quality.after(Block(B, t, None, read >= 0, read + 1, "a.csv", faults, Cursor()))
+        quality = quality.after(Block(B, t, None, len(read), faults))
         model.partial_fit(B, t)
         history = history.after(model.n_rows_seen_, model.diagnostics_)
-    return TableModel(model, columns, FitRecord(history, quality), tuple(sources))
+    return TableModel(model._learner, columns, FitRecord(history, quality), tuple(sources))
 
 
 def numeric(names):
@@ -165,7 +165,7 @@ def test_the_tables_hold_the_models_numbers(models):
     assert told["noise std"].startswith(f"{model.noise_var_**0.5:.4g} (learned, 11,98")
     assert told["passes over the rows"] == "1, converged" and "forget" not in told
 
-    t = model._fitted.noise.quantile(0.8)
+    t = model._belief.noise.quantile(0.8)
     middle, std = model.intercept_, model.intercept_std_
     assert coefficients.rows[0][1] == "intercept"
     np.testing.assert_allclose(coefficients.rows[0][2:6], [middle, std, middle - t * std, middle + t * std])
@@ -355,6 +355,7 @@ def driver():
         yield driver
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_browser_shows_the_report_whole(driver, pages, name, width):

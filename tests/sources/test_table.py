@@ -1,13 +1,10 @@
-"""Reading files: any format, split and block size gives the same rows; a bad row is named, never read as a good one."""
+"""Files as a source: every format, split and block size gives the same rows, from any cursor; bad rows are named."""
 
 import gzip
 import io
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,18 +12,13 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from poison import CASES, Case
 
 from kalprox.sources import ArraySource, Counts
 from kalprox.sources.columns import Columns
-from kalprox.sources.files import STDIN, Replay, SourceError, find, fingerprint, format_of
-from kalprox.sources.quarantine import BadRow, Quarantine, TooManyBadRows
-from kalprox.sources.readers.base import Wanted
-from kalprox.sources.readers.csv import CsvReader
-from kalprox.sources.readers.jsonl import JsonReader
-from kalprox.sources.readers.text import Text
+from kalprox.sources.files import STDIN, Replay, SourceError, find
 from kalprox.sources.table import Cursor, Table
 
 READING = {"format", "encoding", "delimiter", "stdin", "skip_unreadable"}
@@ -85,7 +77,7 @@ def test_the_corpus_is_large():
     assert len(CASES) >= 40 and len({case.name for case in CASES}) == len(CASES)
 
 
-# any format, split, memory: the same rows
+# the same rows from every format, split and block size
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +212,7 @@ def test_types(tmp_path, kind, column, suffix):
     assert block.X.tolist() == [[1.0], [0.0], [1.0]]
 
 
-# going on from any cursor
+# resuming at any cursor
 
 
 @pytest.mark.parametrize("shuffle", [None, 7])
@@ -256,15 +248,15 @@ def test_standard_input(sources, columns, suffix):
     other = (sources / "one.csv").read_bytes().replace(b"2020", b"2021", 1)
     if suffix == "csv":
         changed = Table("-", found, stdin=io.BytesIO(other), memory=1 << 19)
-        with pytest.raises(SourceError, match="not the bytes that were read before"):
+        with pytest.raises(SourceError, match="the bytes differ from those of the run to resume"):
             list(changed.blocks(blocks[-1].place.cursor))
         short = Table("-", found, stdin=io.BytesIO(other[:100]), memory=1 << 19)
-        with pytest.raises(SourceError, match="not the bytes that were read before"):
+        with pytest.raises(SourceError, match="the bytes differ from those of the run to resume"):
             list(short.blocks(blocks[-1].place.cursor))
 
 
 def test_binary_formats_do_not_come_through_a_pipe(columns):
-    with pytest.raises(SourceError, match="Standard input can be csv"):
+    with pytest.raises(SourceError, match="Standard input must be csv"):
         list(Table("-", columns, stdin=io.BytesIO(), format="parquet").blocks())
 
 
@@ -309,7 +301,7 @@ def test_shuffle_with_bad_rows(tmp_path):
         assert sorted(row.row for row in block.bad) == sorted(block.place.rows[~block.place.good])
 
 
-# as a source of sums, and its size
+# passes, and sizes
 
 
 def test_fold_equals_arrays(frame, sources, columns):
@@ -353,225 +345,9 @@ def test_target_is_not_needed_to_predict(sources, columns):
     assert block.y is None and block.weights is None and len(block.X)
 
 
-# what a source names
+# damaged files
 
-
-def test_find(tmp_path):
-    for name in ("b.csv", "a.parquet", "sub/c.CSV.GZ", "_tmp/d.csv", ".e.csv", "f.txt", "_SUCCESS"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    assert [file.relative_to(tmp_path).as_posix() for file in find(str(tmp_path))] == [
-        "a.parquet",
-        "b.csv",
-        "sub/c.CSV.GZ",
-    ]
-    assert find(str(tmp_path / "*.csv")) == [tmp_path / "b.csv"]
-    assert find(str(tmp_path / "f.txt")) == [tmp_path / "f.txt"] and find("-") == [STDIN]
-    assert (
-        format_of(STDIN) == "csv" and format_of(STDIN, "jsonl") == "jsonl" and format_of(Path("x.CSV.gz")) == "csv.gz"
-    )
-    with pytest.raises(SourceError, match="format must be one of arrow, csv"):
-        format_of(STDIN, "xml")
-
-
-def test_fingerprint(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_bytes(bytes(200_000))
-    first = fingerprint(path)
-    assert (first["name"], first["size"]) == ("x.csv", 200_000) and fingerprint(path) == first
-    for at in (0, 199_999):
-        data = bytearray(200_000)
-        data[at] = 1
-        path.write_bytes(data)
-        assert fingerprint(path) != first
-    assert fingerprint(STDIN) is None
-
-
-def test_pyarrow_is_not_imported_early():
-    code = "import sys, kalprox, kalprox.sources, kalprox.sources.files; sys.exit('pyarrow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_without_pyarrow():
-    code = "import sys; sys.modules['pyarrow'] = None; import kalprox.sources.table"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install 'kalprox[files]'" in run.stderr
-
-
-# quarantine
-
-
-def bad(n, file="x.csv"):
-    return [BadRow(file, i, "a", "not a number", 'x"\n,') for i in range(n)]
-
-
-def test_quarantine_counts():
-    with pytest.raises(TooManyBadRows, match=r"(?s)1 bad of 10 rows.*x.csv, row 1, column 'a': missing \('7'\)"):
-        Quarantine().take([BadRow("x.csv", 1, "a", "missing", "7")], 10)
-    kept = Quarantine(max_bad=3)
-    kept.take(bad(3), 10)
-    with pytest.raises(TooManyBadRows, match="4 bad of 11 rows"):
-        kept.take(bad(1), 1)
-
-
-def test_quarantine_share():
-    kept = Quarantine(max_bad="1%")
-    kept.take(bad(60), 100)
-    kept.take([], 9_900)
-    kept.finish()
-    kept = Quarantine(max_bad="1%")
-    kept.take(bad(60), 100)
-    with pytest.raises(TooManyBadRows, match="more than the 1% allowed"):
-        kept.finish()
-    with pytest.raises(TooManyBadRows):
-        Quarantine(max_bad="0.5%").take(bad(60), 10_001)
-    for wrong in ("x", "-1", "101%", "%", -1, "1.5"):
-        with pytest.raises(SourceError, match="max_bad must be"):
-            Quarantine(max_bad=wrong)
-
-
-def test_quarantine_resumes_without_a_row_twice(tmp_path):
-    whole, path = Quarantine(tmp_path / "whole.csv"), tmp_path / "q.csv"
-    for n in (2, 3, 4):
-        whole.take(bad(n), 10)
-    whole.finish()
-    first = Quarantine(path)
-    first.take(bad(2), 10)
-    state = json.loads(json.dumps(first.state()))
-    first.take(bad(4), 10)
-    first.close()
-    second = Quarantine(path, resume=state)
-    second.take(bad(3), 10)
-    second.take(bad(4), 10)
-    second.finish()
-    assert path.read_bytes() == (tmp_path / "whole.csv").read_bytes()
-    assert (second.bad, second.read, second.first) == (9, 30, whole.first)
-    path.write_bytes(b"")
-    with pytest.raises(SourceError, match="shorter than"):
-        Quarantine(path, resume=state)
-
-
-# the bytes of a CSV: whatever they are, no crash, and chunks do not matter
-
-GOOD = b'y,a,c\n1,2,u\n3,4.5e1,"v, w"\n-5,.6,"x ""y"""\n7,8,z\r\n9,10,"new\nline"\n'
-WANTED = Wanted(("y", "a"), ("c",))
 COLUMNS = Columns("y", numeric=("a",), categorical={"c": ("u", "v, w", 'x "y"', "z")})
-
-
-class Memory(Text):
-    """Bytes as a text file."""
-
-    def __init__(self, data):
-        super().__init__(Path("memory.csv"), packed=False, encoding="utf-8", stdin=None)
-        self.data = data
-
-    def _source(self, *, again):
-        return io.BufferedReader(io.BytesIO(self.data))
-
-
-def rows_of(data, size, max_record=64):
-    """Every row: its numbers, or where and why it is bad."""
-    reader = CsvReader(Memory(data), delimiter=",", chunk_bytes=size, max_record=max_record)
-    out, at = {}, 0
-    try:
-        if reader.empty:
-            return None
-        for raw in reader.blocks(WANTED):
-            X, y, _, faults = COLUMNS.encode(raw.table)
-            places = np.arange(raw.read) if raw.rows is None else raw.rows
-            for i, place in enumerate(places):
-                out[at + place] = (*X[i].tolist(), y[i])
-            for cell in faults:
-                out[at + places[cell.at]] = cell[1:]
-            for cell in raw.bad:
-                out[at + cell.at] = cell[1:]
-            at += raw.read
-    except SourceError as error:
-        return str(error)
-    return out, at, sorted(out) == list(range(at))
-
-
-def same_for_any_chunk(data):
-    expected = rows_of(data, 64)
-    assert expected is None or isinstance(expected, str) or expected[2]
-    for size in (1, 2, 7, 20, 33):
-        assert rows_of(data, size) == expected
-
-
-def test_the_good_file_is_good():
-    rows, count, _ = rows_of(GOOD, 8)
-    assert count == 5 and rows[2] == (0.6, 0.0, 0.0, 1.0, 0.0, -5.0)
-
-
-@settings(max_examples=150)
-@given(st.binary(max_size=120))
-@example(b"")
-@example(b"\n\n")
-@example(b"y")
-def test_fuzz_bytes(data):
-    same_for_any_chunk(data)
-
-
-POISON = st.sampled_from(
-    [
-        *(bytes([byte]) for byte in b'"\n\r,\0\xff \te+-.09xE#_(\\'),
-        *(b"\xc3\xa9", b"nan", b"inf", b"1e999", b"NA", b'""', b'","', b'\n"', b"\r\n", b"0x"),
-    ]
-)
-
-
-@settings(max_examples=150)
-@given(st.lists(st.tuples(st.integers(6, len(GOOD)), POISON, st.integers(0, 3)), max_size=6))
-def test_fuzz_mutations(changes):
-    data = GOOD
-    for at, what, cut in changes:
-        data = data[:at] + what + data[at + cut :]
-    same_for_any_chunk(data)
-
-
-@settings(max_examples=150)
-@given(st.lists(st.tuples(POISON, POISON, POISON), max_size=8).map(lambda cells: [b"".join(cell) for cell in cells]))
-def test_fuzz_cells(cells):
-    """A cell is the same number, or bad for the same reason, whatever its neighbours are."""
-    same_for_any_chunk(b"y,a,c\n" + b"".join(b"1," + cell + b",u\n" for cell in cells))
-
-
-@settings(max_examples=200)
-@given(st.text(alphabet='",\n\rab', max_size=60))
-def test_fuzz_quotes(text):
-    same_for_any_chunk(b"y,a,c\n" + text.encode())
-    reader = CsvReader(Memory(b""), delimiter=",", chunk_bytes=1)
-    assert reader.cut(text.encode()) == reader.cut_by_fields(text.encode())
-
-
-JSON = b'{"y": 1, "a": 2, "c": "u"}\n{"y": 3, "a": 4.5e1, "c": "v, w"}\n{"c": "z", "y": -5, "a": 0.6, "q": [1]}\n'
-POISON_JSON = [b"{", b"}", b"[", b"]", b":", b"null", b"true", b"NaN", b"}\n{", b"\\u0000", b"\\ud800", b'"a": 1,']
-
-
-def json_rows(data, size):
-    reader = JsonReader(Memory(data), chunk_bytes=size, max_record=1 << 10)
-    out, at = {}, 0
-    for raw in reader.blocks(WANTED):
-        X, y, _, faults = COLUMNS.encode(raw.table)
-        places = np.arange(raw.read) if raw.rows is None else raw.rows
-        cells = {at + places[cell.at]: cell[1:] for cell in faults} | {at + c.at: c[1:] for c in reversed(raw.bad)}
-        out |= {at + place: (*X[i].tolist(), y[i]) for i, place in enumerate(places)} | cells
-        at += raw.read
-    assert sorted(out) == list(range(at))
-    return out
-
-
-@settings(max_examples=150)
-@given(
-    st.lists(st.tuples(st.integers(0, len(JSON)), POISON | st.sampled_from(POISON_JSON), st.integers(0, 3)), max_size=5)
-)
-def test_fuzz_json(changes):
-    data = JSON
-    for at, what, cut in changes:
-        data = data[:at] + what + data[at + cut :]
-    expected = json_rows(data, 1 << 10)
-    for size in (1, 30, 60):
-        assert json_rows(data, size) == expected
 
 
 def test_a_quote_that_never_closes_costs_one_row(tmp_path):
