@@ -115,6 +115,8 @@ def predictor(theta: Array, x: Array) -> Array:
 class Linear(Predictor):
     """h = x' theta.
 
+    Examples
+    --------
     >>> Linear().value(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     np.float64(11.0)
     """
@@ -130,11 +132,15 @@ class Linear(Predictor):
 
 @pytree
 class GLM(Predictor):
-    """h = link(x' theta), the link by name: identity, sigmoid, tanh, softplus, exp, arctan.
+    """h = link(x' theta): a function of one linear predictor.
 
-    Values and derivatives are closed forms that stay finite, and keep their relative accuracy,
-    where the link saturates.
+    Parameters
+    ----------
+    name : str
+        The name of the link, one of `LINKS`: identity, sigmoid, tanh, softplus, exp, arctan.
 
+    Examples
+    --------
     >>> GLM("sigmoid").linearize(np.zeros(2), np.array([4.0, 8.0]))
     (np.float64(0.5), array([1., 2.]))
     """
@@ -156,11 +162,17 @@ class GLM(Predictor):
 
 @pytree
 class Function(Model):
-    """h = fn(theta, x), any JAX function of theta (d,) and one row x, with scalar or vector output.
+    """h = fn(theta, x) for any function, differentiated by JAX: forward for few parameters, in reverse for many.
 
-    Differentiated by JAX, forward for few parameters and in reverse for many. Given NumPy arrays,
-    it answers in NumPy arrays of the same dtype, whatever JAX's global x64 flag says.
+    NumPy arrays are answered with NumPy arrays of the same dtype, whatever JAX's global x64 flag says.
 
+    Parameters
+    ----------
+    fn : callable
+        A JAX function of theta, shape (d,), and one row x of any shape, to a scalar or a vector.
+
+    Examples
+    --------
     >>> decay = Function(lambda theta, x: theta[0] / (1 + theta[1] * x))
     >>> decay.linearize(np.array([2.0, 1.0]), np.array(1.0))
     (np.float64(1.0), array([ 0.5, -0.5]))
@@ -182,8 +194,8 @@ class Function(Model):
 
         if namespace(theta, X) is not np:
             return _compiled_rows()(self.fn, theta, X)
-        # A few fixed block sizes, so that odd lengths do not recompile; the padding rows are
-        # copies of the last row, where fn is as safe as on the data.
+        # Blocks are padded to a few fixed sizes, so that other lengths do not recompile. The padding consists of copies
+        # of the last row, at which fn is defined.
         b = len(X)
         padded = np.concatenate([X, np.repeat(X[-1:], _padded_length(b) - b, axis=0)])
         with jax.enable_x64(np.result_type(theta, X) == np.float64):
@@ -195,7 +207,7 @@ def _padded_length(b: int) -> int:
     return max(16, 1 << (b - 1).bit_length())
 
 
-_FORWARD_MODE_AT_MOST = 16  # parameters: forward mode costs d passes and takes loops; reverse costs one
+_FORWARD_MODE_AT_MOST = 16  # parameters: forward mode takes d passes, and allows loops in fn; reverse mode takes one
 
 
 def _linearize_function(fn: Callable, theta: Array, x: Array) -> tuple[Array, Array]:
@@ -212,7 +224,7 @@ def _linearize_function(fn: Callable, theta: Array, x: Array) -> tuple[Array, Ar
 
 
 @cache
-def _compiled_rows() -> Callable:  # compiled at first use: this module does not import JAX
+def _compiled_rows() -> Callable:  # made at first use, because this module does not import JAX
     import jax
 
     @partial(jax.jit, static_argnums=0)

@@ -1,5 +1,7 @@
 """Calibration: every diagnostic against SciPy, and the verdict's error rates against the binomial law."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from kalprox import calibration
 from kalprox.calibration import BINS, FALSE_ALARMS, FEWEST_ROWS, LEVELS, Calibration
+from kalprox.calibration.verdict import MATERIAL, expected_ranges
 from kalprox.information import Information
 from kalprox.noise import Noise
 from kalprox.predictive import standard_score
@@ -207,11 +209,31 @@ def test_the_rate_of_false_alarms_is_as_designed():
     """The same in one long run: NIS is chi-square and the coverage binomial, drawn with their dependence."""
     n, streams = 200, 20_000
     u = np.random.default_rng(5).normal(size=(streams, n))
-    (a, b), (c, d) = calibration._bounds(n)
+    (a, b), (c, d) = expected_ranges(n)
     nis, coverage = (u**2).mean(axis=1), (np.abs(u) <= stats.norm.ppf(0.975)).mean(axis=1)
     alarms = np.sum((nis < a) | (nis > b) | (coverage < c) | (coverage > d))
     assert stats.binom.ppf(0.0005, streams, FALSE_ALARMS / 2) <= alarms
     assert alarms <= stats.binom.ppf(0.9995, streams, FALSE_ALARMS)
+
+
+@pytest.mark.parametrize("n", [1, 2, 30, 31.4, 1000, 10_000, 1e8])
+def test_the_expected_ranges_are_quantiles_of_chi_square_and_of_the_binomial(n):
+    nis, coverage = expected_ranges(n)
+    tail, trials = FALSE_ALARMS / 4, round(n)
+    low, high = stats.chi2.ppf([tail, 1 - tail], n) / n
+    few, many = stats.binom.ppf([tail, 1 - tail], trials, 0.95) / trials
+    narrow, wide = 1 - MATERIAL, 1 + MATERIAL
+    np.testing.assert_allclose(nis, [min(low, narrow**2), max(high, wide**2)], rtol=1e-9)
+    shares = [2 * stats.norm.cdf(stats.norm.ppf(0.975) * f) - 1 for f in (narrow, wide)]
+    np.testing.assert_allclose(coverage, [min(few, shares[0]), max(many, shares[1])], rtol=1e-12)
+
+
+def test_a_verdict_does_not_import_scipy_stats():
+    code = (
+        "import sys, numpy as np; from kalprox.calibration import Calibration; "
+        "Calibration().update(0.0, 1.0, np.ones(100)).verdict(); assert 'scipy.stats' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(("shrink", "word"), [(0.5, "over-confident"), (2.0, "under-confident")])
@@ -296,7 +318,7 @@ def test_few_degrees_of_freedom_are_worth_few_rows():
     verdict = Calibration().update(0.0, 1.0, y, dof=10.0).verdict()
     assert verdict.worth == pytest.approx(5000 / (1 + 4999 / 10), rel=1e-12)
     assert verdict.word == "too few rows to say"
-    assert "worth 10 predicted one at a time" in str(verdict)
+    assert "over 5000 rows (as informative as 10) the errors" in str(verdict)
 
 
 def test_str_is_a_sentence_or_two():

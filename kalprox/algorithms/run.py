@@ -165,7 +165,8 @@ def run(
             if on_host:  # a slice of a JAX array would compile anew for each length
                 records, predicted = jax.tree_util.tree_map(np.asarray, (records, predicted))
             if calibration is not None:
-                calibration = _score_rows(calibration, *predicted, data[1], start - begin, stop - begin)
+                mean, std = predicted
+                calibration = _score_rows(calibration, mean, std, data[1], start - begin, stop - begin)
             if every == record_every or stop % record_every == 0 or stop == len(X):  # not inside a long stretch
                 trace.append((done + np.array(marks), jax.tree_util.tree_map(itemgetter(slice(len(marks))), records)))
             state, done = new, done + stop - start

@@ -191,20 +191,20 @@ def fit(
             watch=reporter.progress,
         )
         fitted = job.run(out)
-        model, quality = fitted.model, fitted.record.quality
-        score = model.diagnostics_
+        learner, belief, quality = fitted.learner, fitted.belief, fitted.record.quality
+        score = learner.score
         reporter.event(
             "done",
             model=str(out),
-            rows=model.n_rows_seen_,
+            rows=learner.n_rows,
             bad=quality.bad,
-            passes=model.n_passes_,
-            converged=bool(model.converged_),
+            passes=belief.n_passes,
+            converged=bool(belief.converged),
             rmse=float(score.rmse),
             coverage=float(score.coverage[-1]),
         )
     bad = f", {quality.bad:,} bad" if quality.bad else ""
-    reporter.say(f"{out}: {model.n_rows_seen_:,} rows{bad}, {len(table.columns.names):,} columns")
+    reporter.say(f"{out}: {learner.n_rows:,} rows{bad}, {len(table.columns.names):,} columns")
     if float(score.rows):
         reporter.say(str(score.verdict()))
 

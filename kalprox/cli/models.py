@@ -34,7 +34,7 @@ def show(model: Path, level: float, top: int) -> None:
     fitted = TableModel.load(model)
     for table in summary.tables(fitted, level=level, top=top):
         show_table(table)
-    score = fitted.model.diagnostics_
+    score = fitted.learner.score
     if float(score.rows):
         click.echo(str(score.verdict()))
 
@@ -89,7 +89,7 @@ def path(model: Path, alphas: str | None, out: Path | None) -> None:
         raise click.BadParameter(
             f"expected numbers separated by commas, such as 1,10,100; got {alphas!r}.", param_hint="'--alphas'"
         ) from None
-    computed = fitted.model.path(chosen)
+    computed = fitted.belief.path(chosen)
     show_table(table(fitted, computed))
     if out is not None:
         write(fitted, computed, out)
@@ -116,4 +116,4 @@ def merge(models: tuple[Path, ...], out: Path) -> None:
     for other in others:
         first = first.merge(other)
     first.save(out)
-    click.echo(f"{out}: {first.model.n_rows_seen_:,} rows of {len(models)} models")
+    click.echo(f"{out}: {first.learner.n_rows:,} rows of {len(models)} models")

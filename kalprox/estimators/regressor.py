@@ -231,7 +231,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             self._learner.learn_rows(X, y)
             return self
         fitted = hasattr(self, "_learner")
-        unchanged = fitted and all(map(is_, self._current(vars(self)), self._given))
+        unchanged = fitted and all(map(is_, self._current(dict(vars(self))), self._given))
         settings = self._learner.settings if unchanged else self._checked_settings()
         linear = settings.is_exact
         rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear)

@@ -45,8 +45,10 @@ class Factor:
         """From the triangle U with U'U = R'R + Hess g on the free coordinates; `rows` were folded into R. O(d^3)."""
         d = U.shape[1] if d is None else d
         if namespace(U, rows) is np:
-            return cls(*_numpy_factor(U, rows), free, d)
-        return cls(*compiled(_jax_factor)(U, rows), free, d)
+            L, null, scale = _numpy_factor(U, rows)
+        else:
+            L, null, scale = compiled(_jax_factor)(U, rows)
+        return cls(L, null, scale, free, d)
 
     @classmethod
     def of_covariance(cls, C: Array) -> "Factor":

@@ -111,7 +111,7 @@ def curvature_along(model: Model, likelihood: Likelihood, theta: Array, p: Array
     The difference of two Jacobians loses digits relative to J p only, and half of them are plenty:
     the curvature bends a trial step, it does not enter the answer.
     """
-    s = float(np.finfo(np.dtype(block.y.dtype)).eps) ** 0.5  # type: ignore[union-attr]
+    s = float(np.finfo(np.dtype(block.y.dtype)).eps) ** 0.5
     here, ahead = (expand(model, likelihood, at, block) for at in (theta, theta + s * p))
     step = namespace(here.D).asarray(p / s, here.D.dtype)
     with np.errstate(all="ignore"):

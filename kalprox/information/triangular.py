@@ -254,8 +254,8 @@ class Information(LeastSquares):
             if not is_traced(X, Y, w):
                 for name, rows_ in (("X", X), ("y", Y)):
                     check_finite(name, rows_ if weights is None else xp.where(w[:, None] > 0, rows_, 0))
-            state = (xp.asarray(a, dtype) for a in (self.T, self.shift, self.rows))
-            T, shift, rows = fold_jax(*state, xp.asarray(X, dtype), xp.asarray(Y, dtype), w)
+            T, shift, rows = (xp.asarray(a, dtype) for a in (self.T, self.shift, self.rows))
+            T, shift, rows = fold_jax(T, shift, rows, xp.asarray(X, dtype), xp.asarray(Y, dtype), w)
         return Information(T, shift, rows, self.targets)
 
     def forget(self, rho: Any) -> "Information":

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -50,10 +50,13 @@ class Progress:
     checkpoint: bool = False
 
 
-class Job(Protocol):
-    """What a run needs to know of the job that it carries out; see `kalprox.jobs.fit.FitJob`."""
+@dataclass(frozen=True)
+class Job:
+    """What a run needs to know: what to fit to what. The fields are those of `kalprox.jobs.fit.FitJob`."""
 
     table: Table
+    settings: Settings
+    identity: dict[str, Any]  # what must be the same for a checkpoint to be resumed
     sources: tuple[str, ...]
     passes: int | None
     quarantine: str | PathLike | None
@@ -64,10 +67,6 @@ class Job(Protocol):
     partitions: int | None
     watch: Callable[[Progress], None]
 
-    def checked_settings(self) -> Settings: ...
-
-    def identity(self) -> dict[str, Any]: ...
-
 
 class FitRun(ABC):
     """One run of a fit, from the start or resumed from a checkpoint."""
@@ -76,7 +75,7 @@ class FitRun(ABC):
 
     def __init__(self, job: Job, checkpoint: Checkpoint | None) -> None:
         self.job, self.checkpoint = job, checkpoint
-        self.identity = job.identity() if checkpoint is not None else {}
+        self.identity = job.identity
         self.record, self.read, self.number = FitRecord(), 0, 0
 
     @abstractmethod

@@ -19,7 +19,7 @@ class EngineRun(FitRun):
 
     def run(self) -> TableModel:
         job, table = self.job, self.job.table
-        settings = job.checked_settings()
+        settings = job.settings
         partitions = partitions_of(table.files, table.columns, n=job.partitions, **table.options)
         self.done: list[Folded[Any]] = []
         self.ready = 0  # partitions, in this pass

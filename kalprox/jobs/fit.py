@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from kalprox.jobs.base import FitRun, Progress
+from kalprox.jobs.base import FitRun, Job, Progress
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.streaming import StreamingRun
@@ -79,24 +79,34 @@ class FitJob:
 
     def _run(self, checkpoint: Checkpoint | None) -> FitRun:
         """The run that the settings ask for."""
-        refines = self._refines()
+        settings = Settings.of(**self.settings)
+        refines = self._refines(settings)
+        job = Job(
+            self.table,
+            settings,
+            {} if checkpoint is None else self.identity(),
+            self.sources,
+            self.passes,
+            self.quarantine,
+            self.max_bad,
+            self.every,
+            self.engine,
+            self.workers,
+            self.partitions,
+            self.watch,
+        )
         if self.engine is not None:
             from kalprox.jobs.engine_run import EngineRun
 
-            return EngineRun(self, checkpoint)
+            return EngineRun(job, checkpoint)
         if refines:
             from kalprox.jobs.refining import RefiningRun
 
-            return RefiningRun(self, checkpoint)
-        return StreamingRun(self, checkpoint)
+            return RefiningRun(job, checkpoint)
+        return StreamingRun(job, checkpoint)
 
-    def checked_settings(self) -> Settings:
-        """The settings; those that mean nothing are refused."""
-        return Settings.of(**self.settings)
-
-    def _refines(self) -> bool:
+    def _refines(self, settings: Settings) -> bool:
         """Whether more than one pass is made, relinearising at each."""
-        settings = self.checked_settings()
         if self.passes is not None and self.passes < 1:
             raise ValueError(f"passes must be at least 1; got {self.passes}.")
         if settings.is_exact and (self.passes or 1) > 1:

@@ -25,7 +25,7 @@ class RefiningRun(FitRun):
         if (saved := self.load()) is not None:
             header, arrays = saved
             source.resume(header["passes"], arrays)
-        return self.finished(fit_learner(job.checked_settings(), job.passes, source))
+        return self.finished(fit_learner(job.settings, job.passes, source))
 
     def _seen(self, block: Block, number: int) -> None:
         self.take(block, number)

@@ -19,7 +19,7 @@ class StreamingRun(FitRun):
 
     def run(self) -> TableModel:
         job, cursor, since = self.job, None, 0
-        learner = Learner(job.checked_settings())
+        learner = Learner(job.settings)
         if (saved := self.load()) is not None:
             header, arrays = saved
             learner = TableModel.from_parts(self.checkpoint.file, header, arrays).learner  # type: ignore[union-attr]

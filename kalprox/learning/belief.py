@@ -131,6 +131,11 @@ class Belief(ABC):
         reach = (np.asarray(self.noise.quantile(level)) * self.coef_std.T).T
         return self.coef - reach, self.coef + reach
 
+    def intercept_interval(self, level: float = 0.95) -> tuple[Array, Array]:
+        """The ends of the central interval of the intercept, shaped like `intercept`."""
+        reach = np.asarray(self.noise.quantile(level)) * self.intercept_std
+        return self.intercept - reach, self.intercept + reach
+
     def mean(self, X: Any) -> Array:
         """The expected observations for rows of X, (n,) or (n, k)."""
         return self._value(self.design.rows(X))[0]

@@ -80,7 +80,8 @@ class Design:
             return X
         inputs = np.empty((X.shape[0], X.shape[1] + self.first))
         inputs[:, : self.first] = 1.0
-        np.subtract(X, self.center, out=inputs[:, self.first :])
+        inputs[:, self.first :] = X
+        inputs[:, self.first :] -= self.center
         inputs[:, self.first :] /= self.scale
         return inputs
 

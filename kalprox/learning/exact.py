@@ -40,7 +40,6 @@ class ExactBelief(Belief):
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "ExactBelief":
         block = next(iter(blocks))
-        assert block.y is not None
         return cls(settings, Information.zero(block.X.shape[1], block.y.shape[1] if block.y.ndim == 2 else None))
 
     @classmethod
@@ -68,7 +67,6 @@ class ExactBelief(Belief):
 
     def learn(self, block: Block) -> "ExactBelief":
         """O(b d^2) for a block of b rows; exact, to rounding."""
-        assert block.y is not None
         if not self._by_prediction:
             return self._fold(block, self.scores)
         belief = self
@@ -82,7 +80,7 @@ class ExactBelief(Belief):
         if forget != 1:
             weights, left = faded(np.ones(len(block)) if weights is None else weights, forget)
             info = info.forget(left) if float(info.rows) > 0 else info
-            scores = scores and scores.faded(float(left))
+            scores = scores and scores.faded(float(left))  # type: ignore[arg-type]
         return ExactBelief(self.settings, info.fold(block.X, block.y, weights), scores)
 
     @property

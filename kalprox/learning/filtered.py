@@ -138,9 +138,9 @@ def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
     """The design that gave `saved_design`."""
     if not isinstance(settings.link, str):
         return Design()
-    design = Design(saved["design.center"], saved["design.scale"], settings.fit_intercept)
-    expect(design.center.shape == design.scale.shape == (d,) and (design.scale > 0).all())  # type: ignore[union-attr]
-    return design
+    center, scale = saved["design.center"], saved["design.scale"]
+    expect(center.shape == scale.shape == (d,) and (scale > 0).all())
+    return Design(center, scale, settings.fit_intercept)
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:

@@ -86,7 +86,7 @@ class Learner:
             belief = self._belief if settings is self.settings else self._belief.with_settings(settings)
             if isinstance(batch, Block) and self._is_short(batch, settings):
                 self.configure(settings)
-                self.learn_rows(batch.X, batch.y)  # type: ignore[arg-type]
+                self.learn_rows(batch.X, batch.y)
                 return
             belief = belief if not self._buffer else _folded(belief, self._buffer)
         if not isinstance(batch, Block) and belief.whole_batches:

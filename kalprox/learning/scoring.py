@@ -30,7 +30,6 @@ def is_due(score: Calibration, before: int, after: int, d: int) -> bool:
 def scored(score: Calibration, belief: Any, block: Block) -> Calibration:
     """`score`, and that of the rows of a block as `belief` predicts them: all of them, or some, evenly spaced."""
     X, y, weights = block.X, block.y, block.weights
-    assert y is not None
     most = max(_JUDGED[0], int(_JUDGED[1] * len(y)))
     if len(y) > most:
         some = np.linspace(0, len(y) - 1, most).astype(int)

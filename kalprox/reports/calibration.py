@@ -20,7 +20,7 @@ _NOT_SCORED = "No rows were scored. Rows are scored from the second block on, ea
 
 def conclusion(fitted: TableModel) -> str:
     """The verdict on the calibration, as one of the page's conclusions."""
-    verdict = fitted.model.diagnostics_.verdict()
+    verdict = fitted.learner.score.verdict()
     nothing = verdict.rows == 0 and verdict.undetermined == 0
     text = f". {_NOT_SCORED}" if nothing else str(verdict).removeprefix(verdict.word)
     return f"**{verdict.word.capitalize()}**{text}"
@@ -28,7 +28,7 @@ def conclusion(fitted: TableModel) -> str:
 
 def section(fitted: TableModel) -> Section:
     """Nominal and observed coverage, the PIT histogram, and a table of scores."""
-    score, title = fitted.model.diagnostics_, "Calibration"
+    score, title = fitted.learner.score, "Calibration"
     table = summary.calibration(fitted)
     if not score.rows > 0:
         return Section(title, _NOT_SCORED, [], [table])
@@ -95,8 +95,8 @@ def running_error(fitted: TableModel) -> Section:
     rows, rmse, coverage = history.running()
     if not len(rows):
         return Section(title, "No rows were scored during the fit.")
-    noise = float(fitted.model.noise_var_) ** 0.5
-    scored, all_scored = history.judged[-1], float(fitted.model.diagnostics_.rows)
+    noise = float(fitted.belief.noise.variance) ** 0.5
+    scored, all_scored = history.judged[-1], float(fitted.learner.score.rows)
     text = "The error of the rows, each predicted before it was learned, in the order in which they were read."
     if scored < 0.9 * all_scored:
         text += (

@@ -22,9 +22,9 @@ _MAX_INTERVALS, _MAX_CORRELATIONS = 40, 60  # coefficients in the two figures
 
 def section(fitted: TableModel, level: float) -> Section:
     """The coefficients with their intervals, as a figure and a table."""
-    model, columns, effect = fitted.model, fitted.columns.names, effects(fitted)
-    shown = _largest(effect, np.isfinite(model.coef_std_) & (effect > 0), _MAX_INTERVALS)
-    changed = "prediction" if model.link == "identity" else "linear predictor"
+    belief, columns, effect = fitted.belief, fitted.columns.names, effects(fitted)
+    shown = _largest(effect, np.isfinite(belief.coef_std) & (effect > 0), _MAX_INTERVALS)
+    changed = "prediction" if belief.settings.link == "identity" else "linear predictor"
     text = (
         f"Each coefficient is the change of the {changed} when its column increases by 1 and the others do not change."
     )
@@ -38,12 +38,16 @@ def section(fitted: TableModel, level: float) -> Section:
 
 
 def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
-    columns, coef = fitted.columns.names, fitted.model.coef_[shown]
+    columns, coef = fitted.columns.names, fitted.belief.coef[shown]
     low, high = (end[shown] for end in fitted.intervals(level))
     scale = effects(fitted)[shown] / np.abs(coef)
     quantity = "coefficient × range of its column" if fitted.record.quality.low else "coefficient"
     target = figure_label(str(fitted.columns.target), "the target")
-    unit = f"in units of {target}" if fitted.model.link == "identity" else "on the scale of the linear predictor"
+    unit = (
+        f"in units of {target}"
+        if fitted.learner.settings.link == "identity"
+        else "on the scale of the linear predictor"
+    )
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         ax = fig.subplots()
@@ -72,7 +76,7 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
 def correlations(fitted: TableModel) -> Section:
     """The correlations between the errors of the coefficients."""
     title = "Correlations of the coefficients"
-    columns, std = fitted.columns.names, fitted.model.coef_std_
+    columns, std = fitted.columns.names, fitted.belief.coef_std
     free = np.isfinite(std) & (std > 0)
     shown = np.sort(_largest(effects(fitted), free, _MAX_CORRELATIONS))
     left_out = [
@@ -86,7 +90,7 @@ def correlations(fitted: TableModel) -> Section:
         return Section(title, f"{text}There are fewer than two coefficients to compare.")
     if len(shown) < free.sum():
         text += f"The figure shows the {len(shown)} with the largest effects, of {free.sum():,}. "
-    C = fitted.model.covariance_[np.ix_(shown, shown)]
+    C = fitted.belief.covariance[np.ix_(shown, shown)]
     R = np.clip(C / np.outer(std[shown], std[shown]), -1, 1)
     i, j = np.unravel_index(np.nanargmax(np.abs(R - np.diag(np.diag(R)))), R.shape)
     text += (

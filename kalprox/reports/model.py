@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.estimators import KalproxRegressor
 from kalprox.jobs.model import TableModel
-from kalprox.learning.settings import same
+from kalprox.learning.settings import Settings, same
 from kalprox.pages import Page
 from kalprox.reports import calibration, coefficients, data
 from kalprox.reports.summary import exact_zeros
@@ -37,7 +36,7 @@ def page(fitted: TableModel, name: str, level: float = 0.95) -> Page:
     return Page(
         title=shorten(name, 120),
         summary=f"A model of {code(str(fitted.columns.target))} from {count(len(fitted.columns.names), 'column')}, "
-        f"fitted to {count(fitted.model.n_rows_seen_, 'row')}{sources}.",
+        f"fitted to {count(fitted.learner.n_rows, 'row')}{sources}.",
         sections=[
             coefficients.section(fitted, level),
             calibration.section(fitted),
@@ -52,13 +51,13 @@ def page(fitted: TableModel, name: str, level: float = 0.95) -> Page:
 
 
 def _conclusions(fitted: TableModel) -> list[str]:
-    model, columns = fitted.model, np.array(fitted.columns.names, object)
+    belief, columns = fitted.belief, np.array(fitted.columns.names, object)
     points = [calibration.conclusion(fitted), data.conclusion(fitted.record.quality)]
-    if reason := model._belief.noise.reason:
+    if reason := belief.noise.reason:
         points.append(reason)
-    if not model.converged_:
+    if not belief.converged:
         points.append("The fit has **not converged**: the coefficients may still change. Increase max_passes.")
-    undetermined = np.isinf(model.coef_std_)
+    undetermined = np.isinf(belief.coef_std)
     if undetermined.any():
         points.append(
             f"{share(undetermined, 'coefficient')} **undetermined**: {names(columns[undetermined])}. The rows do not "
@@ -74,10 +73,10 @@ def _conclusions(fitted: TableModel) -> list[str]:
 
 def _settings(fitted: TableModel) -> dict[str, Any]:
     """The main settings, and those that differ from the default."""
-    default = KalproxRegressor().get_params(deep=False)
+    default = Settings.of().parameters
     settings = {
         name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in fitted.model.get_params(deep=False).items()
+        for name, value in fitted.learner.settings.parameters.items()
         if name in ("link", "penalty", "alpha") or not same(value, default[name])
     }
     more = len(fitted.sources) - _MAX_SOURCES

@@ -15,7 +15,7 @@ __all__ = ["table", "write"]
 def table(fitted: TableModel, path: Path) -> Table:
     """For each alpha, the nonzero coefficients, the effective degrees of freedom and the score; the best is marked."""
     best = int(path.score.argmax())
-    criterion = "log evidence" if fitted.model.penalty == "ridge" else "-BIC/2"
+    criterion = "log evidence" if fitted.learner.settings.penalty.selection == "evidence" else "-BIC/2"
     rows = [
         [f"{alpha:.4g}", int((coef != 0).sum()), float(edf), float(score), "best" if i == best else ""]
         for i, (alpha, coef, edf, score) in enumerate(zip(path.alphas, path.coef, path.edf, path.score, strict=True))

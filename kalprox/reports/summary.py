@@ -6,6 +6,7 @@ import numpy as np
 
 from kalprox.calibration import LEVELS
 from kalprox.jobs.model import TableModel
+from kalprox.learning.belief import Belief
 from kalprox.pages import Table
 
 __all__ = ["MAX_ROWS", "calibration", "coefficients", "effects", "exact_zeros", "overview", "tables"]
@@ -29,36 +30,36 @@ def tables(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -
 
 def overview(fitted: TableModel) -> Table:
     """Target, link, penalty, rows, noise and passes."""
-    model, quality = fitted.model, fitted.record.quality
+    learner, belief, quality = fitted.learner, fitted.belief, fitted.record.quality
+    settings = learner.settings
     rows: list[list[Any]] = [
         ["target", str(fitted.columns.target)],
-        ["link", getattr(model.link, "__name__", str(model.link))],
-        ["penalty", _penalty(model)],
+        ["link", getattr(settings.link, "__name__", str(settings.link))],
+        ["penalty", _penalty(belief)],
         ["columns", f"{len(fitted.columns.names):,}"],
-        ["rows learned", f"{model.n_rows_seen_:,}"],
-        ["rows rejected", f"{quality.bad + model.n_rows_rejected_:,}"],
-        ["noise std", _noise(model)],
-        ["passes over the rows", f"{model.n_passes_:,}, {'converged' if model.converged_ else 'not converged'}"],
+        ["rows learned", f"{learner.n_rows:,}"],
+        ["rows rejected", f"{quality.bad + learner.n_rejected:,}"],
+        ["noise std", _noise(belief)],
+        ["passes over the rows", f"{belief.n_passes:,}, {'converged' if belief.converged else 'not converged'}"],
     ]
-    if model.forget != 1:
-        half_life = np.log(0.5) / np.log(model.forget)
-        rows.append(["forget", f"{model.forget:g}, the weight of a row is halved after {half_life:,.0f} more rows"])
+    if settings.forget != 1:
+        half_life = np.log(0.5) / np.log(settings.forget)
+        rows.append(["forget", f"{settings.forget:g}, the weight of a row is halved after {half_life:,.0f} more rows"])
     return Table(["property", "value"], rows, "The fitted model.")
 
 
-def _penalty(model: Any) -> str:
-    if model.penalty is None:
+def _penalty(belief: Belief) -> str:
+    penalty = belief.settings.penalty
+    if penalty.kind is None:
         return "none"
-    if not isinstance(model.penalty, str):
-        return type(model.penalty).__name__
-    if model.penalty == "box":
-        return "box"
-    auto = "auto -> " if isinstance(model.alpha, str) else ""
-    return f"{model.penalty}, alpha = {auto}{float(model.alpha_):.4g}"
+    if not penalty.has_weight:
+        return penalty.kind if isinstance(penalty.kind, str) else type(penalty.kind).__name__
+    auto = "auto -> " if isinstance(penalty.alpha, str) else ""
+    return f"{penalty.kind}, alpha = {auto}{float(belief.alpha):.4g}"
 
 
-def _noise(model: Any) -> str:
-    variance, dof = float(model.noise_var_), float(model.noise_dof_)
+def _noise(belief: Belief) -> str:
+    variance, dof = float(belief.noise.variance), float(belief.noise.dof)
     if np.isnan(variance):
         return "unknown: there are no degrees of freedom left to learn it"
     how = "given" if np.isinf(dof) else f"learned, {dof:,.6g} degrees of freedom"
@@ -73,7 +74,7 @@ def effects(fitted: TableModel) -> np.ndarray:
     """
     quality = fitted.record.quality
     span = np.subtract(quality.high, quality.low) if quality.low else 1.0
-    return np.abs(fitted.model.coef_) * span
+    return np.abs(fitted.belief.coef) * span
 
 
 def exact_zeros(fitted: TableModel) -> np.ndarray:
@@ -81,7 +82,7 @@ def exact_zeros(fitted: TableModel) -> np.ndarray:
 
     An undetermined coefficient, which is 0 in the minimum-norm solution, is not one of them.
     """
-    return (fitted.model.coef_ == 0) & (fitted.model.coef_std_ == 0)
+    return (fitted.belief.coef == 0) & (fitted.belief.coef_std == 0)
 
 
 def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -> Table:
@@ -89,15 +90,15 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
 
     With `top`, only the coefficients with the largest effects are shown; their numbers stay those of the columns.
     """
-    model, columns = fitted.model, fitted.columns.names
+    belief, columns = fitted.belief, fitted.columns.names
     shown = np.sort(np.argsort(-effects(fitted), kind="stable")[:top])
     rows: list[list[Any]] = []
-    if model.fit_intercept:
-        std, mean = float(model.intercept_std_), float(model.intercept_)
-        reach = float(model._belief.noise.quantile(level)) * std
-        rows.append([0, "intercept", mean, *_uncertainty(std, mean - reach, mean + reach), None])
+    if fitted.learner.settings.fit_intercept:
+        ends = map(float, belief.intercept_interval(level))
+        cells = _uncertainty(float(belief.intercept_std), *ends)
+        rows.append([0, "intercept", float(belief.intercept), *cells, None])
     low, high = fitted.intervals(level)
-    std, coef, effect, zero = model.coef_std_, model.coef_, effects(fitted), exact_zeros(fitted)
+    std, coef, effect, zero = belief.coef_std, belief.coef, effects(fitted), exact_zeros(fitted)
     for j in shown:
         cells = _uncertainty(float(std[j]), float(low[j]), float(high[j]))
         rows.append([int(j) + 1, columns[j], float(coef[j]), *cells, "0 (exact)" if zero[j] else float(effect[j])])
@@ -119,7 +120,7 @@ def _uncertainty(std: float, low: float, high: float) -> list[Any]:
 
 def calibration(fitted: TableModel) -> Table:
     """The prequential scores: of rows that were predicted before they were learned."""
-    score = fitted.model.diagnostics_
+    score = fitted.learner.score
     scored = float(score.rows)
     coverage = [f"{float(share):.1%}" if scored > 0 else None for share in score.coverage[::-1]]
     cells = [float(score.rmse), *coverage, float(score.nis)] if scored > 0 else [None, *coverage, None]

@@ -38,7 +38,7 @@ class Block:
     """
 
     X: Array
-    y: Array | None
+    y: Array  # None where only predictions are asked for
     weights: Array | None = None
     read: int = -1
     bad: Sequence[BadRow] = ()

@@ -80,7 +80,7 @@ def test_what_needs_the_order_of_the_rows_is_refused():
     X, y = data()
     with pytest.raises(ValueError, match="alpha='auto' needs penalty='ridge' here"):
         KalproxRegressor(penalty="l1", alpha="auto", engine="local").fit(X, y)
-    with pytest.raises(ValueError, match="forget=1"):
+    with pytest.raises(ValueError, match="forget must be 1"):
         KalproxRegressor(forget=0.99, engine="local").fit(X, y)
     same(KalproxRegressor(alpha="auto", engine="local").fit(X, y), KalproxRegressor(alpha="auto").fit(X, y))
 

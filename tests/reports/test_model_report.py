@@ -18,9 +18,9 @@ from kalprox.jobs.record import DataQuality, ErrorHistory, FitRecord
 from kalprox.pages import figures, write_page
 from kalprox.reports import model as report
 from kalprox.reports import summary, words
+from kalprox.sources import Block
 from kalprox.sources.columns import Columns
 from kalprox.sources.quarantine import BadRow, Reason
-from kalprox.sources.table import Block, Cursor
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -42,10 +42,10 @@ def learned(columns, X, y, *, block=200, bad=(), sources=("flights/*.csv",), **s
         B, t = X[begin : begin + block], y[begin : begin + block]
         faults = list(bad) if begin == 0 else []
         read = np.arange(len(B) + sum(row.row > 0 for row in faults))
-        quality = quality.after(Block(B, t, None, read >= 0, read + 1, "a.csv", faults, Cursor()))
+        quality = quality.after(Block(B, t, None, len(read), faults))
         model.partial_fit(B, t)
         history = history.after(model.n_rows_seen_, model.diagnostics_)
-    return TableModel(model, columns, FitRecord(history, quality), tuple(sources))
+    return TableModel(model._learner, columns, FitRecord(history, quality), tuple(sources))
 
 
 def numeric(names):
