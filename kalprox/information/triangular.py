@@ -116,8 +116,8 @@ class LeastSquares(ABC):
     def rank(self) -> Array:
         """How many directions of theta the data determine, decided on columns scaled to length one.
 
-        A singular value of the scaled R counts when it is above max(d, sqrt(rows)) * eps times the
-        largest. Below that it may be rounding alone: each row folded adds about eps, at random.
+        A singular value of the scaled R counts when it is above max(4 (10 + d), sqrt(rows)) * eps times the
+        largest. Below that it may be rounding alone: see `kalprox.linalg.rank`.
         """
         return rank(self.R, self.rows)
 
@@ -300,7 +300,7 @@ class Information(LeastSquares):
             )
         xp = namespace(self.T, other.T)
         S = other.T if other.T[0, 0] == 0 else _recenter(other.T, other.shift - self.shift)
-        T = downdate(np.asarray(self.T), np.asarray(S))
+        T = downdate(np.asarray(self.T), np.asarray(S), np.asarray(self.rows))
         if isinstance(T, str):
             raise NotContained(T)
         return Information(xp.asarray(T), self.shift, xp.asarray(rows, self.rows.dtype), self.targets)
