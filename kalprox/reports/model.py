@@ -56,7 +56,10 @@ def _conclusions(fitted: TableModel) -> list[str]:
     if reason := belief.noise.reason:
         points.append(reason)
     if not belief.converged:
-        points.append("The fit has **not converged**: the coefficients may still change. Increase max_passes.")
+        points.append(
+            "The fit has **not converged**: the coefficients may still change. Increase `--passes` (`max_passes` in "
+            "Python)."
+        )
     undetermined = np.isinf(belief.coef_std)
     if undetermined.any():
         points.append(
