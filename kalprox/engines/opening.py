@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from kalprox.engines.base import Engine
+from kalprox.engines.base import Engine, EngineFailed
 from kalprox.engines.cutting import comes_from
 from kalprox.engines.dask import DaskEngine
 from kalprox.engines.dask_logging import silence, silence_workers
@@ -101,7 +101,10 @@ def _client(address: str | None, workers: int | None) -> Iterator[Any]:
     """A client of the scheduler at an address, or of a cluster that is started here."""
     distributed = _load("distributed", "dask")
     if address is not None:
-        client = distributed.Client(address)
+        try:
+            client = distributed.Client(address)
+        except OSError as error:
+            raise EngineFailed(f"Cannot connect to a Dask scheduler at {address}: {error}") from error
         silence(client)
         try:
             yield client

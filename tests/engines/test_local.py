@@ -1,12 +1,11 @@
 """Threads and processes give the fit of one machine, whatever the partitions, also when a process is killed."""
 
-import os
-import signal
 from functools import partial
 
 import numpy as np
 import pytest
 from engine_data import KINDS, bits, check_equal, cut, information, sample
+from kills import killed, killed_once
 
 from kalprox import engines
 from kalprox.engines import EngineFailed, EngineSource, LocalEngine, partitions_of
@@ -72,19 +71,6 @@ def test_processes_give_the_single_machine_fit(processes, kind):
     check_equal(processes, kind, 5, 3)
 
 
-def killed_once(marker, block):
-    """The information of the block; but the first process that gets here is killed."""
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return Information.from_block(block)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def killed(block):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 @pytest.mark.integration
 def test_a_killed_process_changes_no_bit(processes, tmp_path):
     partitions = cut(sample(5), 9, 5)
@@ -97,4 +83,4 @@ def test_a_killed_process_changes_no_bit(processes, tmp_path):
 @pytest.mark.integration
 def test_processes_that_are_always_killed_are_given_up():
     with pytest.raises(EngineFailed, match=r"died 4 times, with 3 of 3 partitions left"):
-        EngineSource(LocalEngine(2, processes=True), partitions_of(sample(5), n=3)).fold(killed)
+        EngineSource(LocalEngine(1, processes=True), partitions_of(sample(5), n=3)).fold(killed)
