@@ -108,7 +108,7 @@ def effective_dof(
     """trace((R'R + H)^-1 R'R), H the Hessian of g at theta, both on the coordinates g leaves free.
 
     `prior`, shape (m, d), is the root of a prior's precision in units of the noise: it adds to H. `factor`, where it
-    has been computed already, is the `kalprox.information.factor.Factor` of the posterior; it saves most of the work.
+    has been computed already, is the `kalprox.linalg.factor.Factor` of the posterior; it saves most of the work.
 
     The degrees of freedom the fit uses up: rank(R) for g = 0, the trace of the hat matrix for
     ridge, the number of nonzeros for L1 (of coordinates strictly inside for Box) where their columns

@@ -12,8 +12,8 @@ import numpy as np
 
 from kalprox._arrays import Array, is_traced, namespace
 from kalprox.information import Equations, Information, LeastSquares, merge
-from kalprox.information.factor import Factor
 from kalprox.likelihoods import Gaussian, Likelihood
+from kalprox.linalg.factor import Factor
 from kalprox.noise import Noise, curves_upwards, effective_dof
 from kalprox.predictive import Predictive, standard_quantile
 from kalprox.regularizers import Regularizer

@@ -69,16 +69,16 @@ def tolerance(d: int, rows: Any, dtype: Any) -> Array:
 
 def maybe_singular(R: Array, rows: Any = None) -> Array:
     """Whether the triangle R may be rank deficient: False only where the rule surely finds full rank. O(d^3)."""
-    return _inverse_and_doubt(R, rows)[1]
+    return inverse_and_doubt(R, rows)[1]
 
 
 def inverse(R: np.ndarray, rows: Any = None) -> np.ndarray | None:
     """Return R^-1 where the rank is surely full, and None where singular values have to decide. NumPy only, O(d^3)."""
-    found, doubt = _inverse_and_doubt(R, rows)
+    found, doubt = inverse_and_doubt(R, rows)
     return None if doubt else found
 
 
-def _inverse_and_doubt(R: Array, rows: Any) -> tuple[Array, Array]:
+def inverse_and_doubt(R: Array, rows: Any) -> tuple[Array, Array]:
     """R^-1, and whether it is so large that R may be rank deficient."""
     xp, found = namespace(R), triangular_inverse(R)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -91,9 +91,7 @@ def _inverse_and_doubt(R: Array, rows: Any) -> tuple[Array, Array]:
 def rank(R: Array, rows: Any = None) -> Array:
     """Return the number of directions that R determines, by the rule above. O(d^3)."""
     xp = namespace(R)
-    return cond_rare(
-        maybe_singular(R, rows), lambda: _Singular.of(R, rows).counts.sum(), lambda: xp.asarray(R.shape[1])
-    )
+    return cond_rare(maybe_singular(R, rows), lambda: Singular.of(R, rows).counts.sum(), lambda: xp.asarray(R.shape[1]))
 
 
 @compiled_on_jax
@@ -106,7 +104,7 @@ def undetermined(R: Array, rows: Any, A: Array) -> Array:
     xp = namespace(R, A)
 
     def by_svd() -> Array:
-        found = _Singular.of(R, rows)
+        found = Singular.of(R, rows)
         a = A / found.scale[None]
         along = xp.where(found.counts[None], 0, product(a, found.Vt.T))
         return (along**2).sum(axis=1) > xp.finfo(R.dtype).eps * (a**2).sum(axis=1)
@@ -123,7 +121,7 @@ def minimum_norm(R: Array, rows: Any, z: Array) -> Array:
     xp = namespace(R, z)
 
     def by_svd() -> Array:
-        found = _Singular.of(R, rows)
+        found = Singular.of(R, rows)
         theta = found.shortest(found.solve(z.reshape(len(z), -1))).reshape(z.shape)
         full = found.counts.all()  # the bound was too wide: keep the accuracy of QR
         safe = xp.where(full, R, xp.eye(len(R), dtype=R.dtype))
@@ -141,7 +139,7 @@ def gram_solve(R: Array, rows: Any, b: Array) -> Array:
         return solve_triangular(R, solve_triangular(R, b, transposed=True))
 
     def by_svd() -> Array:
-        found = _Singular.of(R, rows)
+        found = Singular.of(R, rows)
         right = product(found.Vt, found.shortest(b.reshape(len(b), -1)) / found.scale[:, None])
         theta = product(found.Vt.T, right * found.inverse[:, None] ** 2) / found.scale[:, None]
         full = found.counts.all()
@@ -159,10 +157,10 @@ def gram_inverse(R: Array, rows: Any = None) -> Array:
     covariance with another such coordinate, with the sign of that limit, unless the two do not vary together.
     """
     xp, eps = namespace(R), float(np.finfo(R.dtype).eps)
-    found, doubt = _inverse_and_doubt(R, rows)
+    found, doubt = inverse_and_doubt(R, rows)
 
     def by_svd() -> Array:
-        found = _Singular.of(R, rows)
+        found = Singular.of(R, rows)
         root = found.Vt.T * found.inverse[None] / found.scale[:, None]
         null = xp.where(found.counts[:, None], 0, found.Vt)
         along = product(null.T, null)
@@ -175,7 +173,7 @@ def gram_inverse(R: Array, rows: Any = None) -> Array:
     return cond_rare(doubt, by_svd, lambda: product(found, found.T))
 
 
-class _Singular(NamedTuple):
+class Singular(NamedTuple):
     """The SVD of R with columns scaled to length one, and which singular values count."""
 
     U: Array

@@ -427,8 +427,9 @@ def test_run_refuses_a_second_pass_and_calibrates_a_first():
     sure = kp.proximal_filter(LINEAR, regularizers.Ridge(0.1), gamma=1.0)
     out = kp.run(sure, sure.init(np.zeros(4), None), X, y, record_every=50, calibrate=True)
     assert out.calibration.verdict().word == "over-confident"
-    with pytest.raises(ValueError, match="needs an algorithm that predicts"):
-        kp.run(kp.ipm(LINEAR, gamma=1.0), kp.ipm(LINEAR, gamma=1.0).init(np.zeros(4), 1.0), X, y, calibrate=True)
+    sgd = kp.sgd(LINEAR, regularizers.Zero(), alpha0=0.1, alpha1=0.1)
+    with pytest.raises(ValueError, match="calibrate"):
+        kp.run(sgd, sgd.init(np.zeros(4)), X, y, calibrate=True)
 
 
 @pytest.mark.parametrize(

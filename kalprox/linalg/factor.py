@@ -6,9 +6,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._control import compiled, cond_rare
-from kalprox.linalg.rank import _rank_tolerance as rank_tolerance
-from kalprox.linalg.rank import inverse, rank
-from kalprox.linalg.triangle import column_norms, solve_triangular
+from kalprox.linalg.rank import Singular, inverse_and_doubt
 
 __all__ = ["Factor"]
 
@@ -78,13 +76,18 @@ class Factor:
         return xp.where(along > xp.finfo(D.dtype).eps * (a**2).sum(axis=1), xp.inf, leverage)
 
     def covariance(self) -> Array:
-        """L L' among all coordinates, shape (d, d): zero for those held, infinite (with its sign) along `null`."""
+        """L L' among all coordinates, shape (d, d): zero for those held, infinite along `null`.
+
+        The variance of a coordinate with a part along `null` is infinite: the limit of an ever vaguer prior. So is its
+        covariance with another such coordinate, with the sign of that limit, unless the two do not vary together.
+        """
         xp = namespace(self.L)
         C = self.L @ self.L.T
         if self.null.shape[1]:
-            unknown = self.null @ self.null.T
-            touched = xp.abs(unknown) > xp.finfo(C.dtype).eps ** 0.5
-            C = xp.where(touched, xp.where(unknown > 0, xp.inf, -xp.inf), C)
+            along, share = self.null @ self.null.T, self._share_in_null()
+            size = share[:, None] * share[None]
+            infinite = (size > 0) & (xp.abs(along) > xp.finfo(C.dtype).eps ** 0.5 * size)
+            C = xp.where(infinite, xp.where(along > 0, xp.inf, -xp.inf), C)
         if self.free is None:
             return C
         everywhere = np.zeros((self.d, self.d), C.dtype)
@@ -96,12 +99,18 @@ class Factor:
         xp = namespace(self.L)
         v = (self.L**2).sum(axis=1)
         if self.null.shape[1]:
-            v = xp.where((self.null**2).sum(axis=1) > xp.finfo(v.dtype).eps ** 0.5, xp.inf, v)
+            v = xp.where(self._share_in_null() > 0, xp.inf, v)
         if self.free is None:
             return v
         everywhere = np.zeros(self.d, v.dtype)
         everywhere[self.free] = v
         return everywhere
+
+    def _share_in_null(self) -> Array:
+        """The length of the part of each coordinate's unit vector along `null`; zero where it is rounding."""
+        xp = namespace(self.null)
+        share = xp.sqrt((self.null**2).sum(axis=1))
+        return xp.where(share > xp.finfo(share.dtype).eps ** 0.5, share, 0)
 
     def draws(self, normals: Array) -> Array:
         """L e for each row e of `normals`, which has as many columns as L: draws of theta about its mean, (n, d)."""
@@ -115,37 +124,24 @@ class Factor:
 
 def _numpy_factor(U: np.ndarray, rows: Any) -> tuple[np.ndarray, ...]:
     """L, null and scale, with as many columns as the rank and the rest of it."""
-    f = U.shape[1]
-    ones, none = np.ones(f), np.zeros((f, 0))
-    L = inverse(U, rows) if f else U
-    r = f if L is not None else int(rank(U, rows))
-    if r == f:
-        return (solve_triangular(U, np.eye(f, dtype=U.dtype)) if L is None else L), none, ones
-    norms = column_norms(U)
-    scale = np.where(norms > 0, norms, 1)
-    _, s, Vt = np.linalg.svd(U / scale)
-    return Vt[:r].T / s[:r] / scale[:, None], Vt[r:].T, scale
+    found, doubt = inverse_and_doubt(U, rows) if U.size else (U, False)
+    if doubt:
+        singular = Singular.of(U, rows)
+        if not singular.counts.all():
+            known, scale = singular.counts, singular.scale
+            return singular.Vt[known].T / singular.s[known] / scale[:, None], singular.Vt[~known].T, scale
+    return found, np.zeros((U.shape[1], 0)), np.ones(U.shape[1])
 
 
 def _jax_factor(U: Array, rows: Any) -> tuple[Array, ...]:
     """The same in arrays of one shape: columns without a meaning are zero."""
     import jax.numpy as jnp
 
-    norms = column_norms(U)
-    scale = jnp.where(norms > 0, norms, 1)
-    unit, tol = U / scale[None], rank_tolerance(U, rows)
-    eye = jnp.eye(len(U), dtype=U.dtype)
-    diagonal = jnp.abs(jnp.diagonal(unit)).min()
+    found, doubt = inverse_and_doubt(U, rows)
 
-    def by_svd() -> tuple[Array, Array]:
-        _, s, Vt = jnp.linalg.svd(unit)
-        counts = s > tol * s[0]
-        L = Vt.T * jnp.where(counts, 1 / jnp.where(counts, s, 1), 0)[None] / scale[:, None]
-        return L, Vt.T * jnp.where(counts, 0, 1).astype(U.dtype)[None]
+    def by_svd() -> tuple[Array, Array, Array]:
+        singular = Singular.of(U, rows)
+        null = jnp.where(singular.counts[None], 0, singular.Vt.T)
+        return singular.Vt.T * singular.inverse[None] / singular.scale[:, None], null, singular.scale
 
-    def regular() -> tuple[Array, Array]:
-        return solve_triangular(U, eye), jnp.zeros_like(U)
-
-    doubtful = diagonal < jnp.finfo(U.dtype).eps ** 0.5  # a diagonal understates the condition: singular values decide
-    L, null = cond_rare(doubtful, by_svd, regular)
-    return L, null, scale
+    return cond_rare(doubt, by_svd, lambda: (found, jnp.zeros_like(U), jnp.ones_like(U[0])))
