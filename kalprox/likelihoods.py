@@ -33,6 +33,11 @@ class Likelihood(ABC):
         """The first derivative of the loss with respect to f, and a curvature > 0: the second derivative, or what
         stands for it where the loss is not convex."""
 
+    def least_squares(self, y: Array, f: Array) -> tuple[Array, Array | None]:
+        """The expansion as targets -slope / curvature, about a step of f, and weights; None where these are all 1."""
+        slope, curvature = self.expand(y, f)
+        return -slope / curvature, curvature
+
     @abstractmethod
     def predict(self, f: Array, leverage: Array, noise: Any) -> Predictive:
         """The distribution of new observations.
@@ -65,6 +70,9 @@ class Gaussian(Likelihood):
 
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
         return f - y, namespace(y, f).ones_like(f)
+
+    def least_squares(self, y: Array, f: Array) -> tuple[Array, None]:
+        return y - f, None
 
     def predict(self, f: Array, leverage: Array, noise: Any) -> Student:
         return Student(f, noise.std(leverage), noise.dof)

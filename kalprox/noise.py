@@ -17,7 +17,7 @@ from kalprox.predictive import special_functions, standard_quantile
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.newton import curvature
 
-__all__ = ["Noise", "effective_dof", "log_evidence"]
+__all__ = ["Noise", "curves_upwards", "effective_dof", "log_evidence"]
 
 
 @pytree
@@ -122,7 +122,7 @@ def effective_dof(
     be decided. One SVD of a (2d, d) matrix, O(d^3).
     """
     xp = namespace(R, regularizer, theta)
-    if xp is np and factor is not None and (curves := _curves_upwards(regularizer, theta)) is not None:
+    if xp is np and factor is not None and (curves := curves_upwards(regularizer, theta)) is not None:
         if not curves and prior is None:
             return np.asarray(float(factor.L.shape[1]))  # the rank of the free columns
         Q = (R if factor.free is None else R[:, factor.free]) @ factor.L
@@ -148,7 +148,7 @@ def effective_dof(
     return xp.where(values[0] > 0, (shares / xp.where(values > 0, values, 1)).sum(), xp.nan)
 
 
-def _curves_upwards(g: Regularizer, theta: np.ndarray) -> bool | None:
+def curves_upwards(g: Regularizer, theta: np.ndarray) -> bool | None:
     """Whether g curves on its free coordinates; None where some of its curvature is negative."""
     root = g.root(len(theta))
     if root is not None:

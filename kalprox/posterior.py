@@ -14,7 +14,7 @@ from kalprox._arrays import Array, is_traced, namespace
 from kalprox.information import Equations, Information, LeastSquares, merge
 from kalprox.information.factor import Factor
 from kalprox.likelihoods import Gaussian, Likelihood
-from kalprox.noise import Noise, effective_dof
+from kalprox.noise import Noise, curves_upwards, effective_dof
 from kalprox.predictive import Predictive, standard_quantile
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.prox import posterior_root, prox
@@ -156,6 +156,8 @@ class InformationPosterior(Posterior):
         start: Array | None = None,
         likelihood: Likelihood | None = None,
     ) -> None:
+        if prior is not None and namespace(prior.T) is np and not prior.T.any():
+            prior = None  # it says nothing
         self.data, self.regularizer, self.gamma, self.prior = data, regularizer, gamma, prior
         self.targets = data.targets
         self.likelihood = Gaussian() if likelihood is None else likelihood
@@ -170,12 +172,16 @@ class InformationPosterior(Posterior):
         return merge(self.data, self.prior)
 
     @cached_property
+    def _root(self) -> Array | None:
+        """The A with g = 1/2 ||A theta||^2; None where g is not quadratic."""
+        return self.regularizer.root(self.known.d)
+
+    @cached_property
     def _absorbed(self) -> Equations | None:
         """Where g is quadratic, on the host: the equations with the rows of g among those of the data."""
-        if namespace(self.known.rows, self.regularizer) is not np:
+        if self._root is None or namespace(self.known.rows, self._root) is not np:
             return None
-        root = self.regularizer.root(len(self.known.R))
-        return None if root is None else self.known.with_rows(root)
+        return self.known.with_rows(self._root)
 
     @property
     def mean(self) -> Array:
@@ -191,7 +197,7 @@ class InformationPosterior(Posterior):
         if self._given is not None:
             return self._given, True
         if self._absorbed is not None:
-            full = self._roots_of_absorbed.proper
+            full = self.factor.proper
             return (self._absorbed.solve_full_rank() if full else self._absorbed.solve()), True
         known, g = self.known, self.regularizer
         R, z = known.R, known.z
@@ -205,21 +211,16 @@ class InformationPosterior(Posterior):
     def _start(self, z: Array) -> Array | None:
         if self._start_given is not None:
             return self._start_given
-        if self.regularizer.root(len(z)) is not None:
+        if self._root is not None:
             return None  # quadratic g needs none
         rows = self.known.rows
         few = not is_traced(rows) and float(rows) <= len(z)  # most coefficients then are zero or small
         return namespace(z).zeros_like(z) if few else self.known.solve()
 
     @cached_property
-    def _roots_of_absorbed(self) -> Factor:
-        assert self._absorbed is not None
-        return Factor.of(self._absorbed.R, self._absorbed.rows)
-
-    @cached_property
     def factors(self) -> list[Factor]:
         if self._absorbed is not None:
-            return [self._roots_of_absorbed]
+            return [Factor.of(self._absorbed.R, self._absorbed.rows)]
         R, g, rows = self.known.R, self.regularizer, self.known.rows
         mean = self.mean
         if namespace(R, mean, g) is not np and g.smooth:
@@ -237,6 +238,13 @@ class InformationPosterior(Posterior):
         """The effective degrees of freedom that the fit uses, shape () or (k,); see `kalprox.noise.effective_dof`."""
         R, g, mean = self.data.R, self.regularizer, self.mean
         prior = None if self.prior is None else self.prior.R
+        if self._absorbed is not None:
+            L, shrinks = self.factor.L, self.prior is not None or bool(self._root.any())  # type: ignore[union-attr]
+            return self.per_target([((R @ L) ** 2).sum() if shrinks else float(L.shape[1])])
+        if prior is None and namespace(R, g, mean) is np and not g.smooth and self.data.full_rank:
+            thetas = mean.reshape(len(R), -1).T
+            if all(curves_upwards(g, theta) is False for theta in thetas):  # free, independent columns: none is shrunk
+                return self.per_target([float(g.free(theta).sum()) for theta in thetas])
         if self.targets is None:
             return effective_dof(R, g, mean, prior=prior, factor=self.factor)
         k, factors = self.targets, self.factors

@@ -8,65 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees
+from kalprox._arrays import Array, is_traced, namespace
 from kalprox._checks import check_finite, check_floating, check_same_length
 from kalprox.algorithms.base import Algorithm
 from kalprox.algorithms.row_scan import PIECE, degrees_of_freedom, piece_length, pieces, scan_rows, window
+from kalprox.algorithms.trace import Diverged, Run, Trace, stacked
 from kalprox.calibration import Calibration
 
 __all__ = ["Diverged", "Run", "Trace", "run"]
-
-
-@pytree
-class Trace:
-    """What was recorded along a run, stacked.
-
-    Attributes
-    ----------
-    rows : array
-        The number of rows learned at each record, shape (m,).
-    mean : array
-        The estimates, shape (m, d).
-    var : array or None
-        The variances, shape (m, d); None for an algorithm without a covariance.
-    extra : object
-        The results of the `record` function, stacked; None without one.
-    """
-
-    rows: Any
-    mean: Any
-    var: Any
-    extra: Any
-
-
-@pytree
-class Run:
-    """The result of a run.
-
-    Attributes
-    ----------
-    state : object
-        The last state.
-    trace : Trace
-        What was recorded along the way.
-    calibration : Calibration or None
-        How the predictions of rows not yet learned compare with the rows; None unless `calibrate` was True.
-    """
-
-    state: Any
-    trace: Trace
-    calibration: Calibration | None = None
-
-
-register_pytrees()
-
-
-class Diverged(FloatingPointError):
-    """The estimate is no longer finite. The attribute `run` holds the last finite state and the trace up to it."""
-
-    def __init__(self, message: str, so_far: Run):
-        super().__init__(message)
-        self.run = so_far
 
 
 def run(
@@ -159,7 +108,7 @@ def run(
                 raise Diverged(
                     f"The estimate is no longer finite after rows {done} to {done + stop - start}. "
                     "Lower gamma (or alpha0) or v0, or scale the columns of X.",
-                    Run(state, _stack(trace), calibration),
+                    Run(state, stacked(trace), calibration),
                 )
             marks = [*range(every, stop - start, every), stop - start]
             if on_host:  # a slice of a JAX array would compile anew for each length
@@ -171,7 +120,7 @@ def run(
                 trace.append((done + np.array(marks), jax.tree_util.tree_map(itemgetter(slice(len(marks))), records)))
             state, done = new, done + stop - start
             advance(stop - start)
-        out = Run(state, _stack(trace), calibration)
+        out = Run(state, stacked(trace), calibration)
         return jax.tree_util.tree_map(np.asarray, out) if on_host else out
 
 
@@ -198,7 +147,7 @@ def _over_blocks(
                 seen = (state.mean, state.var(), record(state) if record else None)
                 trace.append((np.array([stop]), jax.tree_util.tree_map(lambda r: namespace(r).asarray(r)[None], seen)))
             advance(stop - start)
-    return Run(state, _stack(trace), calibration)
+    return Run(state, stacked(trace), calibration)
 
 
 def _score_block(calibration: Calibration, alg: Algorithm, state: Any, X: Array, y: Array) -> Calibration:
@@ -224,13 +173,6 @@ def _check_calibrate(state: Any, passes: int) -> None:
         )
     if passes != 1:
         raise ValueError(f"calibrate=True needs passes=1: later passes predict rows already learned; got {passes}.")
-
-
-def _stack(trace: list[tuple[np.ndarray, Any]]) -> Trace:
-    if not trace:
-        return Trace(np.zeros(0, int), None, None, None)
-    rows, records = zip(*trace, strict=True)
-    return Trace(np.concatenate(rows), *jax.tree_util.tree_map(lambda *r: namespace(*r).concatenate(r), *records))
 
 
 @contextlib.contextmanager

@@ -85,4 +85,5 @@ def largest_leverage(model: Model, posterior: InformationPosterior, rows: Block)
     at = expand(model, posterior.likelihood, posterior.mean, rows)
     if not posterior.proper:
         return np.inf
-    return float((at.weights * posterior.leverage(at.D)).max())
+    leverage = posterior.leverage(at.D)
+    return float((leverage if at.weights is None else at.weights * leverage).max())

@@ -24,7 +24,7 @@ class Expansion(NamedTuple):
     f: Array  # (b m,)
     D: Array  # (b m, d), the Jacobian of h
     targets: Array  # (b m,), -slope / curvature
-    weights: Array  # (b m,), the rows' weights times the curvature
+    weights: Array | None  # (b m,), the rows' weights times the curvature; None where all are 1
     loss: Array  # (), the loss at theta
 
 
@@ -37,8 +37,7 @@ def expand(
     theta. What is not finite is found by the caller.
     """
     X, y = block.X, block.y
-    xp = namespace(X, y)
-    weights = xp.ones(len(y), y.dtype) if block.weights is None else block.weights
+    xp, w = namespace(X, y), block.weights
     with np.errstate(all="ignore"):  # a trial that overflows is refused, not warned about
         theta = xp.asarray(theta, y.dtype)
         if covariance is not None and isinstance(model, GLM) and model.bounded_slope:
@@ -47,15 +46,15 @@ def expand(
             f, D = model.linearize_rows(theta, X)
         if f.shape != y.shape:
             raise ValueError(f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.")
-        slope, curvature = likelihood.expand(y, f)
-        loss = masked(block.weights, likelihood.loss(y, f))
-        f, D, targets = (masked(block.weights, a) for a in (f, D, -slope / curvature))
-        w = xp.repeat(weights, f[0].size) * masked(block.weights, curvature).ravel()
-        return Expansion(f.ravel(), D.reshape(-1, theta.size), targets.ravel(), w, _sum(weights, loss))
-
-
-def _sum(weights: Array, values: Array) -> Array:
-    return (weights.reshape((-1,) + (1,) * (values.ndim - 1)) * values).sum()
+        targets, curvature = likelihood.least_squares(y, f)
+        f, D, targets, losses = (masked(w, a) for a in (f, D, targets, likelihood.loss(y, f)))
+        if w is not None:
+            w = xp.repeat(w, f[0].size)
+            losses = w * losses.ravel()
+        if curvature is not None:
+            curvature = masked(block.weights, curvature).ravel()
+            w = curvature if w is None else w * curvature
+        return Expansion(f.ravel(), D.reshape(-1, theta.size), targets.ravel(), w, losses.sum())
 
 
 def _averaged(model: GLM, theta: Array, covariance: Array, X: Array) -> tuple[Array, Array]:
@@ -94,15 +93,19 @@ class Linearized:
 def linearize(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> Linearized:
     """A block linearised at theta: one part of a pass."""
     f, D, targets, w, loss = expand(model, likelihood, theta, block)
-    on_host = namespace(D) is np
     with np.errstate(all="ignore"):
-        rss, size = float((w * targets**2).sum()), float((w * f**2).sum())  # sums: a GPU's products round float32
-        squares = float(np.vdot(D, D) if on_host else (D * D).sum())
+        rss, size, squares = _squares(targets, w), _squares(f, w), _squares(D)
         finite = np.isfinite(float(loss) + rss + size + squares)  # also refuses what overflows when squared
     if not finite:
         return Linearized(float(loss), rss, size, None)
-    weights = None if on_host and (w == 1).all() else w
-    return Linearized(float(loss), rss, size, Information.from_rows(D, targets, weights))
+    return Linearized(float(loss), rss, size, Information.from_rows(D, targets, w))
+
+
+def _squares(a: Array, weights: Array | None = None) -> float:
+    """The (weighted) sum of squares; on a device by sums, since a GPU's products round float32."""
+    if namespace(a) is np:
+        return float(np.vdot(a, a if weights is None else weights * a))
+    return float((a**2 if weights is None else weights * a**2).sum())
 
 
 def curvature_along(model: Model, likelihood: Likelihood, theta: Array, p: Array, block: Block) -> Array:
@@ -115,7 +118,8 @@ def curvature_along(model: Model, likelihood: Likelihood, theta: Array, p: Array
     here, ahead = (expand(model, likelihood, at, block) for at in (theta, theta + s * p))
     step = namespace(here.D).asarray(p / s, here.D.dtype)
     with np.errstate(all="ignore"):
-        return np.asarray(here.D.T @ (here.weights * ((ahead.D - here.D) @ step)))
+        bend = (ahead.D - here.D) @ step
+        return np.asarray(here.D.T @ (bend if here.weights is None else here.weights * bend))
 
 
 def rows_not_finite(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> list[Array]:

@@ -13,6 +13,7 @@ How triangles are added, subtracted and read is `triangle.py`'s.
 """
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +23,7 @@ from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytree
 from kalprox._checks import check_finite, check_floating, check_positive, concrete
 from kalprox.linalg.downdate import downdate
 from kalprox.linalg.fold import fold_jax, fold_numpy
-from kalprox.linalg.rank import minimum_norm, rank, undetermined
+from kalprox.linalg.rank import inverse, minimum_norm, rank, undetermined
 from kalprox.linalg.triangle import product, solve_triangular, triangle_of
 from kalprox.sources import Block
 
@@ -65,6 +66,11 @@ class LeastSquares(ABC):
         Where rank < d that is `residual(solve())`, up to d - rank of whose terms rounding has moved into z.
         """
         return _split(self.triangle(), self.targets)[2]
+
+    @property
+    def d(self) -> int:
+        """The number of coefficients, an intercept included where it is one of them."""
+        return self.R.shape[-1]
 
     def precision(self) -> Array:
         """R'R: the inverse covariance of theta, in units of the noise. Positive semi-definite."""
@@ -110,10 +116,15 @@ class LeastSquares(ABC):
     def rank(self) -> Array:
         """How many directions of theta the data determine, decided on columns scaled to length one.
 
-        A singular value of the scaled R counts when it is above max(d, sqrt(rows)) * eps times the
-        largest. Below that it may be rounding alone: each row folded adds about eps, at random.
+        A singular value of the scaled R counts when it is above max(4 (10 + d), sqrt(rows)) * eps times the
+        largest. Below that it may be rounding alone: see `kalprox.linalg.rank`.
         """
         return rank(self.R, self.rows)
+
+    @cached_property
+    def full_rank(self) -> bool:
+        """Whether the rank is d, on the host."""
+        return inverse(self.R, self.rows) is not None or int(self.rank()) == self.R.shape[1]
 
     def undetermined(self, A: Array | None = None) -> Array:
         """Of which combinations a'theta, a the rows of A (m, d), the data say nothing: their variance is infinite.
@@ -289,7 +300,7 @@ class Information(LeastSquares):
             )
         xp = namespace(self.T, other.T)
         S = other.T if other.T[0, 0] == 0 else _recenter(other.T, other.shift - self.shift)
-        T = downdate(np.asarray(self.T), np.asarray(S))
+        T = downdate(np.asarray(self.T), np.asarray(S), np.asarray(self.rows))
         if isinstance(T, str):
             raise NotContained(T)
         return Information(xp.asarray(T), self.shift, xp.asarray(rows, self.rows.dtype), self.targets)

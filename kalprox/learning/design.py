@@ -72,7 +72,11 @@ class Design:
         """Whether the inputs of h are the columns of X as they are."""
         if self.center is None or self.scale is None:
             return True
-        return not self.intercept and not self.center.any() and bool((self.scale == 1).all())
+        return not self.intercept and not self.center.any() and self._unscaled
+
+    @cached_property
+    def _unscaled(self) -> bool:
+        return bool(np.all(self.scale == 1))
 
     def rows(self, X: Array) -> Array:
         """The inputs of h for rows of X."""
@@ -80,9 +84,10 @@ class Design:
             return X
         inputs = np.empty((X.shape[0], X.shape[1] + self.first))
         inputs[:, : self.first] = 1.0
-        inputs[:, self.first :] = X
-        inputs[:, self.first :] -= self.center
-        inputs[:, self.first :] /= self.scale
+        columns = inputs[:, self.first :]
+        np.subtract(X, self.center, out=columns)  # type: ignore[arg-type]
+        if not self._unscaled:
+            columns /= self.scale
         return inputs
 
     def block(self, block: Block) -> Block:

@@ -1,19 +1,23 @@
 """Taking rows out of a triangle: the triangle of T'T - S'S, where it can be had accurately."""
 
+from typing import Any
+
 import numpy as np
 import scipy.linalg
 
+from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import lapack, product, solve_triangular, triangle_of
 
 __all__ = ["downdate"]
 
 
-def downdate(T: np.ndarray, S: np.ndarray) -> np.ndarray | str:
+def downdate(T: np.ndarray, S: np.ndarray, rows: Any = None) -> np.ndarray | str:
     """Return the triangle of T'T - S'S, or a sentence that says why there is none. O(d^3).
 
     With q = T^-T S' and U'U = I - q q', the triangle is U T. If delta is the least eigenvalue of I - q q', the
     relative error of the result is of order eps / delta, and results with an error beyond sqrt(eps) are refused.
-    Columns of T that depend on other columns depend on them in the same way in the result.
+    Columns of T that depend on other columns, by the rule of `rank` for that total weight `rows`, depend on them in
+    the same way in the result.
     """
     eps, p = np.finfo(T.dtype).eps, len(T)
     scale = np.sqrt((T**2).sum(axis=0))
@@ -21,7 +25,7 @@ def downdate(T: np.ndarray, S: np.ndarray) -> np.ndarray | str:
         return "other says something about a column that is zero in every row of this."
     scale = np.where(scale == 0, 1, scale)
     R, order = scipy.linalg.qr(T / scale, mode="r", pivoting=True)
-    r = int((np.abs(np.diagonal(R)) > p * eps * abs(R[0, 0])).sum())  # R[0, 0] = 1 or -1
+    r = int((np.abs(np.diagonal(R)) > tolerance(p, rows, T.dtype) * abs(R[0, 0])).sum())  # R[0, 0] = 1 or -1
     S = (S / scale)[:, order]
     dependent = solve_triangular(R[:r, :r], R[:r, r:])
     if (np.abs(S[:, r:] - product(S[:, :r], dependent)) > np.sqrt(eps) * (1 + np.abs(dependent).sum(axis=0))).any():

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array, namespace
-from kalprox.linalg.triangle import inverse_norm, lapack
+from kalprox.linalg.triangle import lapack, triangular_inverse
 
 __all__ = ["cholesky", "far_from_collinear", "gram_in_place", "keeps_digits", "smallest_square", "worth_a_try"]
 
@@ -69,7 +69,7 @@ def keeps_digits(U: Array) -> Array:
     if namespace(U) is np:
         inverse = 1 / max(lapack("pocon", U.dtype)(U, 1.0)[0], np.finfo(U.dtype).tiny)
     else:
-        inverse = inverse_norm(U) ** 2
+        inverse = (triangular_inverse(U) ** 2).sum()
     return (U.diagonal().min() >= least) & (inverse <= len(U) / least**2)
 
 

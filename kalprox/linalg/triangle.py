@@ -17,15 +17,20 @@ from kalprox._arrays import Array, namespace
 __all__ = [
     "append",
     "column_norms",
-    "inverse_norm",
     "lapack",
     "nonnegative_diagonal",
     "product",
     "qr",
+    "qr_factors",
     "rounding",
     "solve_triangular",
+    "svd",
     "triangle_of",
+    "triangular_inverse",
 ]
+
+_SAFE = 1e-20, 1e20  # between these a sum of squares keeps its digits, in float32 too
+_WIDE = 32  # columns from which it pays to look whether a matrix is a triangle
 
 
 @cache
@@ -50,32 +55,77 @@ def product(A: Array, B: Array) -> Array:
 def solve_triangular(U: Array, b: Array, *, transposed: bool = False) -> Array:
     """Return U^-1 b, or U^-T b if `transposed`, for an upper triangle U and b of shape (d,) or (d, k).
 
-    Check the diagonal of U first: with a zero on it SciPy raises, and JAX returns infinity or NaN.
+    Check the diagonal of U first: with a zero on it NumPy arrays raise LinAlgError, and JAX returns infinity or NaN.
     """
     if namespace(U, b) is np:
-        return scipy.linalg.solve_triangular(U, b, trans=int(transposed), check_finite=False)
+        return _solve_numpy(U, b, transposed)
     import jax
 
     return jax.scipy.linalg.solve_triangular(U, b, trans=int(transposed))
 
 
+def _solve_numpy(U: np.ndarray, b: np.ndarray, transposed: bool) -> np.ndarray:
+    """LAPACK's trtrs itself: for few columns `scipy.linalg.solve_triangular` takes ten times as long."""
+    if b.size == 0:
+        return np.zeros_like(b)
+    trtrs = lapack("trtrs", np.result_type(U, b))
+    if U.flags.f_contiguous:
+        x, info = trtrs(U, b, lower=0, trans=int(transposed))
+    else:  # the transpose of a C-ordered U needs no copy
+        x, info = trtrs(U.T, b, lower=1, trans=int(not transposed))
+    if info != 0:
+        raise np.linalg.LinAlgError(f"The triangle is singular: entry {info - 1} of its diagonal is zero.")
+    return x
+
+
 def qr(M: Array, y: Array | None = None) -> tuple[Array, Array]:
     """Return the triangle U, shape (d, d), and Q'y of M = Q U, for M of any shape (m, d). O(m d^2).
 
+    On NumPy arrays one triangle above another, such as R above the root of a ridge penalty, takes a third of that, and
+    a triangle alone is returned as it is.
+
     M may have fewer rows than columns, and y fewer entries than M has rows: the missing ones count as zeros. Q is
-    never formed; y is factored along as one more column of M.
+    never formed; y, of shape (m,) or (m, k), is factored along as more columns of M.
     """
     xp, (m, d) = namespace(M, y), M.shape
-    column = xp.zeros(m, M.dtype) if y is None else xp.concatenate([y, xp.zeros(m - len(y), M.dtype)])
-    rows = xp.concatenate([M, column[:, None]], axis=1)
+    y = xp.zeros(m, M.dtype) if y is None else y
+    columns = y[:, None] if y.ndim == 1 else y
+    columns = xp.concatenate([columns, xp.zeros((m - len(y), columns.shape[1]), M.dtype)])
+    rows = xp.concatenate([M, columns], axis=1)
     if m < d:
-        rows = xp.concatenate([rows, xp.zeros((d - m, d + 1), M.dtype)])
-    T = _qr_numpy(rows) if xp is np else xp.linalg.qr(rows, mode="r")
-    return T[:d, :d], T[:d, d]
+        rows = xp.concatenate([rows, xp.zeros((d - m, rows.shape[1]), M.dtype)])
+    T = _qr_numpy(rows, d) if xp is np else xp.linalg.qr(rows, mode="r")
+    return T[:d, :d], T[:d, d] if y.ndim == 1 else T[:d, d:]
 
 
-def _qr_numpy(M: np.ndarray) -> np.ndarray:
-    return np.triu(lapack("geqrf", M.dtype)(M, lwork=32 * M.shape[1])[0][: M.shape[1]])  # blocks of 32 columns
+def _qr_numpy(M: np.ndarray, d: int) -> np.ndarray:
+    """The R factor of M, of which only the first d rows are needed."""
+    m, p = M.shape
+    if d >= _WIDE and m <= 2 * d and not (M[:d, :d] * _below(d)).any():
+        if m == d:
+            return M
+        square = np.zeros((2, p, p), M.dtype)
+        square[0, :d], square[1, : m - d] = M[:d], M[d:]
+        return append(square[0], square[1], triangle=not (square[1] * _below(p)).any())
+    return np.triu(lapack("geqrf", M.dtype)(M, lwork=32 * p)[0][:p])  # blocks of 32 columns
+
+
+@cache
+def _below(d: int) -> np.ndarray:
+    """Which entries of a (d, d) matrix are below its diagonal."""
+    return np.tri(d, k=-1, dtype=bool)
+
+
+def qr_factors(M: Array) -> tuple[Array, Array]:
+    """Return the factors Q, with orthonormal columns, and R of M = Q R, for M of shape (m, d) with m >= d."""
+    xp = namespace(M)
+    return scipy.linalg.qr(M, mode="economic", check_finite=False) if xp is np else xp.linalg.qr(M)
+
+
+def svd(M: Array) -> tuple[Array, Array, Array]:
+    """Return U, s and V' of M = U diag(s) V', for a square M."""
+    xp = namespace(M)
+    return scipy.linalg.svd(M) if xp is np else xp.linalg.svd(M)
 
 
 def triangle_of(stacked: Array, triangles: bool = False) -> Array:
@@ -108,22 +158,21 @@ def column_norms(M: Array) -> Array:
     xp = namespace(M)
     if len(M) == 0:
         return xp.zeros(M.shape[1:], M.dtype)
+    if xp is np:  # several times as fast, where nothing over- or underflows
+        squares = np.einsum("i...,i...->...", M, M)
+        if squares.size and squares.min() > _SAFE[0] and squares.max() < _SAFE[1]:
+            return np.sqrt(squares)
     size = xp.abs(M).max(axis=0)
     size = xp.where(size > 0, size, 1)
     return size * xp.sqrt(((M / size[None]) ** 2).sum(axis=0))
 
 
-def inverse_norm(R: Array) -> Array:
-    """Return the Frobenius norm of R^-1; infinite or NaN where the diagonal of R has a zero."""
+def triangular_inverse(R: Array) -> Array:
+    """Return R^-1 for an upper triangle R; infinite or NaN where the diagonal of R has a zero."""
     xp = namespace(R)
     if xp is not np:
-        inverse = solve_triangular(R, xp.eye(len(R), dtype=R.dtype))
-    elif R.diagonal().all():
-        inverse = lapack("trtri", R.dtype)(R)[0]
-    else:
-        return np.inf
-    with np.errstate(over="ignore"):  # an overflow to infinity is the right answer
-        return xp.sqrt((inverse**2).sum())
+        return solve_triangular(R, xp.eye(len(R), dtype=R.dtype))
+    return lapack("trtri", R.dtype)(R)[0] if R.diagonal().all() else np.full_like(R, np.inf)
 
 
 def rounding(d: int, dtype: Any) -> float:

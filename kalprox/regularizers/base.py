@@ -76,7 +76,10 @@ class FreeIntercept(Regularizer):
 
     def root(self, d: int) -> Array | None:
         A = self.g.root(d - 1)
-        return None if A is None else namespace(A).pad(A, ((0, 0), (1, 0)))
+        if A is None:
+            return None
+        xp = namespace(A)
+        return xp.concatenate([xp.zeros((len(A), 1), A.dtype), A], axis=1)
 
     def free(self, theta: Array) -> Array:
         return _prepend(True, self.g.free(self._tail(theta)))

@@ -46,11 +46,13 @@ class _Problem(Protocol):
         """The minimiser over the free blocks."""
 
 
-def active_set(R: np.ndarray, z: np.ndarray, start: np.ndarray, regularizer: Any) -> tuple[np.ndarray, float, int]:
+def active_set(
+    R: np.ndarray, z: np.ndarray, start: np.ndarray, regularizer: Any, rows: Any = None
+) -> tuple[np.ndarray, float, int]:
     """Return the minimiser of 1/2 ||R t - z||^2 + g(t), its residual, and the number of rounds taken from `start`."""
     if isinstance(regularizer, GroupL1):
-        return _descend(Groups(R, z, regularizer), start)
-    return _descend(Coordinates(R, z, regularizer.pieces()), start)
+        return _descend(Groups(R, z, regularizer, rows), start)
+    return _descend(Coordinates(R, z, regularizer.pieces(), rows), start)
 
 
 def _descend(problem: _Problem, theta: np.ndarray) -> tuple[np.ndarray, float, int]:

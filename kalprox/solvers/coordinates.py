@@ -3,6 +3,8 @@
 Everything here is NumPy's, in float64: which columns are free decides the shapes.
 """
 
+from typing import Any
+
 import numpy as np
 
 from kalprox.linalg.triangle import column_norms, qr
@@ -16,8 +18,8 @@ __all__ = ["Coordinates"]
 class Coordinates:
     """Separable pieces, in units where every column has norm 1: u = c theta."""
 
-    def __init__(self, R: np.ndarray, z: np.ndarray, pieces: Pieces) -> None:
-        d = R.shape[1]
+    def __init__(self, R: np.ndarray, z: np.ndarray, pieces: Pieces, rows: Any = None) -> None:
+        d, self.rows = R.shape[1], rows
         l1, l2, low, high = (per_coordinate(np.asarray(v, float), d, name) for name, v in pieces._asdict().items())
         if (l2 > 0).any():  # the quadratic part is more rows of data
             R, z = qr(np.concatenate([R, np.diag(l2**0.5)]), z)
@@ -70,7 +72,7 @@ class Coordinates:
             if len(F) == 0:
                 break
             X, r, slope = self.X[:, F], self.z - self.X @ u, self.l1[F] * np.sign(u[F])
-            p, ray = free_step(X, np.zeros((0, len(F))), r, slope)
+            p, ray = free_step(X, np.zeros((0, len(F))), r, slope, self.rows)
             Xp = X @ p
             u, done = self._move(u, F, p, slope @ p - Xp @ r, 0.0 if ray else Xp @ Xp)
             if done:

@@ -3,6 +3,8 @@
 Everything here is NumPy's, in float64: which columns are free decides the shapes.
 """
 
+from typing import Any
+
 import numpy as np
 
 from kalprox._arrays import Array
@@ -21,8 +23,8 @@ class Groups:
     sqrt(||u_g||^2 + eps^2) stands for every norm: no kink.
     """
 
-    def __init__(self, R: np.ndarray, z: np.ndarray, g: GroupL1) -> None:
-        d = R.shape[1]
+    def __init__(self, R: np.ndarray, z: np.ndarray, g: GroupL1, rows: Any = None) -> None:
+        d, self.rows = R.shape[1], rows
         labels = np.asarray(g.groups)
         _, weights, _ = g.norms(np.zeros(d))
         used = np.flatnonzero((weights > 0) & (np.bincount(labels[labels >= 0], minlength=len(weights)) > 0))
@@ -131,7 +133,7 @@ class Groups:
         A = np.eye(len(F)) - np.where(block_of[:, None] == block_of[None], flat[:, None] * unit[None], 0)
         A *= np.sqrt(self.w / smoothed)[block_of][:, None]
         r = self.z - self.X @ u
-        p[F], ray = free_step(self.X[:, F], A[self.w[block_of] > 0], r, self._slope(u, eps)[F])
+        p[F], ray = free_step(self.X[:, F], A[self.w[block_of] > 0], r, self._slope(u, eps)[F], self.rows)
         return p, ray
 
     def _along(self, u: np.ndarray, p: np.ndarray, eps: float = 0.0) -> np.ndarray:

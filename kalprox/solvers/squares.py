@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from kalprox._arrays import Array, namespace
-from kalprox.linalg.rank import maybe_singular
-from kalprox.linalg.triangle import column_norms, qr, rounding, solve_triangular
+from kalprox.linalg.rank import maybe_singular, tolerance
+from kalprox.linalg.triangle import column_norms, qr, rounding, solve_triangular, svd
 
 __all__ = ["Squares", "default_tol", "free_step"]
 
@@ -37,8 +37,8 @@ class Squares(NamedTuple):
         """The largest entry of a gradient, each relative to ||R_j|| `terms`, as from `at`, and to g's own `size`."""
         xp = namespace(self.R)
         # Far below all that was ever measured is zero: with z = 0 all sizes shrink with theta itself.
-        size = xp.maximum(self.norms * terms + size, np.finfo(self.R.dtype).tiny ** 0.75)
-        return (xp.abs(gradient) / size).max()
+        size = xp.maximum(xp.multiply.outer(self.norms, terms) + size, np.finfo(self.R.dtype).tiny ** 0.75)
+        return (xp.abs(gradient) / size).max(axis=0)
 
     def rounded(self, t: Array, terms: Array) -> Array:
         """The residual that rounding leaves: more where columns cancel, but not for that any above `default_tol`."""
@@ -48,15 +48,16 @@ class Squares(NamedTuple):
         return xp.clip(least * lost, least, max(least, default_tol(dtype)))
 
 
-def free_step(X: np.ndarray, A: np.ndarray, r: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, bool]:
+def free_step(
+    X: np.ndarray, A: np.ndarray, r: np.ndarray, slope: np.ndarray, rows: Any = None
+) -> tuple[np.ndarray, bool]:
     """p = argmin 1/2 ||X p - r||^2 + 1/2 ||A p||^2 + slope' p; where that has no minimum, the direction
     in which it falls without end, and True."""
-    f = len(slope)
     U, y = qr(np.concatenate([X, A]), r)
-    if not maybe_singular(U):
+    if not maybe_singular(U, rows):
         return solve_triangular(U, y - solve_triangular(U, slope, transposed=True)), False
-    W, s, Vt = np.linalg.svd(U)
-    positive = s > rounding(f, float)
+    W, s, Vt = svd(U)
+    positive = s > tolerance(len(s), rows, float) * s[0]
     null = Vt[~positive]
     fall = null.T @ (null @ slope)
     if np.linalg.norm(fall) > 1e-10 * np.linalg.norm(slope):

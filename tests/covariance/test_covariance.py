@@ -1,12 +1,14 @@
 """Covariance structures: equal where each is exact, and honest about the rest."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 from data import behind_link
 
 import kalprox as kp
-from kalprox import models, regularizers
+from kalprox import covariance, models, regularizers
 from kalprox.covariance import Dense, Diagonal, LowRank
 
 
@@ -82,14 +84,20 @@ def test_diagonal_of_a_dense_curvature_keeps_the_diagonal():
     np.testing.assert_allclose(Diagonal(v).contract(0.5, H).diffuse(0.1).diag(), expected, rtol=1e-13)
 
 
+RNG = np.random.default_rng(5)
+B = RNG.normal(size=(5, 5))
+SAMPLES = {  # a value for each parameter of a structure of five parameters
+    "V": B @ B.T / 5 + np.eye(5),
+    "v": RNG.uniform(0.5, 2, size=5),
+    "p": RNG.uniform(0.5, 2, size=5),
+    "W": RNG.normal(size=(5, 2)),
+}
+
+
 def structures():
-    rng = np.random.default_rng(5)
-    B = rng.normal(size=(5, 5))
-    return [
-        Dense(B @ B.T / 5 + np.eye(5)),
-        Diagonal(rng.uniform(0.5, 2, size=5)),
-        LowRank(rng.uniform(0.5, 2, size=5), rng.normal(size=(5, 2))),
-    ]
+    """One of each structure that `kalprox.covariance` exports."""
+    classes = [getattr(covariance, name) for name in covariance.__all__ if name != "Covariance"]
+    return [cls(**{f.name: SAMPLES[f.name] for f in dataclasses.fields(cls)}) for cls in classes]
 
 
 @pytest.mark.parametrize("V", structures(), ids=lambda V: type(V).__name__)
@@ -101,6 +109,9 @@ def test_every_structure_is_its_dense_matrix(V):
     np.testing.assert_allclose(V.variance(D), np.diagonal(D @ matrix @ D.T), rtol=1e-12)
     np.testing.assert_allclose(V.variance(d), d @ matrix @ d, rtol=1e-12)
     np.testing.assert_allclose(V.condition(d, 1.5)[0], Dense(matrix).condition(d, 1.5)[0], rtol=1e-12)
+    V.check(5)
+    with pytest.raises(ValueError, match="v0 must be the covariance of 6 parameters"):
+        V.check(6)
 
 
 @pytest.mark.parametrize("V", structures(), ids=lambda V: type(V).__name__)

@@ -168,14 +168,14 @@ def test_flights_in_48_files(engine, tmp_path):
 
 @contextmanager
 def killing(client, cluster, when):
-    """A `watch` that kills a worker (SIGKILL) when it has been told of so many partitions, and how many it killed."""
-    told, killed = [], []
+    """A `watch` that kills a worker when one of the numbers `when` of partitions is done, and the killed processes."""
+    done, killed = [], []
 
     def watch(number, index, summary):
-        told.append(index)
-        if len(told) in when:
+        done.append(index)
+        if len(done) in when:
             pids = sorted(nanny.pid for nanny in cluster.workers.values() if nanny.pid)
-            pid = random.Random(len(told)).choice(pids)
+            pid = random.Random(len(done)).choice(pids)
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
 
