@@ -79,7 +79,7 @@ def section(claims: list[Claim]) -> Section:
         tables=[
             Table(
                 ["The paper says", "Measured", "Verdict"],
-                [[claim.says, claim.evidence, f"**{claim.verdict}** {claim.why}"] for claim in claims],
+                [[claim.says, claim.evidence, f"**{claim.verdict.capitalize()}.** {claim.why}"] for claim in claims],
                 "Medians over the seeds, with the 10% and 90% quantiles in brackets.",
             )
         ],
