@@ -27,9 +27,8 @@ class Noise:
     >>> noise = Noise.learned(rss=24.0, rows=15, edf=3.0)
     >>> float(noise.variance), float(noise.dof)
     (2.0, 12.0)
-    >>> low, high = noise.interval(mean=10.0, leverage=0.125)
-    >>> round(float(low), 3), round(float(high), 3)
-    (6.732, 13.268)
+    >>> round(float(noise.std(leverage=0.125)), 3), round(float(noise.quantile(0.95)), 3)
+    (1.5, 2.179)
     """
 
     variance: Any
@@ -90,16 +89,6 @@ class Noise:
         if not 0 < level < 1:
             raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
         return standard_quantile(self.dof, (1 + level) / 2)
-
-    def interval(self, mean: Array, leverage: Array, level: float = 0.95) -> tuple[Array, Array]:
-        """The central interval for a new observation: mean -+ quantile * std(leverage).
-
-        Exact for g = 0 with normal errors: it covers with probability `level`. With a penalty it is
-        the posterior's with an estimated noise level, and leaves out the bias of the shrinkage.
-        """
-        std = self.std(leverage)
-        reach = namespace(std).asarray(self.quantile(level), std.dtype) * std
-        return mean - reach, mean + reach
 
 
 def effective_dof(

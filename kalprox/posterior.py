@@ -15,7 +15,7 @@ from kalprox.information import Equations, Information, LeastSquares, merge
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.linalg.factor import Factor
 from kalprox.noise import Noise, curves_upwards, effective_dof
-from kalprox.predictive import Predictive, standard_quantile
+from kalprox.predictive import Predictive
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.prox import posterior_root, prox
 
@@ -93,14 +93,6 @@ class Posterior(ABC):
         d = self.factors[0].d
         leverage = self.leverage(D.reshape(-1, d)).reshape(f.shape)
         return self.likelihood.predict(f, leverage, self.noise)
-
-    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """The ends of the central interval of each coordinate, shape (d,) or (d, k) each."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
-        xp = namespace(self.mean)
-        reach = standard_quantile(self.noise.dof, (1 + level) / 2) * xp.sqrt(self.var()).T
-        return self.mean - reach, self.mean + reach
 
     def sample(self, n: int, rng: np.random.RandomState) -> Array:
         """n draws of theta, shape (n, d) or (n, k, d): Student's where the noise variance is learned."""

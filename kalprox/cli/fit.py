@@ -33,6 +33,7 @@ __all__ = ["fit"]
 )
 @click.option(
     "--infer-rows",
+    "--look",
     default=10_000,
     type=click.IntRange(min=1),
     help="Rows to read to infer the types of columns and to find levels.",

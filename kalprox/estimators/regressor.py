@@ -21,6 +21,7 @@ from kalprox.learning.belief import Belief, Path
 from kalprox.learning.learner import HUGE, Learner
 from kalprox.learning.saving import load_learner, save_learner
 from kalprox.learning.settings import Settings, same
+from kalprox.predictive import Student
 from kalprox.sources import ArraySource, Source
 from kalprox.sources.quarantine import Quarantine
 
@@ -29,65 +30,81 @@ _NOT_SETTINGS = ("block_size", "on_bad_rows", "engine")  # how rows are taken in
 
 
 class KalproxRegressor(RegressorMixin, BaseEstimator):
-    """Regularised regression, all at once or as a stream, that knows how sure it is.
+    """Regularised regression, in one go or as a stream, with standard errors and predictive intervals.
 
-    Minimises, with the intercept free,
+    Minimises, with an intercept that is not penalised,
 
         sum_k 1/2 w_k (y_k - link(x_k' coef + intercept))^2 + alpha * penalty(coef).
 
-    With the identity link every answer is exact over the rows seen so far, whatever the blocks and their order;
-    `partial_fit` costs O(d^2) a row, and reading `coef_` or predicting O(d^3) once after it. All inside is float64.
+    With the identity link every answer is exact over the rows seen so far, whatever the batches and their order;
+    `partial_fit` costs O(d^2) a row, and reading `coef_` or predicting O(d^3) once after it. Everything is computed in
+    float64.
 
     Parameters
     ----------
-    link : identity, sigmoid, tanh, softplus, exp or arctan; or a JAX function fn(theta, x) of one row, which then is
-        the whole model: it has no intercept, `coef_` is theta, and `start` is needed. Behind any link but identity
-        `fit` refines to a stationary point by passes over the rows, and `partial_fit` streams in one pass, with a
-        weak prior on the predictor's scale.
-    penalty : None, or what alpha multiplies: ridge, 1/2 ||coef||^2; l1, ||coef||_1; elasticnet, l1_ratio ||coef||_1 +
-        (1 - l1_ratio)/2 ||coef||^2; smooth_l1, sum(sqrt(1 + coef^2/delta^2) - 1); group, sum over groups of
-        sqrt(size) ||coef_g||. "box" keeps coef between `bounds` and has no alpha. Or a `kalprox.regularizers` object,
-        with its own weight.
-    alpha : the penalty's weight. It is the alpha of scikit-learn's Ridge, and n times the alpha of its Lasso and
-        ElasticNet, which divide the sum of squares by n. "auto" (linear only) maximises the evidence for ridge, from
-        the information alone; for the others the prequential score: each batch is predicted with every alpha of a
-        grid before it is learned (`fit` goes through its rows so, in their order, doubling them at each step).
-    l1_ratio, delta, groups, bounds : see penalty; groups has an integer label a feature, -1 for no penalty, and
-        bounds is (low, high), each a number or one a feature.
-    method : "exact", or "paper": the paper's recursion (`kalprox.pipg`), row by row from N(start, v0) with process
-        noise q. It needs the noise variance, and settles at n * penalty.
-    noise : "learn", or the noise variance. Learned, it is rss / (rows - effective degrees of freedom), and
+    link : {"identity", "sigmoid", "tanh", "softplus", "exp", "arctan"} or callable
+        The link, by its name in `kalprox.models.LINKS`. A JAX function fn(theta, x) of one row is the whole model: it
+        has no intercept, `coef_` is theta, and `start` is needed. Behind any link but the identity, `fit` refines the
+        estimate to a stationary point by passes over the rows, and `partial_fit` learns in one pass, with a weak prior
+        on the scale of the linear predictor.
+    penalty : {"ridge", "l1", "elasticnet", "smooth_l1", "group", "box"}, Regularizer or None
+        What alpha multiplies: "ridge" is 1/2 ||coef||^2; "l1" is ||coef||_1; "elasticnet" is l1_ratio ||coef||_1 +
+        (1 - l1_ratio)/2 ||coef||^2; "smooth_l1" is sum(sqrt(1 + coef^2/delta^2) - 1); "group" is the sum over groups
+        of sqrt(size) ||coef_g||. "box" keeps the coefficients between `bounds`, and alpha has no effect on it. A
+        regulariser of `kalprox.regularizers` has weights of its own.
+    alpha : float or "auto"
+        The weight of the penalty. It is the alpha of scikit-learn's Ridge, and n times the alpha of its Lasso and
+        ElasticNet, which divide the sum of squares by n. "auto", for linear models, maximises the evidence for ridge,
+        from the information alone; for other penalties it maximises the prequential score: each batch is predicted
+        with every alpha of a grid before it is learned. `fit` then goes through its rows in their order.
+    l1_ratio : float
+        The share of the L1 norm in "elasticnet", between 0 and 1.
+    delta : float
+        The width over which "smooth_l1" is rounded.
+    groups : sequence of int
+        For "group": an integer label for each feature, -1 for a feature that is not penalised.
+    bounds : pair
+        For "box": the lower and the upper bound, each a number or one for each feature.
+    method : {"exact", "paper"}
+        "paper" runs the paper's recursion (`kalprox.pipg`) row by row from N(start, v0) with process noise q. It needs
+        the noise variance, and its estimate tends to the minimiser for n times the penalty.
+    noise : "learn" or float
+        The noise variance. Learned, it is the residual sum of squares over the residual degrees of freedom, and
         intervals are Student's.
-    fit_intercept : whether an intercept is added, never penalised.
-    standardize : penalise coefficients in units of 1 / (standard deviation of their column), exactly, as if X had
-        been standardised first; `coef_` stays in the units of X. Behind a nonlinear link only for `fit`.
-    forget : what a row's weight is multiplied by with every later row, in (0, 1]; 1 forgets nothing.
-    block_size : rows made dense at a time, where X is sparse; "auto" takes 32 MiB.
-    max_passes, tol : when refining a nonlinear link stops.
-    on_bad_rows : "raise", or "skip" rows with NaN or infinity in X or y and count them in `n_rows_rejected_`.
-    start : first theta, for a nonlinear link (intercept first where there is one) or a function.
-    v0, q : for method="paper": variance of the first theta, and process noise.
-    diagnose : whether partial_fit predicts batches before it learns them, and keeps score in `diagnostics_`: all
-        batches of the first 16,384 rows, then one in 16, but one in 32,768 rows (64 d if that is more); of a batch 512
-        rows, evenly spaced, or a sixteenth if that is more. It costs a reading, O(d^3). Batches of 16 rows or fewer are
-        all judged, where the penalty is ridge or None at O(d^2) a row.
-    engine : where `fit` folds the rows: None is here; "local" (threads), "processes", "dask", "spark", the address of a
-        Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask arrays, a Dask dataframe and
-        series, or a Spark frame and the name of its target, which go to their own client or session where engine is
-        None; `predict` of them is lazy. Bad rows as `on_bad_rows` says. No part of the model: it is not saved.
+    fit_intercept : bool
+        Whether an intercept is added. It is never penalised.
+    standardize : bool
+        Penalise the coefficients in units of 1 / (standard deviation of their column), exactly as if X had been
+        standardised; `coef_` stays in the units of X. Behind a nonlinear link, only for `fit`.
+    forget : float
+        What the weight of a row is multiplied by with every later row, in (0, 1]; 1 forgets nothing.
+    block_size : int or "auto"
+        How many rows of a sparse X are made dense at a time; "auto" takes 32 MiB.
+    max_passes : int
+        The largest number of passes of `fit` over the rows, behind a nonlinear link.
+    tol : float
+        `fit` behind a nonlinear link stops when a step moves theta by less than this, relatively.
+    on_bad_rows : {"raise", "skip"}
+        "skip" leaves out rows with NaN or infinity in X or y, and counts them in `n_rows_rejected_`.
+    start : array of shape (d,) or (1 + d,), optional
+        The first theta for a function, or the first (intercept, coef) behind a nonlinear link.
+    v0, q : float
+        For method="paper": the variance of the first theta, and the process noise.
+    diagnose : bool
+        Whether `partial_fit` predicts batches before it learns them, and keeps their score in `diagnostics_`. All
+        batches of the first 16,384 rows are scored, then one in 16, but at least one in 32,768 rows (64 d if that is
+        more); of a batch, 512 rows, evenly spaced, or a sixteenth of its rows if that is more. Batches of 16 rows or
+        fewer are all scored.
+    engine : optional
+        Where `fit` folds the rows. None folds them in this process; otherwise "local" (threads), "processes", "dask",
+        "spark", the address of a Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask
+        arrays, a Dask dataframe and series, or a Spark frame and the name of its target; with engine None they are
+        folded by their own client or session, and `predict` of them is lazy. The engine is not saved with the model.
 
-    Attributes
-    ----------
-    coef_ : (d,), or (k, d) where y had k columns, which share one factor; intercept_ : number or (k,).
-    coef_std_, intercept_std_, covariance_ : of the estimates, (d,), number, (d, d), each with k in front for k columns.
-        Infinite where nothing determines a coefficient (which then has minimum norm); zero where a penalty holds it
-        at a kink or bound, the others being conditional on that. With few degrees of freedom, Student's scale.
-    noise_var_, noise_dof_ : noise variance and its degrees of freedom (infinite where given).
-    alpha_ : the alpha used.
-    n_rows_seen_, n_rows_rejected_ : rows learned (of weight > 0), and skipped.
-    n_passes_, converged_ : over the rows, and whether the minimiser was reached.
-    diagnostics_ : a `kalprox.Calibration` of each batch given to partial_fit, predicted before it was learned;
-        `diagnostics_.verdict()` says in words whether the intervals can be believed.
+    Notes
+    -----
+    The fitted attributes (`coef_`, `coef_std_`, `noise_var_`, `diagnostics_` and others) are properties, documented
+    below. `diagnostics_.verdict()` states in words whether the predictive intervals can be trusted.
 
     Examples
     --------
@@ -309,8 +326,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         mean, std = self.predict(X, return_std=True)
-        reach = self._fitted.noise.quantile(level) * std
-        return mean - reach, mean + reach
+        return Student(mean, std, self._fitted.noise.dof).interval(level)
 
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
         """Draws from the posterior.
