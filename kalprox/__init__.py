@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kalprox import covariance, models, regularizers
+    from kalprox import covariance, likelihoods, models, regularizers
     from kalprox.algorithms.base import Algorithm
     from kalprox.algorithms.baselines import ipg, ipm, sgd
     from kalprox.algorithms.pipg import pipg
@@ -38,7 +38,7 @@ _HOMES = {
     "run": "algorithms.run",
     "sgd": "algorithms.baselines",
 }
-_MODULES = ("covariance", "models", "regularizers")
+_MODULES = ("covariance", "likelihoods", "models", "regularizers")
 
 __all__ = [
     "Algorithm",
@@ -51,6 +51,7 @@ __all__ = [
     "covariance",
     "ipg",
     "ipm",
+    "likelihoods",
     "merge",
     "models",
     "pipg",

@@ -7,6 +7,7 @@ import numpy as np
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._control import compiled, cond_rare
 from kalprox.linalg.rank import Singular, inverse_and_doubt
+from kalprox.linalg.triangle import product
 
 __all__ = ["Factor"]
 
@@ -67,12 +68,12 @@ class Factor:
         """
         xp = namespace(D, self.L)
         D = D if self.free is None else D[:, self.free]
-        root = D @ self.L
-        leverage = xp.einsum("ij,ij->i", root, root)
+        root = _times(D, self.L)
+        leverage = np.einsum("ij,ij->i", root, root) if xp is np else (root**2).sum(axis=1)
         if self.null.shape[1] == 0:
             return leverage
         a = D / self.scale[None]
-        along = ((a @ self.null) ** 2).sum(axis=1)
+        along = (_times(a, self.null) ** 2).sum(axis=1)
         return xp.where(along > xp.finfo(D.dtype).eps * (a**2).sum(axis=1), xp.inf, leverage)
 
     def covariance(self) -> Array:
@@ -82,9 +83,9 @@ class Factor:
         covariance with another such coordinate, with the sign of that limit, unless the two do not vary together.
         """
         xp = namespace(self.L)
-        C = self.L @ self.L.T
+        C = _times(self.L, self.L.T)
         if self.null.shape[1]:
-            along, share = self.null @ self.null.T, self._share_in_null()
+            along, share = _times(self.null, self.null.T), self._share_in_null()
             size = share[:, None] * share[None]
             infinite = (size > 0) & (xp.abs(along) > xp.finfo(C.dtype).eps ** 0.5 * size)
             C = xp.where(infinite, xp.where(along > 0, xp.inf, -xp.inf), C)
@@ -120,6 +121,11 @@ class Factor:
         everywhere = np.zeros((len(moved), self.d))
         everywhere[:, self.free] = moved
         return everywhere
+
+
+def _times(A: Array, B: Array) -> Array:
+    """A @ B: NumPy's own product, which copies neither, or a product in full precision by JAX."""
+    return A @ B if namespace(A, B) is np else product(A, B)
 
 
 def _numpy_factor(U: np.ndarray, rows: Any) -> tuple[np.ndarray, ...]:
