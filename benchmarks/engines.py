@@ -46,19 +46,19 @@ def engine(kind: str, folder: str) -> None:
     """`KalproxRegressor` on one of kalprox's engines."""
     start = time.perf_counter()
     from kalprox import KalproxRegressor, engines
-    from kalprox.engines import EngineRows, partitions_of
+    from kalprox.engines import EngineSource, partitions_of
     from kalprox.information import Information
     from kalprox.sources.columns import Columns
 
     columns = Columns(target="y", numeric=tuple(NAMES))
     with engines.open(kind) as one:
         ready = time.perf_counter()
-        rows = EngineRows(one, partitions_of(folder, columns))
-        model = KalproxRegressor(penalty="ridge", alpha=1.0).fit_source(rows, D, lambda: rows.good)
+        source = EngineSource(one, partitions_of(folder, columns))
+        model = KalproxRegressor(penalty="ridge", alpha=1.0).fit_source(source, D)
         done = time.perf_counter()
         row = np.ones((1, D)), np.ones(1)
         nothing = [p for _ in range(64) for p in partitions_of(row)]
-        EngineRows(one, nothing).sum(Information.from_rows)
+        EngineSource(one, nothing).fold(Information.from_block)
         empty = (time.perf_counter() - done) / 64
         say(
             kind, folder, start + (time.perf_counter() - done), ready + (time.perf_counter() - done), model.coef_, empty

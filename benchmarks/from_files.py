@@ -88,7 +88,7 @@ def _table(settings: Settings) -> Any:
     from kalprox.sources.table import Table
 
     files = [Path(settings["file"])]
-    return Table(files, Columns.look(files, "y"))
+    return Table(files, Columns.infer(files, "y"))
 
 
 def _blocks(data: Data, settings: Settings) -> Callable[[], Any]:

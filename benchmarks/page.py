@@ -97,7 +97,8 @@ _DRAWN = (  # one look each in both figures
 
 
 def _figures(rows: Rows, folder: Path) -> None:
-    from kalprox.pages.figures import Figure, curves, render
+    from kalprox.pages.figures import Figure, render
+    from kalprox.pages.plots import curves
 
     folder.mkdir(exist_ok=True)
     for work, along, label, floor_power in (

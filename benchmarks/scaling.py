@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kalprox import engines
-from kalprox.engines import EngineRows, partitions_of
-from kalprox.engines.base import Folded, Tree
+from kalprox.engines import EngineSource, partitions_of
+from kalprox.engines.base import PartialFold
+from kalprox.engines.tree import Tree
 from kalprox.information import Information, merge
 from kalprox.sources.columns import Columns
 
@@ -60,7 +61,7 @@ def one_pass(engine: Any, folder: Path, columns: Columns, n: int, times: int = 3
     partitions = partitions_of(str(folder), columns, n=n)
     assert len(partitions) == n
     before = processor()
-    found = seconds(lambda: EngineRows(engine, partitions).sum(Information.from_rows), times)
+    found = seconds(lambda: EngineSource(engine, partitions).fold(Information.from_block), times)
     return found, (processor() - before) / times
 
 
@@ -106,7 +107,7 @@ def merging(n: int = 10_000) -> None:
         def tree(few: list[Information] = few, many: int = many) -> None:
             found = Tree()
             for i in range(many):
-                found.put(i, Folded(few[i % 8]))
+                found.put(i, PartialFold(few[i % 8]))
             found.result()
 
         each = seconds(tree, 1) / (many - 1)

@@ -7,14 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kalprox import covariance, models, regularizers
+    from kalprox import covariance, likelihoods, models, regularizers
     from kalprox.algorithms.base import Algorithm
     from kalprox.algorithms.baselines import ipg, ipm, sgd
     from kalprox.algorithms.pipg import pipg
     from kalprox.algorithms.proximal_filter import proximal_filter
-    from kalprox.algorithms.refine import Refined, refine
+    from kalprox.algorithms.refine import Refined
     from kalprox.algorithms.run import Run, Trace, run
     from kalprox.calibration import Calibration
+    from kalprox.engines.refinement import refine
     from kalprox.estimators import KalproxRegressor
     from kalprox.information import Information, merge
 
@@ -33,11 +34,11 @@ _HOMES = {
     "merge": "information",
     "pipg": "algorithms.pipg",
     "proximal_filter": "algorithms.proximal_filter",
-    "refine": "algorithms.refine",
+    "refine": "engines.refinement",
     "run": "algorithms.run",
     "sgd": "algorithms.baselines",
 }
-_MODULES = ("covariance", "models", "regularizers")
+_MODULES = ("covariance", "likelihoods", "models", "regularizers")
 
 __all__ = [
     "Algorithm",
@@ -50,6 +51,7 @@ __all__ = [
     "covariance",
     "ipg",
     "ipm",
+    "likelihoods",
     "merge",
     "models",
     "pipg",

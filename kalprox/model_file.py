@@ -1,8 +1,18 @@
-"""Model files: a JSON header and named arrays in one safetensors file, with a SHA-256 of our own. No pickle.
+"""Model files: a JSON header and named arrays in one file, with a SHA-256 checksum. No pickle.
 
-A file is written beside its place, flushed, read back, and only then moved there: it is whole or it is not there.
-It is read back only if all of it is what was written. Nothing is allocated before the sizes that the file states
-agree with the size that it has.
+The layout is that of safetensors, so any safetensors library can read the arrays: the length of a JSON text (8 bytes,
+little endian), the text, which describes each array, and the bytes of the arrays, one array after the other. The
+layout is read and written here, in `_pack` and `_unpack`, because the safetensors library does not keep three promises
+that these files make (`tests/test_model_file.py` shows each):
+
+* The same model gives the same bytes. `safetensors.numpy.save` writes its metadata in random order.
+* Any damage raises `ModelFileError`. `safetensors.safe_open` maps the file into memory, and a file that is truncated
+  while it is read ends the process with a bus error.
+* The header and the checksum are read with the arrays, from one reading of the file. `safetensors.numpy.load` does not
+  return the metadata.
+
+A file is written to a temporary name, flushed, read back, and only then renamed: a crash leaves the old file or the
+new one. On reading, the sizes that the file states are compared with its real size before anything is allocated.
 """
 
 import hashlib
@@ -11,115 +21,175 @@ import os
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from kalprox._files import whole
+from kalprox._files import atomic_open
 
 __all__ = ["FORMAT", "VERSION", "ModelFileError", "read", "write"]
 
 FORMAT, VERSION = "kalprox-model", 1
-_DTYPES = {"F64": "<f8", "I64": "<i8", "BOOL": "|b1"}
-_LONGEST_HEADER = 1 << 24  # bytes of JSON; ours are some kilobytes
+_DTYPES = {
+    "F64": "<f8",
+    "I64": "<i8",
+    "BOOL": "|b1",
+}  # in the order in which arrays are stored, so that all are aligned
+_MAX_LAYOUT = 1 << 24  # bytes of JSON; real ones have some kilobytes
+_MAX_DIMENSIONS = 8
 
 
 class ModelFileError(ValueError):
-    """The file is not a whole model file: damaged, truncated, of another kind, or of a later version."""
+    """The file is not a complete kalprox model file: it is damaged, truncated, of another format or a later version."""
 
 
 def write(file: str | PathLike, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write header (JSON's types) and arrays (float64, int64, bool) to `file`, whole or not at all.
+    """Write a header and arrays to a model file, atomically.
 
-    What was there before is replaced only once the new file has been read back.
+    An existing file is replaced only after the new one has been read back and compared.
+
+    Parameters
+    ----------
+    file : str or path-like
+        The file to create or replace.
+    header : mapping
+        Values that JSON can represent.
+    arrays : mapping of str to ndarray
+        Arrays of float64, int64 or bool, of any memory layout and byte order.
     """
-    from safetensors.numpy import save
-
-    # safetensors takes the bytes as they lie: another order in memory, or another byte order, would be garbled
-    tensors = {name: np.array(a, dtype=_dtype(name, a), order="C") for name, a in arrays.items()}
-    body = {"format": FORMAT, "version": VERSION, "header": dict(header)}
-    text = json.dumps(body, sort_keys=True)
     path = Path(file)
+    arrays = {name: np.array(a, dtype=_dtype(name, a), order="C") for name, a in arrays.items()}
+    text = json.dumps({"format": FORMAT, "version": VERSION, "header": dict(header)}, sort_keys=True)
 
     def read_back(name: str) -> None:
-        again, back = read(name)
-        if again != json.loads(text)["header"] or any(tensors[n].tobytes() != back[n].tobytes() for n in tensors):
-            raise ModelFileError(f"{path} could not be read back as it was written; nothing was replaced.")
+        header, found = read(name)
+        if header != json.loads(text)["header"] or any(arrays[n].tobytes() != found[n].tobytes() for n in arrays):
+            raise ModelFileError(f"{path} could not be read back as it was written. The file was not replaced.")
 
-    with whole(path, read_back) as out:
-        out.write(_in_order(save(tensors, metadata={"kalprox": text, "sha256": _digest(text, tensors)})))
-
-
-def _in_order(content: bytes) -> bytes:
-    """A safetensors file with the keys of its header sorted: the same model is the same bytes."""
-    length = int.from_bytes(content[:8], "little")
-    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+    with atomic_open(path, read_back) as out:
+        out.write(_pack({"kalprox": text, "sha256": _digest(text, arrays)}, arrays))
 
 
 def read(file: str | PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The header and arrays of a file that `write` wrote; anything else raises `ModelFileError`.
+    """Read the header and the arrays of a model file.
 
-    A file that is not there, or may not be read, raises OSError.
+    Parameters
+    ----------
+    file : str or path-like
+        A file that `write` has written, of this version of kalprox or an earlier one.
+
+    Returns
+    -------
+    header : dict
+    arrays : dict of str to ndarray
+        Writeable arrays in C order.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is anything else, or damaged.
+    OSError
+        If the file does not exist or cannot be opened.
     """
     path = Path(file)
     with path.open("rb") as source:
-        size = os.fstat(source.fileno()).st_size
-        length = int.from_bytes(source.read(8), "little")
-        if size < 8 or not 2 <= length <= min(size - 8, _LONGEST_HEADER):
-            raise ModelFileError(f"{path} is not a kalprox model file, or it is cut short: {size} bytes.")
-        layout = _json(path, source.read(length))
-        text, digest, places = _checked_layout(path, layout, size - 8 - length)
-        body = _json(path, text.encode())
-        if not isinstance(body, dict) or body.get("format") != FORMAT or not isinstance(body.get("header"), dict):
-            raise ModelFileError(f"{path} is not a kalprox model file.")
-        if body.get("version") != VERSION:
-            raise ModelFileError(
-                f"{path} has version {body.get('version')!r} of the format, and this kalprox reads version {VERSION}."
-            )
-        data = source.read(size - 8 - length)
-    if len(data) != size - 8 - length:
+        metadata, places, size = _unpack(path, source)
+        text, digest = metadata["kalprox"], metadata["sha256"]
+        header = _header(path, text)
+        data = source.read(size)
+    if len(data) != size:
         raise ModelFileError(f"{path} changed while it was read.")
     arrays = {
-        name: np.frombuffer(data[start:stop], dtype).reshape(shape).copy()
-        for name, (dtype, shape, start, stop) in places.items()
+        name: np.frombuffer(data, place.dtype, place.length, place.start).reshape(place.shape).copy()
+        for name, place in places.items()
     }
     if _digest(text, arrays) != digest:
-        raise ModelFileError(f"{path} is damaged: its SHA-256 is not the one it was written with.")
-    return body["header"], arrays
+        raise ModelFileError(f"{path} is damaged: its content does not match its SHA-256 checksum.")
+    return header, arrays
 
 
-def _checked_layout(path: Path, layout: Any, size: int) -> tuple[str, str, dict[str, tuple]]:
-    """The texts in safetensors' header, and where each array lies: one after the other, filling the file."""
+def _header(path: Path, text: str) -> dict[str, Any]:
+    body = _json(path, text)
+    if not isinstance(body, dict) or body.get("format") != FORMAT or not isinstance(body.get("header"), dict):
+        raise ModelFileError(f"{path} is not a kalprox model file.")
+    if body.get("version") != VERSION:
+        raise ModelFileError(
+            f"{path} has version {body.get('version')!r} of the file format; this kalprox reads version {VERSION}."
+        )
+    return body["header"]
+
+
+# -- the layout -------------------------------------------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """Where an array lies in the data, and how to read it."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    start: int
+    length: int  # the number of entries
+
+
+def _pack(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The whole content of a file. Equal metadata and arrays give equal bytes."""
+    layout: dict[str, Any] = {"__metadata__": metadata}
+    codes = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
+    order = sorted(arrays, key=lambda name: (list(codes).index(arrays[name].dtype), name))
+    end = 0
+    for name in order:
+        start, end = end, end + arrays[name].nbytes
+        layout[name] = {"dtype": codes[arrays[name].dtype], "shape": arrays[name].shape, "data_offsets": [start, end]}
+    text = json.dumps(layout, sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *(arrays[name].tobytes() for name in order)])
+
+
+def _unpack(path: Path, source: BinaryIO) -> tuple[dict[str, str], dict[str, _Place], int]:
+    """Read and check the layout: the metadata, the place of each array, and the size of the data that follow."""
+    size = os.fstat(source.fileno()).st_size
+    length = int.from_bytes(source.read(8), "little")
+    if size < 8 or not 2 <= length <= min(size - 8, _MAX_LAYOUT):
+        raise ModelFileError(f"{path} is not a kalprox model file, or it is truncated; it has {size} bytes.")
+    layout = _json(path, source.read(length))
+    size -= 8 + length
+    places: dict[str, _Place] = {}
     try:
-        metadata = layout.pop("__metadata__")
-        text, digest = metadata["kalprox"], metadata["sha256"]
-        places, end = {}, 0
-        for name, entry in sorted(layout.items(), key=lambda item: item[1]["data_offsets"]):
-            dtype, (start, stop) = np.dtype(_DTYPES[entry["dtype"]]), entry["data_offsets"]
-            shape, count = entry["shape"], 1
-            if len(shape) > 8:
-                raise ValueError("shape")
-            for n in shape:
-                if type(n) is not int or not 0 <= n <= size:
-                    raise ValueError("shape")
-                count *= n
-            if (start, stop) != (end, end + count * dtype.itemsize):
-                raise ValueError("offsets")
-            places[name], end = (dtype, tuple(shape), start, stop), stop
-        if end != size or not (isinstance(text, str) and isinstance(digest, str)):
+        metadata = {name: layout["__metadata__"][name] for name in ("kalprox", "sha256")}
+        for value in metadata.values():
+            value.encode()  # it is text, and all of it is Unicode
+        entries = {name: entry for name, entry in layout.items() if name != "__metadata__"}
+        end = 0
+        for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+            place = _place(entry, end, size)
+            places[name], end = place, end + place.length * place.dtype.itemsize
+            if entry["data_offsets"] != [place.start, end]:
+                raise ValueError("data_offsets")
+        if end != size:
             raise ValueError("size")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{path} is not a whole kalprox model file: its layout and size do not agree.") from error
-    return text, digest, places
+        raise ModelFileError(
+            f"{path} is not a complete kalprox model file: its description of the arrays does not match its size."
+        ) from error
+    return metadata, places, size
 
 
-def _json(path: Path, text: bytes) -> Any:
+def _place(entry: Mapping[str, Any], start: int, size: int) -> _Place:
+    shape, count = entry["shape"], 1
+    if len(shape) > _MAX_DIMENSIONS:
+        raise ValueError("shape")
+    for n in shape:
+        if type(n) is not int or not 0 <= n <= size:
+            raise ValueError("shape")
+        count *= n
+    return _Place(np.dtype(_DTYPES[entry["dtype"]]), tuple(shape), start, count)
+
+
+def _json(path: Path, text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise ModelFileError(f"{path} is not a kalprox model file: no JSON where its header should be.") from error
+        raise ModelFileError(f"{path} is not a kalprox model file: its header is not JSON.") from error
 
 
 def _dtype(name: str, a: np.ndarray) -> str:
@@ -130,12 +200,12 @@ def _dtype(name: str, a: np.ndarray) -> str:
 
 
 def _digest(text: str, arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of the header's text and of every array's name, type, shape and bytes, in the order of names."""
+    """SHA-256 of the header's text and of the name, type, shape and bytes of every array, in the order of the names."""
     parts = [text.encode()]
     for name in sorted(arrays):
         a = arrays[name]
         parts += [json.dumps([name, a.dtype.str, a.shape]).encode(), a.tobytes()]
     sha = hashlib.sha256()
-    for part in parts:  # with its length, so that no two files have the same parts run together
+    for part in parts:  # each with its length, so that the boundaries between the parts are protected too
         sha.update(len(part).to_bytes(8, "little") + part)
     return sha.hexdigest()

@@ -1,11 +1,12 @@
-"""Models h: what is observed, y_k = h(theta, x_k) + noise.
+"""Models h: the observations are y_k = h(theta, x_k) + noise.
 
-A model says what it predicts and how that changes with theta; it knows nothing of regularisers,
-covariances or algorithms. A new link is one entry of `LINKS`; a new model is one new class here.
+A model gives its value and its Jacobian with respect to theta; it knows nothing of regularisers, covariances or
+algorithms. A new link is one entry of `LINKS`; a new model is one new class in this file.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import ClassVar
 
@@ -13,7 +14,56 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 
-__all__ = ["BOUNDED_SLOPE", "GLM", "LINKS", "Function", "Linear", "Model"]
+__all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model"]
+
+
+def _saturated(largest: float) -> float:
+    """The likely size of a predictor whose link saturates: a larger one hardly changes the observations."""
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Link:
+    """An elementwise function of the linear predictor u = x' theta, and what the library needs to know about it.
+
+    Calling a link returns its value and its derivative. Both must stay finite, and keep their relative accuracy, where
+    the link saturates, and accept NumPy and JAX arrays.
+
+    Parameters
+    ----------
+    name : str
+        The name under which `GLM`, the estimator and the command line offer the link.
+    function : callable
+        Maps u to the pair (value, slope), elementwise.
+    range : tuple of float
+        The infimum and the supremum of the values. The interval is open: no finite predictor attains an end, except
+        through rounding.
+    bounded_slope : bool
+        Whether the derivative is bounded. The proximal filter then averages the link over its belief.
+    inverse_size : callable, optional
+        The likely absolute size of the predictor, given the largest absolute target: the size of the link's inverse
+        there. The default, 1, is for links that saturate.
+
+    Examples
+    --------
+    >>> LINKS["sigmoid"](np.array(0.0))
+    (np.float64(0.5), np.float64(0.25))
+    >>> LINKS["sigmoid"].range, LINKS["exp"].bounded_slope, LINKS["softplus"].scale(np.array([-3.0, 2.0]))
+    ((0.0, 1.0), False, 3.0)
+    """
+
+    name: str
+    function: Callable[[Array], tuple[Array, Array]]
+    range: tuple[float, float]
+    bounded_slope: bool
+    inverse_size: Callable[[float], float] = _saturated
+
+    def __call__(self, u: Array) -> tuple[Array, Array]:
+        return self.function(u)
+
+    def scale(self, y: Array) -> float:
+        """The likely size of the predictor for targets y, at least 1: the scale of a weak prior."""
+        return max(1.0, float(self.inverse_size(float(np.abs(y).max()))))
 
 
 class Model(ABC):
@@ -35,7 +85,7 @@ class Model(ABC):
 
 
 class Predictor(Model):
-    """h(x' theta): one linear predictor per row, seen through a link. Costs O(d) a row."""
+    """h(x' theta): a function of one linear predictor per row. Costs O(d) a row."""
 
     @abstractmethod
     def link(self, u: Array) -> tuple[Array, Array]:
@@ -65,6 +115,8 @@ def predictor(theta: Array, x: Array) -> Array:
 class Linear(Predictor):
     """h = x' theta.
 
+    Examples
+    --------
     >>> Linear().value(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     np.float64(11.0)
     """
@@ -80,11 +132,15 @@ class Linear(Predictor):
 
 @pytree
 class GLM(Predictor):
-    """h = link(x' theta), the link by name: identity, sigmoid, tanh, softplus, exp, arctan.
+    """h = link(x' theta): a function of one linear predictor.
 
-    Values and derivatives are closed forms that stay finite, and keep their relative accuracy,
-    where the link saturates.
+    Parameters
+    ----------
+    name : str
+        The name of the link, one of `LINKS`: identity, sigmoid, tanh, softplus, exp, arctan.
 
+    Examples
+    --------
     >>> GLM("sigmoid").linearize(np.zeros(2), np.array([4.0, 8.0]))
     (np.float64(0.5), array([1., 2.]))
     """
@@ -98,14 +154,25 @@ class GLM(Predictor):
     def link(self, u: Array) -> tuple[Array, Array]:
         return LINKS[self.name](u)
 
+    @property
+    def bounded_slope(self) -> bool:
+        """Whether the derivative of the link is bounded."""
+        return LINKS[self.name].bounded_slope
+
 
 @pytree
 class Function(Model):
-    """h = fn(theta, x), any JAX function of theta (d,) and one row x, with scalar or vector output.
+    """h = fn(theta, x) for any function, differentiated by JAX: forward for few parameters, in reverse for many.
 
-    Differentiated by JAX, forward for few parameters and in reverse for many. Given NumPy arrays,
-    it answers in NumPy arrays of the same dtype, whatever JAX's global x64 flag says.
+    NumPy arrays are answered with NumPy arrays of the same dtype, whatever JAX's global x64 flag says.
 
+    Parameters
+    ----------
+    fn : callable
+        A JAX function of theta, shape (d,), and one row x of any shape, to a scalar or a vector.
+
+    Examples
+    --------
     >>> decay = Function(lambda theta, x: theta[0] / (1 + theta[1] * x))
     >>> decay.linearize(np.array([2.0, 1.0]), np.array(1.0))
     (np.float64(1.0), array([ 0.5, -0.5]))
@@ -127,8 +194,8 @@ class Function(Model):
 
         if namespace(theta, X) is not np:
             return _compiled_rows()(self.fn, theta, X)
-        # A few fixed block sizes, so that odd lengths do not recompile; the padding rows are
-        # copies of the last row, where fn is as safe as on the data.
+        # Blocks are padded to a few fixed sizes, so that other lengths do not recompile. The padding consists of copies
+        # of the last row, at which fn is defined.
         b = len(X)
         padded = np.concatenate([X, np.repeat(X[-1:], _padded_length(b) - b, axis=0)])
         with jax.enable_x64(np.result_type(theta, X) == np.float64):
@@ -140,7 +207,7 @@ def _padded_length(b: int) -> int:
     return max(16, 1 << (b - 1).bit_length())
 
 
-_FORWARD_MODE_AT_MOST = 16  # parameters: forward mode costs d passes and takes loops; reverse costs one
+_FORWARD_MODE_AT_MOST = 16  # parameters: forward mode takes d passes, and allows loops in fn; reverse mode takes one
 
 
 def _linearize_function(fn: Callable, theta: Array, x: Array) -> tuple[Array, Array]:
@@ -157,7 +224,7 @@ def _linearize_function(fn: Callable, theta: Array, x: Array) -> tuple[Array, Ar
 
 
 @cache
-def _compiled_rows() -> Callable:  # compiled at first use: this module does not import JAX
+def _compiled_rows() -> Callable:  # made at first use, because this module does not import JAX
     import jax
 
     @partial(jax.jit, static_argnums=0)
@@ -197,12 +264,14 @@ def _arctan(u: Array) -> tuple[Array, Array]:
     return namespace(u).arctan(u), 1 / (1 + u**2)
 
 
-LINKS: dict[str, Callable[[Array], tuple[Array, Array]]] = {
-    "identity": _identity,
-    "sigmoid": _sigmoid,
-    "tanh": _tanh,
-    "softplus": _softplus,
-    "exp": _exp,
-    "arctan": _arctan,
+LINKS: dict[str, Link] = {
+    link.name: link
+    for link in (
+        Link("identity", _identity, range=(-np.inf, np.inf), bounded_slope=True, inverse_size=float),
+        Link("sigmoid", _sigmoid, range=(0.0, 1.0), bounded_slope=True),
+        Link("tanh", _tanh, range=(-1.0, 1.0), bounded_slope=True),
+        Link("softplus", _softplus, range=(0.0, np.inf), bounded_slope=True, inverse_size=float),
+        Link("exp", _exp, range=(0.0, np.inf), bounded_slope=False, inverse_size=np.log1p),
+        Link("arctan", _arctan, range=(-np.pi / 2, np.pi / 2), bounded_slope=True),
+    )
 }
-BOUNDED_SLOPE = frozenset({"sigmoid", "tanh", "softplus", "arctan"})  # links whose derivative stays below 1 everywhere

@@ -6,19 +6,18 @@ Everything here is read off an information (R, z, rss, rows), with sum_k w_k (y_
 
 import math
 from functools import partial
-from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
-from scipy import special
 
 from kalprox._arrays import Array, cast, namespace, pytree
 from kalprox._checks import check_positive, concrete
 from kalprox.linalg.triangle import column_norms
+from kalprox.predictive import special_functions, standard_quantile
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.newton import curvature
 
-__all__ = ["Noise", "effective_dof", "log_evidence"]
+__all__ = ["Noise", "curves_upwards", "effective_dof", "log_evidence"]
 
 
 @pytree
@@ -28,9 +27,8 @@ class Noise:
     >>> noise = Noise.learned(rss=24.0, rows=15, edf=3.0)
     >>> float(noise.variance), float(noise.dof)
     (2.0, 12.0)
-    >>> low, high = noise.interval(mean=10.0, leverage=0.125)
-    >>> round(float(low), 3), round(float(high), 3)
-    (6.732, 13.268)
+    >>> round(float(noise.std(leverage=0.125)), 3), round(float(noise.quantile(0.95)), 3)
+    (1.5, 2.179)
     """
 
     variance: Any
@@ -90,37 +88,16 @@ class Noise:
         """t_{(1 + level)/2, dof}: how many scales a central interval reaches either way; NaN if dof <= 0."""
         if not 0 < level < 1:
             raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
-        if namespace(self.dof) is np:
-            return _student_quantile(self.dof, level)
-        import jax
-
-        shape = jax.ShapeDtypeStruct(self.dof.shape, self.dof.dtype)
-        # JAX has no inverse of the incomplete beta function: the host works it out, under jit too.
-        return jax.pure_callback(partial(_student_quantile, level=level), shape, self.dof, vmap_method="expand_dims")
-
-    def interval(self, mean: Array, leverage: Array, level: float = 0.95) -> tuple[Array, Array]:
-        """The central interval for a new observation: mean -+ quantile * std(leverage).
-
-        Exact for g = 0 with normal errors: it covers with probability `level`. With a penalty it is
-        the posterior's with an estimated noise level, and leaves out the bias of the shrinkage.
-        """
-        std = self.std(leverage)
-        reach = namespace(std).asarray(self.quantile(level), std.dtype) * std
-        return mean - reach, mean + reach
+        return standard_quantile(self.dof, (1 + level) / 2)
 
 
-def _student_quantile(dof: Any, level: float) -> np.ndarray:
-    dof = np.asarray(dof)
-    dtype = dof.dtype if dof.dtype.kind == "f" else np.dtype(float)
-    p = (1 + level) / 2
-    t = special.stdtrit(np.where((dof > 0) & np.isfinite(dof), dof, 1.0), p)
-    return np.where(np.isposinf(dof), special.ndtri(p), np.where(dof > 0, t, np.nan)).astype(dtype)
-
-
-def effective_dof(R: Array, regularizer: Regularizer, theta: Array, *, prior: Array | None = None) -> Array:
+def effective_dof(
+    R: Array, regularizer: Regularizer, theta: Array, *, prior: Array | None = None, factor: Any = None
+) -> Array:
     """trace((R'R + H)^-1 R'R), H the Hessian of g at theta, both on the coordinates g leaves free.
 
-    `prior`, shape (m, d), is the root of a prior's precision in units of the noise: it adds to H.
+    `prior`, shape (m, d), is the root of a prior's precision in units of the noise: it adds to H. `factor`, where it
+    has been computed already, is the `kalprox.linalg.factor.Factor` of the posterior; it saves most of the work.
 
     The degrees of freedom the fit uses up: rank(R) for g = 0, the trace of the hat matrix for
     ridge, the number of nonzeros for L1 (of coordinates strictly inside for Box) where their columns
@@ -134,6 +111,11 @@ def effective_dof(R: Array, regularizer: Regularizer, theta: Array, *, prior: Ar
     be decided. One SVD of a (2d, d) matrix, O(d^3).
     """
     xp = namespace(R, regularizer, theta)
+    if xp is np and factor is not None and (curves := curves_upwards(regularizer, theta)) is not None:
+        if not curves and prior is None:
+            return np.asarray(float(factor.L.shape[1]))  # the rank of the free columns
+        Q = (R if factor.free is None else R[:, factor.free]) @ factor.L
+        return (Q**2).sum()
     if xp is not np:
         R, regularizer = xp.asarray(R), cast(regularizer, R)
     matmul = np.matmul if xp is np else partial(xp.matmul, precision="highest")  # a GPU would round float32
@@ -153,6 +135,19 @@ def effective_dof(R: Array, regularizer: Regularizer, theta: Array, *, prior: Ar
     values, W = xp.linalg.eigh(eye - matmul(K.T, K))
     shares = (W * matmul(xp.diag(kept.astype(s.dtype)) - matmul(Q_A.T, Q_A), W)).sum(axis=0)
     return xp.where(values[0] > 0, (shares / xp.where(values > 0, values, 1)).sum(), xp.nan)
+
+
+def curves_upwards(g: Regularizer, theta: np.ndarray) -> bool | None:
+    """Whether g curves on its free coordinates; None where some of its curvature is negative."""
+    root = g.root(len(theta))
+    if root is not None:
+        return bool(root.any())
+    h, free = np.asarray(g.hessian(theta)), np.asarray(g.free(theta))
+    values = h[free] if h.ndim == 1 else np.linalg.eigvalsh(h[np.ix_(free, free)])
+    size = np.abs(values).max(initial=0)
+    if (values < -len(theta) * np.finfo(values.dtype).eps * size).any():
+        return None
+    return bool(size > 0)
 
 
 def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regularizer, gamma: Any | None = None) -> Array:
@@ -212,12 +207,3 @@ def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regulariz
     if gamma is not None:
         return volumes + rows / 2 * xp.log(xp.asarray(gamma / (2 * math.pi), R.dtype)) - gamma * S / 2
     return volumes + special_functions(xp).gammaln(rows / 2) - rows / 2 * xp.log(math.pi * S)
-
-
-def special_functions(xp: ModuleType) -> ModuleType:
-    """SciPy's special functions for NumPy, JAX's for JAX."""
-    if xp is np:
-        return special
-    import jax.scipy.special
-
-    return jax.scipy.special

@@ -1,4 +1,4 @@
-"""A real browser for tests of pages: Debian's chromium through selenium, without a window.
+"""A browser for tests of pages: headless chromium, driven by selenium.
 
 with browser() as driver:
     show(driver, path, width=390)
@@ -17,7 +17,7 @@ import pytest
 
 @contextmanager
 def browser() -> Iterator:
-    """A driver that records the console and every request; skips the test where there is no browser to drive."""
+    """A driver that records the console and all requests. The test is skipped if chromium is not installed."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or chromedriver is None:
@@ -35,23 +35,23 @@ def browser() -> Iterator:
 
 
 def show(driver, path: str | Path, width: int, height: int = 900, dark: bool = False) -> None:
-    """Open the file as a screen of `width` CSS pixels shows it (a window cannot be made as narrow as a phone)."""
+    """Open a file on an emulated screen of `width` CSS pixels (a real window cannot be as narrow as a phone)."""
     screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     for log in ("browser", "performance"):
-        driver.get_log(log)  # what an earlier page left
+        driver.get_log(log)  # discards the entries of earlier pages
     driver.get(Path(path).resolve().as_uri())
 
 
 def console_errors(driver) -> list[str]:
-    """What the page wrote to the console since it was opened, warnings too."""
+    """The messages in the console since the page was opened, including warnings."""
     return [entry["message"] for entry in driver.get_log("browser")]
 
 
 def outside_requests(driver) -> list[str]:
-    """The addresses asked for since the page was opened, other than files of this machine and data in the page."""
+    """The addresses requested since the page was opened, except local files and data in the page."""
     messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
     assert any(url.startswith("file:") for url in urls), "the page's own request must be in the log"
@@ -59,19 +59,19 @@ def outside_requests(driver) -> list[str]:
 
 
 def overflow(driver) -> int:
-    """By how many pixels the page is wider than the screen: 0 or less where nothing scrolls sideways."""
+    """By how many pixels the page is wider than the screen; 0 or less if it does not scroll horizontally."""
     return driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
 
 
 def box(driver, element) -> tuple[float, float, float, float]:
-    """Left, top, width and height on the page as drawn; all 0 where it is not (selenium's `rect` is wrong for SVGs)."""
+    """Left, top, width and height of an element on the page (selenium's `rect` is wrong for SVG elements)."""
     script = "const b = arguments[0].getBoundingClientRect(); return [b.x + scrollX, b.y + scrollY, b.width, b.height]"
     left, top, width, height = driver.execute_script(script, element)
     return left, top, width, height
 
 
 def colours(element) -> int:
-    """How many different colours the element shows: a blank box has one."""
+    """The number of different colours in an element; a blank one has one."""
     from PIL import Image
 
     assert element.is_displayed(), "the element is not shown"
@@ -81,7 +81,7 @@ def colours(element) -> int:
 
 
 def screenshot(driver, path: str | Path) -> Path:
-    """The whole page, beyond the screen's lower edge, as a PNG: for looking at it."""
+    """Save an image of the whole page, including what is below the edge of the screen, as a PNG file."""
     import base64
 
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})

@@ -1,5 +1,7 @@
 """Calibration: every diagnostic against SciPy, and the verdict's error rates against the binomial law."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from kalprox import calibration
 from kalprox.calibration import BINS, FALSE_ALARMS, FEWEST_ROWS, LEVELS, Calibration
+from kalprox.calibration.verdict import MATERIAL, expected_ranges
 from kalprox.information import Information
 from kalprox.noise import Noise
+from kalprox.predictive import standard_score
 
 FIELDS = ("rows", "undetermined", "covered", "squares", "pit", "log_score", "errors", "squared_errors")  # shared apart
 DOFS = [0.5, 3.0, 30.0, 199.0, 201.0, 1e4, 1e9, np.inf]
@@ -56,7 +59,7 @@ def test_every_number_against_scipy(dof):
 @pytest.mark.parametrize("dof", [200.0, 300.0, 1e3, 1e5, 1e8])
 def test_the_expansion_of_the_normal_score_is_as_good_as_it_says(dof):
     for z, tol in ((np.linspace(-6, 6, 41), 1e-12), (np.linspace(6, 15, 11), 1e-8)):
-        u, _ = calibration._score(np, z, np.asarray(dof))
+        u, _ = standard_score(z, np.asarray(dof))
         np.testing.assert_allclose(-np.abs(u), stats.norm.ppf(stats.t.cdf(-np.abs(z), dof)), rtol=0, atol=tol)
         np.testing.assert_array_equal(np.sign(u), np.sign(z))
 
@@ -64,7 +67,7 @@ def test_the_expansion_of_the_normal_score_is_as_good_as_it_says(dof):
 def test_the_normal_score_goes_on_where_the_tail_underflows():
     z = np.array([1e2, 1e4, 1e8, 1e76])
     for dof in DOFS:
-        u, log_density = calibration._score(np, z, np.asarray(dof))
+        u, log_density = standard_score(z, np.asarray(dof))
         assert np.isfinite(u).all()
         assert np.isfinite(log_density).all()
         assert (np.diff(u) >= 0).all()
@@ -206,11 +209,31 @@ def test_the_rate_of_false_alarms_is_as_designed():
     """The same in one long run: NIS is chi-square and the coverage binomial, drawn with their dependence."""
     n, streams = 200, 20_000
     u = np.random.default_rng(5).normal(size=(streams, n))
-    (a, b), (c, d) = calibration._bounds(n)
+    (a, b), (c, d) = expected_ranges(n)
     nis, coverage = (u**2).mean(axis=1), (np.abs(u) <= stats.norm.ppf(0.975)).mean(axis=1)
     alarms = np.sum((nis < a) | (nis > b) | (coverage < c) | (coverage > d))
     assert stats.binom.ppf(0.0005, streams, FALSE_ALARMS / 2) <= alarms
     assert alarms <= stats.binom.ppf(0.9995, streams, FALSE_ALARMS)
+
+
+@pytest.mark.parametrize("n", [1, 2, 30, 31.4, 1000, 10_000, 1e8])
+def test_the_expected_ranges_are_quantiles_of_chi_square_and_of_the_binomial(n):
+    nis, coverage = expected_ranges(n)
+    tail, trials = FALSE_ALARMS / 4, round(n)
+    low, high = stats.chi2.ppf([tail, 1 - tail], n) / n
+    few, many = stats.binom.ppf([tail, 1 - tail], trials, 0.95) / trials
+    narrow, wide = 1 - MATERIAL, 1 + MATERIAL
+    np.testing.assert_allclose(nis, [min(low, narrow**2), max(high, wide**2)], rtol=1e-9)
+    shares = [2 * stats.norm.cdf(stats.norm.ppf(0.975) * f) - 1 for f in (narrow, wide)]
+    np.testing.assert_allclose(coverage, [min(few, shares[0]), max(many, shares[1])], rtol=1e-12)
+
+
+def test_a_verdict_does_not_import_scipy_stats():
+    code = (
+        "import sys, numpy as np; from kalprox.calibration import Calibration; "
+        "Calibration().update(0.0, 1.0, np.ones(100)).verdict(); assert 'scipy.stats' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(("shrink", "word"), [(0.5, "over-confident"), (2.0, "under-confident")])
@@ -295,7 +318,7 @@ def test_few_degrees_of_freedom_are_worth_few_rows():
     verdict = Calibration().update(0.0, 1.0, y, dof=10.0).verdict()
     assert verdict.worth == pytest.approx(5000 / (1 + 4999 / 10), rel=1e-12)
     assert verdict.word == "too few rows to say"
-    assert "worth 10 predicted one at a time" in str(verdict)
+    assert "over 5000 rows (as informative as 10) the errors" in str(verdict)
 
 
 def test_str_is_a_sentence_or_two():

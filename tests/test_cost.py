@@ -34,11 +34,11 @@ class Counted:
     """Rows as a source that counts how often it is gone over."""
 
     def __init__(self, X, y):
-        self.rows, self.passes = kp.sources.ArrayRows(X, y), 0
+        self.rows, self.passes = kp.sources.ArraySource(X, y), 0
 
-    def sum(self, part):
+    def fold(self, part):
         self.passes += 1
-        return self.rows.sum(part)
+        return self.rows.fold(part)
 
 
 # ---- passes ----------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class Counted:
 def test_a_linear_model_takes_one_pass_and_everything_after_it_none():
     X, y = rows(2000, 4)
     source = Counted(X, y)
-    model = KalproxRegressor(penalty="l1", alpha=5.0).fit_source(source, 4, lambda: 2000)
+    model = KalproxRegressor(penalty="l1", alpha=5.0).fit_source(source, 4)
     model.path(), model.coef_std_, model.predict_interval(X), model.sample(3, 0)
     assert source.passes == 1
 

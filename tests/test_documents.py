@@ -1,19 +1,39 @@
-"""What the documents show is run: the README's first example, the skeletons of CONTRIBUTING."""
+"""The documents are run: the README's first example, and the extensions that CONTRIBUTING shows."""
 
 import re
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
+import scipy.optimize
+import statsmodels.api as sm
+from data import linear
+from scipy.stats import nbinom
 
 import kalprox as kp
-from kalprox import covariance, models, regularizers
+from kalprox import covariance, likelihoods, models, regularizers
 from kalprox._arrays import namespace, pytree, static
+from kalprox.algorithms.refine import refine
+from kalprox.learning import penalties
 
 ROOT = Path(__file__).parent.parent
 
 
 def blocks(name):
     return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.S)
+
+
+@pytest.fixture(scope="module")
+def skeletons():
+    """The code of CONTRIBUTING, with the names that the files it belongs to have imported."""
+    names = {"Any": Any, "NamedTuple": NamedTuple, "namespace": namespace, "nbinom": nbinom, "pytree": pytree}
+    scope = {"__name__": __name__, "static": static, **names}
+    for module in (covariance, likelihoods, models, penalties, regularizers):
+        scope |= {name: getattr(module, name) for name in module.__all__}
+    for code in blocks("CONTRIBUTING.md"):
+        exec(code, scope)
+    return scope
 
 
 def test_the_readme_example_runs_and_finds_the_truth():
@@ -26,16 +46,71 @@ def test_the_readme_example_runs_and_finds_the_truth():
     assert scope["out"].calibration.verdict().word == "calibrated"
 
 
-def test_the_skeletons_run():
-    scope = {"Any": object, "namespace": namespace, "pytree": pytree, "static": static}
-    for module in (covariance, models, regularizers):
-        scope |= {name: getattr(module, name) for name in module.__all__}
-    for code in blocks("CONTRIBUTING.md"):
-        exec(code, scope)
-    alg = kp.pipg(scope["MichaelisMenten"](), scope["LogCosh"](1e-3), gamma=100.0)
+def test_the_table_of_contributing_names_every_file_and_package_and_no_other():
+    rows = re.findall(r"^\|.*\| (`.*`) \|$", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.M)
+    named = {path for row in rows for path in re.findall(r"`([^`]+)`", row)}
+    assert all((ROOT / "kalprox" / path).exists() for path in named)
+    there = {p.name + ("/" if p.is_dir() else "") for p in (ROOT / "kalprox").iterdir() if p.name[0] != "."}
+    assert {path for path in there if path.endswith((".py", "/"))} - named <= {
+        "__init__.py",
+        "__main__.py",
+        "__pycache__/",
+    }
+
+
+def test_a_new_link_and_a_new_penalty_serve_the_estimator(skeletons, monkeypatch):
+    link, penalty = skeletons["softsign"], skeletons["LogCoshPenalty"]
+    monkeypatch.setitem(models.LINKS, link.name, link)
+    monkeypatch.setitem(penalties.PENALTIES, penalty.kind, penalty)
+    X, y = linear(400, 3, noise=0.1)
+    y = y / (1 + abs(y))
+
+    def objective(t):
+        u = t[0] + X @ t[1:]
+        return ((y - u / (1 + abs(u))) ** 2).sum() / 2 + 2 * np.log(np.cosh(t[1:])).sum()
+
+    model = kp.KalproxRegressor(link="softsign", penalty="logcosh", alpha=2.0).fit(X, y)
+    expected = scipy.optimize.minimize(objective, np.zeros(4), tol=1e-10).x
+    np.testing.assert_allclose(np.r_[model.intercept_, model.coef_], expected, atol=1e-5)
+    stream = kp.KalproxRegressor(link="softsign", penalty="logcosh", alpha=2.0)
+    for start in range(0, 400, 100):
+        stream.partial_fit(X[start : start + 100], y[start : start + 100])
+    assert np.all(abs(stream.coef_ - model.coef_) < 0.2)
+    auto = kp.KalproxRegressor(penalty="logcosh", alpha="auto").fit(X, y)
+    assert auto.alpha_ > 0 and np.isfinite(auto.coef_std_).all()
+
+
+def test_a_new_likelihood_is_poisson_regression(skeletons):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(800), rng.normal(size=(800, 3))])
+    y = rng.poisson(np.exp(X @ [1.0, 0.3, -0.4, 0.2])).astype(float)
+    likelihood = skeletons["Poisson"]()
+    reference = sm.Poisson(y, X).fit(disp=0, method="newton", tol=1e-14)
+    fit = refine(models.Linear(), regularizers.Zero(), (X, y), np.zeros(4), likelihood=likelihood)
+    assert fit.converged
+    np.testing.assert_allclose(fit.mean, reference.params, rtol=1e-8)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(fit.cov)), reference.bse, rtol=1e-8)
+    recursion = kp.ipm(models.Linear(), gamma=1.0, likelihood=likelihood)
+    state = kp.run(recursion, recursion.init(np.zeros(4), 1.0), X, y).state
+    stream = kp.proximal_filter(models.Linear(), regularizers.Zero(), likelihood=likelihood)
+    filtered = stream.init(np.zeros(4), None)
+    for start in range(0, 800, 200):
+        filtered = stream.step(filtered, X[start : start + 200], y[start : start + 200])
+    off = [np.abs((mean - reference.params) / reference.bse).max() for mean in (state.mean, filtered.mean)]
+    assert off[0] < 3 and off[1] < 0.1  # the recursion's first linearisations are far off; the filter's warm-up is not
+    for predicted in (recursion.predict(state, X), filtered.predict(X)):
+        inside = (predicted.quantile(0.05) <= y) & (y <= predicted.quantile(0.95))
+        assert 0.9 <= inside.mean() <= 0.98  # counts are discrete: a little more than 0.9
+        np.testing.assert_allclose(predicted.mean, np.exp(X @ reference.params), rtol=0.2)
+        assert predicted.log_prob(y).mean() == pytest.approx(reference.llf / 800, abs=0.05)
+
+
+def test_a_new_model_regulariser_and_covariance_structure_run(skeletons):
+    alg = kp.pipg(skeletons["MichaelisMenten"](), skeletons["LogCosh"](1e-3), gamma=100.0)
     rng = np.random.default_rng(0)
     x = rng.uniform(0.1, 3, size=2000)
     y = 2 * x / (0.5 + x) + 0.1 * rng.normal(size=2000)
-    for v0 in (0.1, scope["Scaled"](0.1, 2)):
-        mean = kp.run(alg, alg.init(np.ones(2), v0), x, y).state.mean
-        assert np.abs(mean - [2.0, 0.5]).max() < 0.1
+    for v0 in (0.1, skeletons["Scaled"](0.1, 2)):
+        state = kp.run(alg, alg.init(np.ones(2), v0), x, y).state
+        assert np.abs(state.mean - [2.0, 0.5]).max() < 0.1
+        assert (state.var() > 0).all() and alg.predict(state, x[0]).std > 0.1

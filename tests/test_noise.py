@@ -9,6 +9,7 @@ from scipy import integrate, special, stats
 
 from kalprox import regularizers as rg
 from kalprox.information import Information
+from kalprox.likelihoods import Gaussian
 from kalprox.noise import Noise, effective_dof, log_evidence
 from kalprox.solvers.prox import covariance, prox
 
@@ -28,6 +29,11 @@ REGULARIZERS = {
     "box": rg.Box(-0.3, 0.8),
     "weighted": rg.Weighted(rg.Ridge(4.0), np.array([0.0, 1.0, 2.0, 3.0, 4.0])),
 }
+
+
+def interval(noise, mean, leverage, level=0.95):
+    """The central interval for a new observation."""
+    return Gaussian().predict(mean, leverage, noise).interval(level)
 
 
 def rows(n=40, d=5, seed=1):
@@ -146,7 +152,7 @@ def test_without_a_penalty_it_is_statsmodels(n, d, intercept, weighted):
     assert noise.variance == pytest.approx(truth.scale, rel=1e-11)
     for level in (0.5, 0.95, 0.999):
         frame = truth.get_prediction(design(new)).summary_frame(alpha=1 - level)
-        low, high = noise.interval(mean, leverage, level)
+        low, high = interval(noise, mean, leverage, level)
         np.testing.assert_allclose(low, frame["obs_ci_lower"], rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(high, frame["obs_ci_upper"], rtol=1e-10, atol=1e-10)
 
@@ -159,7 +165,7 @@ def test_no_degrees_of_freedom_left_says_so():
         noise = Noise.learned(info.residual(theta), info.rows, effective_dof(info.R, rg.Zero(), theta))
         assert np.isnan(noise.variance)
         assert "Add rows" in noise.reason
-        assert np.isnan(noise.interval(0.0, 0.1)).all()
+        assert np.isnan(interval(noise, 0.0, 0.1)).all()
     assert Noise.learned(1.0, 6, 5.0).reason == ""
     assert "check the rows" in Noise.learned(np.nan, 6, 5.0).reason
     assert "a minimum" in Noise.learned(1.0, 6, np.nan).reason
@@ -170,7 +176,7 @@ def test_no_degrees_of_freedom_left_says_so():
 def test_a_perfect_fit_has_no_noise():
     noise = Noise.learned(0.0, 10, 2.0)
     assert (noise.variance, noise.reason) == (0.0, "")
-    assert noise.interval(1.5, 0.2) == (1.5, 1.5)
+    assert interval(noise, 1.5, 0.2) == (1.5, 1.5)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.9999])
@@ -183,7 +189,7 @@ def test_quantiles_are_students(dof, level):
 
 
 def test_known_noise_has_normal_intervals():
-    low, high = Noise.known(4.0).interval(np.array([1.0]), np.array([0.21]), 0.9)
+    low, high = interval(Noise.known(4.0), np.array([1.0]), np.array([0.21]), 0.9)
     half = stats.norm.ppf(0.95) * 0.5 * 1.1
     np.testing.assert_allclose([low[0], high[0]], [1 - half, 1 + half], rtol=1e-13)
     with pytest.raises(ValueError, match="gamma"):
@@ -195,7 +201,7 @@ def test_known_noise_has_normal_intervals():
 def test_a_batch_of_noises_in_float32():
     rss, mean = jnp.array([24.0, 6.0, 1.0]), jnp.zeros(4)
     edf = jnp.array([3.0, 5.0, 15.0])
-    low, high = jax.jit(jax.vmap(lambda rss, edf: Noise.learned(rss, 15, edf).interval(mean, mean)))(rss, edf)
+    low, high = jax.jit(jax.vmap(lambda rss, edf: interval(Noise.learned(rss, 15, edf), mean, mean)))(rss, edf)
     expected = np.sqrt([24 / 12, 6 / 10]) * stats.t.ppf(0.975, [12, 10])
     np.testing.assert_allclose(high[:2, 0], expected, rtol=1e-6)
     np.testing.assert_allclose(low[:2, 3], -expected, rtol=1e-6)
@@ -301,7 +307,7 @@ def test_95_percent_intervals_cover_95_percent(kind):
             noise = Noise.learned(eq.residual(t), info.rows, effective_dof(eq.R, g, t) + 1)
             x = rng.normal(size=d)
             c = x - info.x_mean
-            low, high = noise.interval(info.y_mean + c @ t, 1 / info.rows + c @ covariance(eq.R, g, t) @ c)
+            low, high = interval(noise, info.y_mean + c @ t, 1 / info.rows + c @ covariance(eq.R, g, t) @ c)
             truth = 1 + x @ theta
             coverage[seed] = special.ndtr((high - truth) / sd) - special.ndtr((low - truth) / sd)
             inside += low <= truth + sd * rng.normal() <= high

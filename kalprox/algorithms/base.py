@@ -1,33 +1,62 @@
-"""What an algorithm is: two pure functions, and the states that they pass on."""
+"""The interface of an algorithm, the states that its steps pass on, and the predictions made from them."""
 
 from typing import Any
 
+import jax
 import numpy as np
 from jax.tree_util import Partial
 
 from kalprox._arrays import Array, cast, is_traced, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_vector
+from kalprox._control import full_precision
 from kalprox.covariance import Covariance, Dense
+from kalprox.likelihoods import Likelihood
+from kalprox.models import Model
+from kalprox.noise import Noise
+from kalprox.predictive import Predictive
 
 __all__ = ["Algorithm", "Belief", "Point"]
 
 
 @pytree
 class Algorithm:
-    """`init(mean0, v0) -> state` and `step(state, x, y) -> state`, both pure.
+    """Three pure functions, so that any algorithm can replace another one.
 
-    An algorithm is itself a pytree whose leaves are its numbers (gamma, lam, q, ...): changing
-    one recompiles nothing, and `jax.vmap` runs over them.
+    An algorithm is a pytree whose leaves are its numbers (gamma, lam, q, ...): another value recompiles nothing, and
+    `jax.vmap` can map over them.
+
+    Attributes
+    ----------
+    init : callable
+        `init(mean0, v0)` returns the first state.
+    step : callable
+        `step(state, x, y)` returns the state after one row, or after a block of rows where `by_block` is True.
+    predict : callable
+        `predict(state, x)` returns the `Predictive` distribution of y, noise included. x is one row, or a block of rows
+        of shape (b, d). Algorithms without a covariance (`ipg`, `sgd`) predict the mean with an infinite standard
+        deviation: they make no statement about their uncertainty.
+    by_block : bool
+        Whether `step` takes a block of rows, shapes (b, ...) and (b,), instead of one row.
+
+    Examples
+    --------
+    >>> import kalprox as kp
+    >>> alg = kp.ipm(kp.models.Linear(), gamma=4.0)
+    >>> state = alg.init(np.zeros(1), 0.75)
+    >>> predicted = alg.predict(state, np.array([1.0]))
+    >>> float(predicted.mean), float(predicted.std)
+    (0.0, 1.0)
     """
 
     init: Partial
     step: Partial
-    by_block: bool = static(default=False)  # whether a step takes a block (b, ...), (b,) or one row
+    predict: Partial
+    by_block: bool = static(default=False)
 
 
 @pytree
 class Belief:
-    """theta ~ N(mean, V)."""
+    """The belief theta ~ N(mean, V)."""
 
     mean: Any
     V: Covariance
@@ -43,7 +72,7 @@ class Belief:
 
 @pytree
 class Point:
-    """An estimate without a belief, and how many rows made it."""
+    """An estimate without a covariance, and the number of rows it was made from."""
 
     mean: Any
     rows: Any
@@ -52,15 +81,44 @@ class Point:
 register_pytrees()
 
 
+@full_precision
+def predict_from_belief(
+    model: Model, likelihood: Likelihood, gamma: Any, state: Belief, x: Array, block: bool | None = None
+) -> Predictive:
+    """The predictive distribution of y at x under theta ~ N(mean, V), with h linearised at the mean.
+
+    `block` is whether x is a block of rows; by default it is one if it has two dimensions.
+    """
+    h, likelihood, gamma, x = cast((model, likelihood, gamma, x), state.mean)
+    state = like_row(state, x)
+    f, D = _linearize(h, state.mean, x, block)
+    return likelihood.predict(f, gamma * state.V.variance(D), Noise.known(gamma))
+
+
+@full_precision
+def predict_from_point(
+    model: Model, likelihood: Likelihood, state: Point, x: Array, block: bool | None = None
+) -> Predictive:
+    """The mean of y at x, with an infinite standard deviation: nothing is known about the error of theta."""
+    h, likelihood, theta, x = cast((model, likelihood, state.mean, x), state.mean)
+    f, _ = _linearize(h, theta, x, block)
+    return likelihood.predict(f, namespace(f).full_like(f, np.inf), Noise.known(1.0))
+
+
+def _linearize(h: Model, theta: Array, x: Array, block: bool | None) -> tuple[Array, Array]:
+    return h.linearize_rows(theta, x) if (x.ndim == 2 if block is None else block) else h.linearize(theta, x)
+
+
 def start_mean(mean0: Any) -> Array:
-    """The first estimate, checked: a finite floating vector, NumPy's or JAX's."""
+    """The first estimate, checked: a finite floating vector of NumPy or JAX."""
     mean = mean0 if hasattr(mean0, "dtype") else np.asarray(mean0, dtype=float)
-    check_vector("mean0", mean)
+    with jax.ensure_compile_time_eval():  # inside jit, arrays from outside still have values to check
+        check_vector("mean0", mean)
     return mean
 
 
 def start_covariance(v0: Any, mean: Array) -> Covariance:
-    """v0, a scalar, a diagonal, a matrix or a structure, as a covariance beside `mean`."""
+    """The first covariance, checked: v0 is a scalar, a diagonal, a matrix or a `Covariance`."""
     if isinstance(v0, Covariance):
         V: Covariance = cast(v0, mean)
     else:
@@ -70,37 +128,30 @@ def start_covariance(v0: Any, mean: Array) -> Covariance:
         if v.shape not in ((), (d,), (d, d)):
             raise ValueError(f"v0 must be a scalar, a vector ({d},) or a matrix ({d}, {d}); got shape {v.shape}.")
         V = Dense(v if v.ndim == 2 else xp.diag(xp.broadcast_to(v, (d,))))
-    _check_positive_definite(V, len(mean))
+    if not is_traced(V):
+        with jax.ensure_compile_time_eval():
+            V.check(len(mean))
     return V
 
 
-def _check_positive_definite(V: Covariance, d: int) -> None:
-    if is_traced(V):
-        return
-    dense = np.asarray(V.dense())
-    if dense.shape != (d, d):
-        raise ValueError(f"v0 must be the covariance of {d} parameters, as mean0 has; got shape {dense.shape}.")
-    check_finite("v0", dense)
-    if not np.allclose(dense, dense.T, rtol=1e-6, atol=0):
-        raise ValueError("v0 must be symmetric; use (v0 + v0.T) / 2.")
-    lowest = np.linalg.eigvalsh(dense)[0]
-    if lowest <= 0:
-        raise ValueError(
-            f"v0 must be positive definite; its smallest eigenvalue is {lowest:.3g}. "
-            "Give a positive variance to every direction."
-        )
+def like_row(state: Any, x: Array) -> Any:
+    """`state` in the array library of a row x that has been cast to its dtype.
+
+    They differ where a NumPy state from outside meets traced parameters inside jit.
+    """
+    return state if isinstance(state.mean, np.ndarray) is isinstance(x, np.ndarray) else cast(state, x)
 
 
 def check_row(x: Array, y: Array) -> None:
-    """Refuse a row that is not finite numbers, before any arithmetic."""
-    for name, value in (("x", x), ("y", y)):
-        if hasattr(value, "dtype"):
-            check_floating(name, value)
-        check_finite(name, value)
+    """Raise unless x and y are finite floating numbers, before any arithmetic."""
+    with jax.ensure_compile_time_eval():
+        for name, value in (("x", x), ("y", y)):
+            if hasattr(value, "dtype"):
+                check_floating(name, value)
+            check_finite(name, value)
 
 
-def innovation(y: Array, value: Array) -> Array:
-    """y - h, where y has the shape of h: a broadcast would pass in silence."""
+def check_target(y: Array, value: Array) -> None:
+    """Raise unless y has the shape of the model's output: otherwise it would be broadcast."""
     if y.shape != value.shape:
         raise ValueError(f"y must have the shape of the model's output, {value.shape}; got {y.shape}.")
-    return y - value

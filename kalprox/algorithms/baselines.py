@@ -1,4 +1,4 @@
-"""What the paper builds on and compares with: IPM (Kalman filter, EKF), IPG in any metric, SGD."""
+"""The methods that the paper builds on and compares with: IPM (Kalman filter, EKF), IPG in any metric, SGD."""
 
 from typing import Any
 
@@ -7,22 +7,51 @@ from jax.tree_util import Partial
 from kalprox._arrays import Array, cast, namespace
 from kalprox._checks import check_positive
 from kalprox._control import fori_loop, full_precision
-from kalprox.algorithms.base import Algorithm, Belief, Point, check_row, innovation, start_covariance, start_mean
+from kalprox.algorithms.base import (
+    Algorithm,
+    Belief,
+    Point,
+    check_row,
+    check_target,
+    like_row,
+    predict_from_belief,
+    predict_from_point,
+    start_covariance,
+    start_mean,
+)
 from kalprox.algorithms.pipg import update
 from kalprox.covariance import Covariance, Dense, Diagonal
+from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Linear, Model, Predictor, predictor
 from kalprox.regularizers import Regularizer
 
 __all__ = ["exact_prox", "ipg", "ipm", "sgd"]
 
 
-def ipm(model: Model, *, gamma: Any) -> Algorithm:
-    """The incremental proximal method, g = 0: eq. (IPM) in the metric V_{k-1}, O(d^2) a row.
+def ipm(model: Model, *, gamma: Any, likelihood: Likelihood | None = None) -> Algorithm:
+    """The incremental proximal method, g = 0: eq. (IPM) in the metric V_{k-1}. O(d^2) per row.
 
-    With a linear h it is the Kalman filter, eqs. (KalmanUpdateMean)-(KalmanUpdateCov), and the
-    exact posterior after one pass. Else it is the extended Kalman filter; several passes then
-    help the mean, while V shrinks with each as if the rows were new.
+    With a linear h and Gaussian noise it is the Kalman filter, eqs. (KalmanUpdateMean)-(KalmanUpdateCov), and gives the
+    exact posterior after one pass. Otherwise it is the extended Kalman filter; further passes then improve the mean,
+    while V shrinks with each pass as if the rows were new.
 
+    Parameters
+    ----------
+    model : Model
+        h, one of `kalprox.models`.
+    gamma : float
+        The noise precision (noise variance 1/gamma), which is also the step size.
+    likelihood : Likelihood, optional
+        How observations scatter around h, one of `kalprox.likelihoods`; the default is Gaussian. gamma scales the loss
+        of any other likelihood too, and should be 1 unless it has a dispersion.
+
+    Returns
+    -------
+    Algorithm
+        As for `kalprox.pipg`.
+
+    Examples
+    --------
     >>> import numpy as np, kalprox as kp
     >>> alg = kp.ipm(kp.models.Linear(), gamma=1.0)
     >>> state = alg.step(alg.init(np.zeros(1), 1.0), np.array([1.0]), np.array(3.0))
@@ -30,23 +59,41 @@ def ipm(model: Model, *, gamma: Any) -> Algorithm:
     (array([1.5]), array([[0.5]]))
     """
     check_positive("gamma", gamma)
-    return Algorithm(init=Partial(_start_belief), step=Partial(_ipm_step, model, gamma))
+    likelihood = Gaussian() if likelihood is None else likelihood
+    return Algorithm(
+        init=Partial(_start_belief),
+        step=Partial(_ipm_step, model, likelihood, gamma),
+        predict=Partial(predict_from_belief, model, likelihood, gamma),
+    )
 
 
 def ipg(model: Predictor, regularizer: Regularizer, *, gamma: Any, decay: Any = 0.51, metric: Any = None) -> Algorithm:
-    """(Variable-metric) incremental proximal gradient, eq. (VarMetIPG), with step gamma / k^decay.
+    """(Variable-metric) incremental proximal gradient, eq. (VarMetIPG), with step size gamma / k^decay.
 
-    The proximal step on f_k is exact for every h(x' theta), closed form where h is linear: see
-    `exact_prox`. The paper calls it out of reach for the sigmoid.
+    The proximal step on the squared loss f_k is exact for every h(x' theta), in closed form where h is linear: see
+    `exact_prox`. The paper does not carry it out for the sigmoid.
 
-    Args:
-      model: `Linear()` or a `GLM`.
-      regularizer: g, differentiable.
-      gamma: the step size of the first row.
-      decay: 0 keeps the step constant (and diverges where gamma is not small).
-      metric: V_{k-1}: None for the identity; a scalar, a diagonal or a matrix for a constant
-        one; or a function of k = 1, 2, ... that returns one of these.
+    Parameters
+    ----------
+    model : Linear or GLM
+        h, a function of one linear predictor.
+    regularizer : Regularizer
+        g, differentiable.
+    gamma : float
+        The step size of the first row.
+    decay : float
+        The exponent of the decreasing step size. 0 keeps it constant, and diverges unless gamma is small.
+    metric : None, scalar, array or callable
+        V_{k-1}. None is the identity; a scalar, a diagonal or a matrix is constant; a function of k = 1, 2, ... returns
+        one of these.
 
+    Returns
+    -------
+    Algorithm
+        `init(mean0)` needs no covariance, and the state has none: `predict` gives an infinite standard deviation.
+
+    Examples
+    --------
     >>> import numpy as np, kalprox as kp
     >>> alg = kp.ipg(kp.models.GLM("sigmoid"), kp.regularizers.Zero(), gamma=1.0)
     >>> alg.step(alg.init(np.zeros(1)), np.array([1.0]), np.array(1.0)).mean.round(6)
@@ -61,14 +108,38 @@ def ipg(model: Predictor, regularizer: Regularizer, *, gamma: Any, decay: Any = 
         )
     if callable(metric):
         metric = Partial(metric)
-    return Algorithm(init=Partial(_start_point), step=Partial(_ipg_step, model, regularizer, gamma, decay, metric))
+    return Algorithm(
+        init=Partial(_start_point),
+        step=Partial(_ipg_step, model, regularizer, gamma, decay, metric),
+        predict=Partial(predict_from_point, model, Gaussian()),
+    )
 
 
-def sgd(model: Model, regularizer: Regularizer, *, alpha0: Any, alpha1: Any) -> Algorithm:
-    """Stochastic gradient descent on f_k + g with the learning rate alpha0 / (1 + alpha1 k), O(d) a row.
+def sgd(
+    model: Model, regularizer: Regularizer, *, alpha0: Any, alpha1: Any, likelihood: Likelihood | None = None
+) -> Algorithm:
+    """Stochastic gradient descent on f_k + g with the learning rate alpha0 / (1 + alpha1 k). O(d) per row.
 
     As in `pipg`, g counts once per row.
 
+    Parameters
+    ----------
+    model : Model
+        h, one of `kalprox.models`.
+    regularizer : Regularizer
+        g, differentiable.
+    alpha0, alpha1 : float
+        The learning rate at first, and how fast it decreases.
+    likelihood : Likelihood, optional
+        How observations scatter around h, one of `kalprox.likelihoods`; the default is Gaussian.
+
+    Returns
+    -------
+    Algorithm
+        `init(mean0)` needs no covariance, and the state has none: `predict` gives an infinite standard deviation.
+
+    Examples
+    --------
     >>> import numpy as np, kalprox as kp
     >>> alg = kp.sgd(kp.models.Linear(), kp.regularizers.Zero(), alpha0=0.5, alpha1=1.0)
     >>> alg.step(alg.init(np.zeros(1)), np.array([1.0]), np.array(4.0)).mean
@@ -76,21 +147,28 @@ def sgd(model: Model, regularizer: Regularizer, *, alpha0: Any, alpha1: Any) -> 
     """
     check_positive("alpha0", alpha0)
     check_positive("alpha1", alpha1, strict=False)
-    return Algorithm(init=Partial(_start_point), step=Partial(_sgd_step, model, regularizer, alpha0, alpha1))
+    likelihood = Gaussian() if likelihood is None else likelihood
+    return Algorithm(
+        init=Partial(_start_point),
+        step=Partial(_sgd_step, model, likelihood, regularizer, alpha0, alpha1),
+        predict=Partial(predict_from_point, model, likelihood),
+    )
 
 
 def exact_prox(model: Predictor, gamma: Array, theta: Array, V: Covariance, x: Array, y: Array) -> Array:
-    """prox of gamma f_k in the metric V: argmin over t of gamma/2 (y - h(x't))^2 + 1/2 ||t - theta||^2_V.
+    """The prox of gamma f_k in the metric V: argmin over t of gamma/2 (y - h(x't))^2 + 1/2 ||t - theta||^2_V.
 
-    Only the predictor a = x't matters: t = theta + V x (a - u)/s with u = x'theta, s = x'Vx, and a
-    minimises phi(a) = gamma/2 (y - h(a))^2 + (a - u)^2 / (2 s). No minimiser is further from u than
-    sqrt(s gamma) |y - h(u)|. That range is cut into cells (phi may have several valleys), and in the
-    best one the zero of phi' is found by bisection, to the last bit.
+    Only the predictor a = x't matters: t = theta + V x (a - u)/s with u = x'theta, s = x'Vx, and a minimises
+    phi(a) = gamma/2 (y - h(a))^2 + (a - u)^2 / (2 s). No minimiser is further from u than sqrt(s gamma) |y - h(u)|.
+    phi may have several local minima, so that range is cut into cells, and the zero of phi' in the best cell is found
+    by bisection, to the last bit.
     """
     xp = namespace(theta)
     Vx = V.apply(x)
     u, s = predictor(theta, x), x @ Vx
-    e = innovation(y, model.link(u)[0])
+    value = model.link(u)[0]
+    check_target(y, value)
+    e = y - value
     if isinstance(model, Linear):
         return theta + Vx * (e / (1 / gamma + s))
 
@@ -120,16 +198,17 @@ def _start_belief(mean0: Any, v0: Any) -> Belief:
 
 
 def _start_point(mean0: Any, v0: Any = None) -> Point:
-    """v0 is accepted, so that algorithms can be swapped, and has no use here."""
+    """v0 is accepted, so that algorithms can be swapped, and ignored."""
     mean = start_mean(mean0)
     return Point(mean, namespace(mean).asarray(0, "int32"))
 
 
 @full_precision
-def _ipm_step(model: Model, gamma: Any, state: Belief, x: Array, y: Array) -> Belief:
+def _ipm_step(model: Model, likelihood: Likelihood, gamma: Any, state: Belief, x: Array, y: Array) -> Belief:
     check_row(x, y)
-    h, gamma, x, y = cast((model, gamma, x, y), state.mean)
-    return Belief(*update(h, gamma, state.mean, state.V, x, y))
+    h, likelihood, gamma, x, y = cast((model, likelihood, gamma, x, y), state.mean)
+    state = like_row(state, x)
+    return Belief(*update(h, likelihood, gamma, state.mean, state.V, x, y))
 
 
 @full_precision
@@ -137,8 +216,9 @@ def _ipg_step(
     model: Predictor, regularizer: Regularizer, gamma: Any, decay: Any, metric: Any, state: Point, x: Array, y: Array
 ) -> Point:
     check_row(x, y)
-    theta, rows = state.mean, state.rows + 1
-    h, g, gamma, decay, x, y, k = cast((model, regularizer, gamma, decay, x, y, rows), theta)
+    rows = state.rows + 1
+    problem = (model, regularizer, gamma, decay)
+    (h, g, gamma, decay), theta, x, y, k = cast((problem, state.mean, x, y, rows), state.mean)
     V = _metric(metric(rows) if callable(metric) else metric, theta)
     step = gamma / k**decay
     theta = theta - step * V.apply(g.grad(theta))
@@ -153,12 +233,21 @@ def _metric(metric: Any, theta: Array) -> Covariance:
 
 @full_precision
 def _sgd_step(
-    model: Model, regularizer: Regularizer, alpha0: Any, alpha1: Any, state: Point, x: Array, y: Array
+    model: Model,
+    likelihood: Likelihood,
+    regularizer: Regularizer,
+    alpha0: Any,
+    alpha1: Any,
+    state: Point,
+    x: Array,
+    y: Array,
 ) -> Point:
     check_row(x, y)
-    theta, rows = state.mean, state.rows + 1
-    h, g, alpha0, alpha1, x, y, k = cast((model, regularizer, alpha0, alpha1, x, y, rows), theta)
+    rows = state.rows + 1
+    problem = (model, likelihood, regularizer, alpha0, alpha1)
+    (h, likelihood, g, alpha0, alpha1), theta, x, y, k = cast((problem, state.mean, x, y, rows), state.mean)
     value, D = h.linearize(theta, x)
-    e = innovation(y, value)
-    gradient = g.grad(theta) - (e @ D if D.ndim == 2 else e * D)
+    check_target(y, value)
+    slope, _ = likelihood.expand(y, value)
+    gradient = g.grad(theta) + (slope @ D if D.ndim == 2 else slope * D)
     return Point(theta - alpha0 / (1 + alpha1 * k) * gradient, rows)

@@ -1,43 +1,76 @@
 """The paper: the incremental proximal gradient method read as a Kalman filter.
 
-O. D. Akyildiz, E. Chouzenoux, V. Elvira, J. Miguez, "A probabilistic incremental proximal gradient
-method", IEEE Signal Processing Letters 26(8), 2019. Equations are named by their labels there.
-
-The general recursion is the only one: with a linear h and a quadratic g it *is* the
-linear-quadratic case (KFMeanPred)-(KFCovUpdate), and Remark 1's mixed cases likewise.
+Equations are named by their labels in the paper (see the references of `pipg`). Only the general recursion is written
+here: with a linear h and a quadratic g it is the linear-quadratic case (KFMeanPred)-(KFCovUpdate), and Remark 1's mixed
+cases likewise.
 """
 
 import warnings
 from typing import Any
 
+import jax
 import numpy as np
 from jax.tree_util import Partial
 
 from kalprox._arrays import Array, cast, is_traced
 from kalprox._checks import check_positive
 from kalprox._control import full_precision
-from kalprox.algorithms.base import Algorithm, Belief, check_row, innovation, start_covariance, start_mean
+from kalprox.algorithms.base import (
+    Algorithm,
+    Belief,
+    check_row,
+    check_target,
+    like_row,
+    predict_from_belief,
+    start_covariance,
+    start_mean,
+)
 from kalprox.covariance import Covariance
+from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model
 from kalprox.regularizers import Regularizer
 
 __all__ = ["pipg", "predict", "update"]
 
 
-def pipg(model: Model, regularizer: Regularizer, *, gamma: Any, q: Any = 0.0) -> Algorithm:
-    """The probabilistic incremental proximal gradient method, as printed.
+def pipg(
+    model: Model, regularizer: Regularizer, *, gamma: Any, q: Any = 0.0, likelihood: Likelihood | None = None
+) -> Algorithm:
+    """The probabilistic incremental proximal gradient method, as printed in the paper.
 
-    Each row costs O(d^3), through M V M'. Two things to know before trusting its answer: a full
-    gradient step on g is taken at every row, so that it settles at argmin sum f_k + n g; and V
-    counts the curvature of g twice, so that with g != 0 it is a metric rather than a posterior.
-    `kalprox.proximal_filter` is the method without either.
+    Each row costs O(d^3), because of M V M'. Two properties to know before relying on the result: a full gradient step
+    on g is taken at every row, so that the estimate settles at argmin sum f_k + n g; and V counts the curvature of g
+    twice, so that with g != 0 it is a metric rather than a posterior covariance. Its predictions are then
+    over-confident: `kalprox.run(..., calibrate=True)` measures by how much. `kalprox.proximal_filter` has neither
+    property.
 
-    Args:
-      model: h, one of `kalprox.models`.
-      regularizer: g, twice differentiable, one of `kalprox.regularizers`.
-      gamma: the noise precision (noise variance 1/gamma), which is also the step size.
-      q: Q, for the linearisation error: a scalar or a diagonal, or a matrix.
+    Parameters
+    ----------
+    model : Model
+        h, one of `kalprox.models`.
+    regularizer : Regularizer
+        g, twice differentiable, one of `kalprox.regularizers`.
+    gamma : float
+        The noise precision (noise variance 1/gamma), which is also the step size.
+    q : float or array
+        Q, which accounts for the linearisation error: a scalar, a diagonal of shape (d,), or a matrix.
+    likelihood : Likelihood, optional
+        How observations scatter around h, one of `kalprox.likelihoods`; the default is Gaussian, as in the paper.
+        gamma scales the loss of any other likelihood too, and should be 1 unless it has a dispersion.
 
+    Returns
+    -------
+    Algorithm
+        `init(mean0, v0)` takes the prior mean and covariance: v0 is a scalar, a diagonal, a matrix, or one of
+        `kalprox.covariance`. `step(state, x, y)` takes one row, `predict(state, x)` one row or a block.
+
+    References
+    ----------
+    O. D. Akyildiz, E. Chouzenoux, V. Elvira, J. Miguez, "A probabilistic incremental proximal gradient method", IEEE
+    Signal Processing Letters 26(8), 2019.
+
+    Examples
+    --------
     >>> import kalprox as kp
     >>> alg = kp.pipg(kp.models.Linear(), kp.regularizers.Ridge(0.1), gamma=1.0)
     >>> state = alg.init(np.zeros(2), 1.0)
@@ -47,36 +80,45 @@ def pipg(model: Model, regularizer: Regularizer, *, gamma: Any, q: Any = 0.0) ->
     """
     check_positive("gamma", gamma)
     _check_process_noise(q)
-    problem = (model, regularizer, gamma, q)
-    return Algorithm(init=Partial(_init, *problem), step=Partial(_step, *problem))
+    likelihood = Gaussian() if likelihood is None else likelihood
+    return Algorithm(
+        init=Partial(_init, regularizer, gamma),
+        step=Partial(_step, model, likelihood, regularizer, gamma, q),
+        predict=Partial(predict_from_belief, model, likelihood, gamma),
+    )
 
 
 def predict(g: Regularizer, gamma: Array, q: Array, theta: Array, V: Covariance) -> tuple[Array, Covariance]:
-    """Eqs. (EKFMeanPred), (EKFcovPred): a gradient step on g in the metric V, and what it does to V."""
+    """Eqs. (EKFMeanPred), (EKFcovPred): a gradient step on g in the metric V, and its effect on V."""
     theta_ = theta - gamma * V.apply(g.grad(theta))  # m_V(theta)
-    V_ = V.predict(gamma, g.hessian(theta), q)  # M V M' + Q,  M = I - gamma V Hess g(theta)
+    V_ = V.contract(gamma, g.hessian(theta)).diffuse(q)  # M V M' + Q,  M = I - gamma V Hess g(theta)
     return theta_, V_
 
 
-def update(h: Model, gamma: Array, theta: Array, V: Covariance, x: Array, y: Array) -> tuple[Array, Covariance]:
-    """Eqs. (EKFMeanUpdate), (EKFCovUpdate): the (linearised) proximal step on f_k, and what it does to V.
+def update(
+    h: Model, likelihood: Likelihood, gamma: Array, theta: Array, V: Covariance, x: Array, y: Array
+) -> tuple[Array, Covariance]:
+    """Eqs. (EKFMeanUpdate), (EKFCovUpdate): the (linearised) proximal step on f_k, and its effect on V.
 
-    Several outputs are taken one after the other at the same linearisation: their noises are
+    For the Gaussian likelihood e = y - h(theta) is the innovation and the curvature is 1; any other likelihood is
+    expanded to second order. Several outputs are taken one after the other at the same linearisation: their noises are
     independent, so this is the joint update.
     """
     value, D = h.linearize(theta, x)
-    e = innovation(y, value)
+    check_target(y, value)
+    slope, curvature = likelihood.expand(y, value)
+    e, precision = -slope / curvature, gamma * curvature
     if D.ndim == 1:
-        gain, V = V.condition(D, gamma)
+        gain, V = V.condition(D, precision)
         return theta + gain * e, V
     step = 0 * theta
-    for d_j, e_j in zip(D, e, strict=True):
-        gain, V = V.condition(d_j, gamma)
+    for d_j, e_j, precision_j in zip(D, e, precision, strict=True):
+        gain, V = V.condition(d_j, precision_j)
         step = step + gain * (e_j - d_j @ step)
     return theta + step, V
 
 
-def _init(model: Model, regularizer: Regularizer, gamma: Any, q: Any, mean0: Any, v0: Any) -> Belief:
+def _init(regularizer: Regularizer, gamma: Any, mean0: Any, v0: Any) -> Belief:
     mean = start_mean(mean0)
     V = start_covariance(v0, mean)
     _check_first_prediction(V, regularizer, gamma, mean)
@@ -84,11 +126,21 @@ def _init(model: Model, regularizer: Regularizer, gamma: Any, q: Any, mean0: Any
 
 
 @full_precision
-def _step(model: Model, regularizer: Regularizer, gamma: Any, q: Any, state: Belief, x: Array, y: Array) -> Belief:
+def _step(
+    model: Model,
+    likelihood: Likelihood,
+    regularizer: Regularizer,
+    gamma: Any,
+    q: Any,
+    state: Belief,
+    x: Array,
+    y: Array,
+) -> Belief:
     check_row(x, y)
-    h, g, gamma, q, x, y = cast((model, regularizer, gamma, q, x, y), state.mean)
+    h, likelihood, g, gamma, q, x, y = cast((model, likelihood, regularizer, gamma, q, x, y), state.mean)
+    state = like_row(state, x)
     theta, V = predict(g, gamma, q, state.mean, state.V)
-    theta, V = update(h, gamma, theta, V, x, y)
+    theta, V = update(h, likelihood, gamma, theta, V, x, y)
     return Belief(theta, V)
 
 
@@ -101,12 +153,11 @@ def _check_process_noise(q: Any) -> None:
 
 
 def _check_first_prediction(V: Covariance, g: Regularizer, gamma: Any, mean: Array) -> None:
-    """M = I - gamma V H is singular where an eigenvalue of gamma V H is 1, and expands V above 2."""
+    """M = I - gamma V H is singular where an eigenvalue of gamma V H is 1, and expands V where one is above 2."""
     if is_traced(V, g, gamma, mean):
         return
-    H = np.asarray(g.hessian(mean))
-    VH = np.asarray(V.dense()) @ (np.diag(H) if H.ndim == 1 else H)
-    largest = float(gamma) * np.linalg.eigvals(VH).real.max()
+    with jax.ensure_compile_time_eval():  # inside jit, arrays from outside still have values to check
+        largest = float(gamma) * V.max_eigenvalue(g.hessian(mean))
     advice = (
         f"gamma * max eig(v0 * Hess g) is {largest:.3g} at mean0; keep it below 1: "
         "lower v0, gamma or the regulariser's lam, or raise its delta."

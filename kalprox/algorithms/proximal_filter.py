@@ -3,13 +3,13 @@
 For linear h the estimate is at every moment the exact minimiser of (1) over the rows seen so far, in any
 order and any blocks, with g counted once in the mean and once in the covariance. For nonlinear h each block
 is linearised at the belief before it; the first rows are held, and iterated on to convergence, until they
-determine theta well enough that no early linearisation poisons the rest.
+determine theta well enough that no early linearisation spoils the rest.
 """
 
 import warnings
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jax.tree_util import Partial
@@ -18,150 +18,101 @@ from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytree
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length, concrete
 from kalprox._control import full_precision
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
-from kalprox.algorithms.refine import Refined, refine
-from kalprox.information import Information, merge
-from kalprox.information.linearized import residuals
-from kalprox.linalg.rank import undetermined
+from kalprox.algorithms.refine import Refined
+from kalprox.algorithms.warmup import MAX_LEVERAGE, HeldRows, WarmupCutShort, largest_leverage, refine_held
+from kalprox.information import Information
+from kalprox.information.linearized import Expansion, expand
+from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model
-from kalprox.noise import Noise, effective_dof, log_evidence
+from kalprox.noise import Noise, log_evidence
+from kalprox.posterior import InformationPosterior
+from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer
-from kalprox.solvers.prox import covariance, posterior_root, prox
+from kalprox.sources import Block
+from kalprox.sources.forgetting import faded
 
-__all__ = ["Prediction", "ProximalState", "WarmupCutShort", "proximal_filter"]
-
-_LEVERAGE = 0.1  # of the most influential held row, below which the warm-up ends; docs/proximal_filter.md
-_GROWTH = 1.5  # rows held at the next look, relative to this one
-_PASSES = 50  # over the held rows at a look: one that needs more is running away, and waits for more rows
-_CONVERGED = 1e-6  # relative; far below the standard errors, which are about sqrt(d / rows) of theta
-
-
-class WarmupCutShort(RuntimeWarning):
-    """The warm-up's memory bound was reached before its rows determined theta well."""
-
-
-class Prediction(NamedTuple):
-    """What new rows will show: mean, scale (Student's where the noise was learned), degrees of freedom."""
-
-    mean: Array
-    std: Array
-    dof: Array
+__all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter"]
 
 
 @pytree
 class Problem:
-    """h, g, the noise precision (None: learned), the forgetting per row, and the warm-up's bound in bytes."""
+    """What is minimised, how rows fade, and how many bytes of rows a warm-up may hold."""
 
     model: Model
+    likelihood: Likelihood
     regularizer: Regularizer
-    gamma: Any
-    forget: Any
+    gamma: Any  # the noise precision; None where the noise variance is learned
+    forget: Any  # what a row's weight is multiplied by with every later row
     warmup: int = static()
 
-
-@pytree
-class Held:
-    """Rows that wait for the end of the warm-up, and how many there will be at the next look."""
-
-    X: tuple[Array, ...]
-    y: tuple[Array, ...]
-    weights: tuple[Array, ...]
-    next_look: int = static()
-
     @property
-    def rows(self) -> int:
-        return sum(map(len, self.y))
-
-    @property
-    def bytes(self) -> int:
-        return sum(a.nbytes for a in (*self.X, *self.y, *self.weights))
-
-    def plus(self, X: Array, y: Array, weights: Array) -> "Held":
-        return Held((*self.X, X), (*self.y, y), (*self.weights, weights), self.next_look)
-
-    def arrays(self, forget: Any) -> tuple[Array, Array, Array]:
-        X, y, weights = map(np.concatenate, (self.X, self.y, self.weights))
-        return X, y, _faded(weights, forget)[0]
+    def exact(self) -> bool:
+        """Whether one pass is exact: a linear model with a quadratic loss."""
+        return self.model.linear and self.likelihood.quadratic
 
 
 @pytree
 class ProximalState:
     """The rows' information and the prior's, with the problem they belong to; all else is read off them.
 
-    Reading changes nothing: the same rows give the same state, looked at or not.
+    Reading changes nothing: the same rows give the same state, whether it was read in between or not.
     """
 
     problem: Problem
     prior: Information
     data: Information
     estimate: Array  # where the next block of a nonlinear model is linearised
-    held: Held | None = None  # None: not a nonlinear model, or past its warm-up
+    held: HeldRows | None = None  # None: the model needs no warm-up, or its warm-up has ended
 
     @cached_property
+    def posterior(self) -> InformationPosterior:
+        """The posterior of theta, from which everything below is read."""
+        p, data, mean = self.problem, self.data, None if self.problem.exact else self.estimate
+        if self.held is not None and self.held.rows:
+            data, mean = self._refined.information, self._refined.mean
+        return InformationPosterior(
+            data, p.regularizer, gamma=p.gamma, prior=self.prior, mean=mean, likelihood=p.likelihood
+        )
+
+    @property
     def mean(self) -> Array:
-        """argmin over theta of (1): the prox of g in the metric of the data. O(d^3)."""
-        if self.held is not None:
-            return self._refined.mean if self.held.rows else self.estimate
-        if self.problem.model.linear:
-            known, g = self._known, self.problem.regularizer
-            start = known.solve() if g.root(known.d) is None else None  # quadratic g needs none
-            return prox(known.R, known.z, g, start).theta
-        return self.estimate
+        """The minimiser of (1): the prox of g in the metric of the data. O(d^3)."""
+        return self.posterior.mean
 
     def cov(self) -> Array:
-        """(R'R + Hess g)^-1 times the noise variance, shape (d, d).
-
-        Where g has kinks or bounds: on the coordinates that are free, and zero for the others, which are
-        held at a kink or a bound; see `kalprox.solvers.prox.covariance`. Infinite where nothing is known.
-        """
-        xp, C = namespace(self.data.T), self._unit_cov
-        return xp.where(C == 0, 0, C * self.noise.variance)  # infinity stays infinity, zero zero
+        """(R'R + Hess g)^-1 times the noise variance, shape (d, d); see `kalprox.posterior.Posterior.cov`."""
+        return self.posterior.cov()
 
     def var(self) -> Array:
         """The variances, shape (d,)."""
-        return namespace(self.data.T).diagonal(self.cov())
+        return self.posterior.var()
 
-    @cached_property
+    @property
     def noise(self) -> Noise:
-        """The noise level: given, or learned from what the fit leaves over."""
-        if self.problem.gamma is not None:
-            return Noise.known(self.problem.gamma)
-        edf = effective_dof(self._data.R, self.problem.regularizer, self.mean, prior=self.prior.R)
-        return Noise.learned(self._data.residual(self.mean), self._data.rows, edf)
+        """The noise variance, given or learned from the residuals, and its degrees of freedom."""
+        return self.posterior.noise
 
     @property
     def rows(self) -> Array:
-        """How many rows it is worth: the sum of their weights, faded where it forgets."""
-        return self._data.rows
+        """The sum of the rows' weights, as they have faded."""
+        return self.posterior.data.rows
 
     @full_precision
-    def predict(self, X: Array) -> Prediction:
+    def predict(self, X: Array) -> Predictive:
         """The predictive distribution of new rows X, noise included."""
-        h, D = self.problem.model.linearize_rows(self.mean, X)
-        C = self._unit_cov
-        if is_traced(C) or np.isfinite(C).all():
-            leverage = (D @ C * D).sum(axis=-1)
-        else:
-            leverage = self._leverage(np.asarray(D).reshape(-1, self.data.d)).reshape(h.shape)
-        return Prediction(h, self.noise.std(leverage), namespace(h).asarray(self.noise.dof))
-
-    def _leverage(self, D: Array) -> Array:
-        """d' (R'R + Hess g)^+ d for each row of D; infinite for those that ask of a direction nothing is known of."""
-        free = np.asarray(self.problem.regularizer.free(self.mean))
-        U = np.asarray(posterior_root(self._known.R, self.problem.regularizer, self.mean))[np.ix_(free, free)]
-        D = D[:, free]
-        scale = np.where(np.linalg.norm(U, axis=0) > 0, np.linalg.norm(U, axis=0), 1)
-        q = np.linalg.lstsq((U / scale).T, (D / scale).T)[0]
-        return np.where(undetermined(U, self.rows, D), np.inf, (q**2).sum(axis=0))
+        f, D = self.problem.model.linearize_rows(self.mean, X)
+        return self.posterior.predict(f, D)
 
     def interval(self, X: Array, level: float = 0.95) -> tuple[Array, Array]:
-        """Central predictive intervals for new rows: Student's where the noise was learned."""
-        mean, std, _ = self.predict(X)
-        reach = self.noise.quantile(level) * std
-        return mean - reach, mean + reach
+        """Central predictive intervals for new rows: Student's where the noise variance is learned."""
+        predicted = self.predict(X)
+        if isinstance(predicted, Student):
+            return predicted.interval(level)
+        return predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)
 
     def log_evidence(self) -> Array:
         """log p(y) for linear h and quadratic g, exact: see `kalprox.noise.log_evidence`."""
-        if not self.problem.model.linear:
+        if not self.problem.exact:
             raise ValueError("log_evidence is exact for a linear model only; got a nonlinear one.")
         if np.any(np.asarray(self.prior.T)):
             raise ValueError("log_evidence takes g as the prior: start with v0=None and a Ridge or Quadratic g.")
@@ -170,32 +121,23 @@ class ProximalState:
 
     @cached_property
     def _refined(self) -> Refined:
-        """The rows held so far, iterated on to convergence."""
+        """The rows held so far, refined to convergence."""
         assert self.held is not None
-        p = self.problem
-        rows = self.held.arrays(p.forget)
-        return refine(p.model, p.regularizer, rows, self.estimate, prior=self.prior, max_passes=_PASSES, tol=_CONVERGED)
-
-    @property
-    def _data(self) -> Information:
-        return self.data if self.held is None or not self.held.rows else self._refined.information
-
-    @cached_property
-    def _known(self) -> Information:
-        """Data and prior together."""
-        return merge(self._data, self.prior)
-
-    @cached_property
-    def _unit_cov(self) -> Array:
-        """The covariance in units of the noise."""
-        return covariance(self._known.R, self.problem.regularizer, self.mean)
+        p, rows = self.problem, self.held.block(self.problem.forget)
+        return refine_held(p.model, p.likelihood, p.regularizer, rows, self.estimate, self.prior)
 
 
 register_pytrees()
 
 
 def proximal_filter(
-    model: Model, regularizer: Regularizer, *, gamma: Any = 1.0, forget: Any = 1.0, warmup: int = 256 * 2**20
+    model: Model,
+    regularizer: Regularizer,
+    *,
+    gamma: Any = 1.0,
+    forget: Any = 1.0,
+    warmup: int = 256 * 2**20,
+    likelihood: Likelihood | None = None,
 ) -> Algorithm:
     """The exact counterpart of `pipg`: a proximal step on both f_k and g. The default of the library.
 
@@ -204,19 +146,32 @@ def proximal_filter(
     reading. For nonlinear h it is one pass of Gauss-Newton, close to the minimiser; `refine` goes all the
     way. A block that is not finite is refused whole, with its rows named, and the state stays as it was.
 
-    Args:
-      model: h, one of `kalprox.models`.
-      regularizer: g, one of `kalprox.regularizers`, smooth or not.
-      gamma: the noise precision, or None to learn the noise level; (1) does not depend on it.
-      forget: what a row's weight is multiplied by with every later row; 1 forgets nothing.
-      warmup: bytes of first rows that a nonlinear model may hold. It holds them, and iterates on them to
-        convergence, until no single row has a leverage above 0.1; a `WarmupCutShort` warning says if
-        the bound comes first. 0 linearises from the first block on, at mean0.
+    Parameters
+    ----------
+    model : Model
+        h, one of `kalprox.models`.
+    regularizer : Regularizer
+        g, one of `kalprox.regularizers`, smooth or not.
+    gamma : float or None
+        The noise precision. None learns the noise variance; (1) does not depend on it.
+    forget : float
+        What a row's weight is multiplied by with every later row; 1 forgets nothing.
+    warmup : int
+        How many bytes of first rows a nonlinear model may hold. It holds them, and iterates on them to
+        convergence, until no single row has a leverage above 0.1; a `WarmupCutShort` warning is given if the limit
+        is reached first. 0 linearises from the first block on, at mean0.
+    likelihood : Likelihood, optional
+        How observations scatter around h, one of `kalprox.likelihoods`; the default is Gaussian.
 
-    `init(mean0, v0)`: v0 is the prior covariance (with gamma None, in units of the noise variance), or None
-    for no prior; mean0 is then only where a nonlinear model starts. A stream behind a saturating link needs a
-    weak prior, or a g that bounds theta, lest the warm-up run away.
+    Returns
+    -------
+    Algorithm
+        `init(mean0, v0)`: v0 is the prior covariance (with gamma None, in units of the noise variance), or None
+        for no prior; mean0 is then only where a nonlinear model starts. A stream behind a saturating link needs a
+        weak prior, or a g that bounds theta, or its warm-up can run away.
 
+    Examples
+    --------
     >>> import kalprox as kp
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(500, 3))
@@ -236,8 +191,10 @@ def proximal_filter(
         raise ValueError(f"forget must be at most 1, which forgets nothing; got {forget!r}.")
     if warmup < 0:
         raise ValueError(f"warmup must be a number of bytes >= 0; got {warmup!r}.")
-    problem = Problem(model, regularizer, gamma, forget, warmup)
-    return Algorithm(init=Partial(_init, problem), step=Partial(_step, problem), by_block=True)
+    problem = Problem(model, Gaussian() if likelihood is None else likelihood, regularizer, gamma, forget, warmup)
+    return Algorithm(
+        init=Partial(_init, problem), step=Partial(_step, problem), predict=Partial(_predict), by_block=True
+    )
 
 
 def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
@@ -251,8 +208,7 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
         root = xp.linalg.inv(xp.linalg.cholesky(V))
         gamma = 1.0 if problem.gamma is None else xp.asarray(problem.gamma, mean.dtype)
         prior = Information.from_prior(mean, root / gamma**0.5)
-    waits = not problem.model.linear and problem.warmup > 0
-    held = Held((), (), (), next_look=10 * d) if waits else None  # fewer rows cannot all have a leverage below 0.1
+    held = HeldRows.none(d) if not problem.exact and problem.warmup > 0 else None
     return ProximalState(problem, prior, zero, mean, held)
 
 
@@ -261,24 +217,30 @@ def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: A
     weights = _checked(X, y, weights)
     state = replace(state, problem=problem)
     if state.held is not None:
-        return _hold(state, X, y, weights)
-    weights, left = _faded(weights, problem.forget)
+        return _hold(state, Block(X, y, weights))
+    weights, left = faded(weights, problem.forget)
     before = state.data if left is None else state.data.forget(left)
-    if problem.model.linear:
+    if problem.exact:
         return replace(state, data=_if_finite(before.fold(X, y, weights), state.data))
-    _, e, D, w = residuals(problem.model, state.estimate, X, y, weights, _belief(state))
-    _check_linearized(e, D, y)
-    data = before.fold(D, e + D @ state.estimate, w)
+    block = Block(X, y, weights)
+    at = expand(problem.model, problem.likelihood, state.estimate, block, _finite_cov(state))
+    _check_expansion(at, len(y))
+    data = before.fold(at.D, at.targets + at.D @ state.estimate, at.weights)
     return _reestimated(replace(state, data=_if_finite(data, state.data)))
 
 
+def _predict(state: ProximalState, X: Array) -> Predictive:
+    return state.predict(X)
+
+
 def _reestimated(state: ProximalState) -> ProximalState:
-    known = merge(state.data, state.prior)
-    return replace(state, estimate=prox(known.R, known.z, state.problem.regularizer, state.estimate).theta)
+    p = state.problem
+    posterior = InformationPosterior(state.data, p.regularizer, prior=state.prior, start=state.estimate)
+    return replace(state, estimate=posterior.mean)
 
 
-def _belief(state: ProximalState) -> Array | None:
-    """The covariance, where it is known in every direction: a line through h is then drawn where theta may be."""
+def _finite_cov(state: ProximalState) -> Array | None:
+    """The covariance, where every direction is determined: a line through h is then drawn where theta may be."""
     V = state.cov()
     return V if not is_traced(V) and np.isfinite(V).all() else None
 
@@ -294,45 +256,26 @@ def _if_finite(new: Information, old: Information) -> Information:
     return replace(new, T=T, shift=shift, rows=rows)
 
 
-def _faded(weights: Array, forget: Any) -> tuple[Array, Array | None]:
-    """Weights as they are once the whole block has come, and what is left of everything before it.
-
-    Weight w is w rows in a row, so that it is worth 1 + forget + ... = (1 - forget^w) / (1 - forget), and fades
-    by forget for every later one. Any split into blocks gives the same.
-    """
-    number = concrete(forget)
-    if number is not None and number == 1:
-        return weights, None
-    xp = namespace(weights, forget)
-    rho = xp.asarray(forget, weights.dtype)
-    seen = weights.cumsum()
-    return rho ** (seen[-1] - seen) * (1 - rho**weights) / (1 - rho), rho ** seen[-1]
-
-
-def _hold(state: ProximalState, X: Array, y: Array, weights: Array) -> ProximalState:
+def _hold(state: ProximalState, block: Block) -> ProximalState:
     """One more block held; at a look, the end of the warm-up if its rows determine theta well."""
-    if is_traced(X, y, weights, state):
+    if is_traced(block.X, block.y, block.weights, state):
         raise TypeError("The warm-up of a nonlinear model decides on values and cannot be traced: step outside jit.")
     assert state.held is not None
-    problem, held = state.problem, state.held.plus(X, y, weights)
+    problem, held = state.problem, state.held.plus(block)
     state = replace(state, held=held)
     full = held.bytes >= problem.warmup
     if held.rows < held.next_look and not full:
         return state
     fit = state._refined
-    X, y, w = held.arrays(problem.forget)
-    _, _, D, w = residuals(problem.model, fit.mean, X, y, w)
-    C = state._unit_cov
-    leverage = float((w * (D @ C * D).sum(axis=1)).max()) if np.isfinite(C).all() else np.inf
-    well = fit.converged and leverage < _LEVERAGE
+    leverage = largest_leverage(problem.model, state.posterior, held.block(problem.forget))
+    well = fit.converged and leverage < MAX_LEVERAGE
     if not (well or full):
         # a fit that ran away is no place to start the next one from
-        estimate = fit.mean if fit.converged else state.estimate
-        return replace(state, held=replace(held, next_look=int(_GROWTH * held.rows)), estimate=estimate)
+        return replace(state, held=held.later(), estimate=fit.mean if fit.converged else state.estimate)
     if not well:
         warnings.warn(
-            f"The warm-up was cut short at {held.rows} rows by its bound of {problem.warmup} bytes, with a leverage of "
-            f"{leverage:.2g} (below {_LEVERAGE} was wanted): the estimate may be far off and over-confident. Raise "
+            f"The warm-up was cut short at {held.rows} rows by its limit of {problem.warmup} bytes, with a leverage of "
+            f"{leverage:.2g} (below {MAX_LEVERAGE} was wanted): the estimate may be far off and over-confident. Raise "
             "warmup, give a prior (v0), or use refine.",
             WarmupCutShort,
             stacklevel=4,
@@ -357,11 +300,11 @@ def _checked(X: Array, y: Array, weights: Array | None) -> Array:
     return weights
 
 
-def _check_linearized(e: Array, D: Array, y: Array) -> None:
+def _check_expansion(at: Expansion, rows: int) -> None:
     """Refuse rows where the model, at the current estimate, has no finite value or derivative."""
-    if is_traced(e, D):
+    if is_traced(at.targets, at.D):
         return
-    bad = ~np.isfinite(np.asarray(e) + np.asarray(D).sum(axis=1)).reshape(len(y), -1).all(axis=1)
+    bad = ~np.isfinite(np.asarray(at.targets) + np.asarray(at.D).sum(axis=1)).reshape(rows, -1).all(axis=1)
     if bad.any():
         raise ValueError(
             f"The model has no finite value or derivative at the current estimate in row(s) "

@@ -13,22 +13,21 @@ falls. Nothing of a pass is kept once the next one is accepted, so no datum coun
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from kalprox import engines
 from kalprox._arrays import Array, namespace
 from kalprox._checks import check_positive, check_vector
-from kalprox.engines.collections import is_partitioned
 from kalprox.information import Information
-from kalprox.information.linearized import Linearized, curvature_along, linearize, not_finite
+from kalprox.information.linearized import Linearized, curvature_along, linearize, rows_not_finite
+from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model
-from kalprox.noise import Noise, effective_dof
+from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer, Zero
-from kalprox.solvers.prox import covariance, prox
-from kalprox.sources import ArrayRows, Rows
+from kalprox.solvers.prox import prox
+from kalprox.sources import Source, as_source
 
 __all__ = ["Refined", "refine"]
 
@@ -55,6 +54,7 @@ class _Point(NamedTuple):
     R: Array  # ||R (t - theta) - z||^2 + const is the linearised sum of squares at t
     z: Array
     information: Information  # of the rows alone, about t - theta; R and z hold the prior's rows too
+    loss: float
     rss: float
     size: float
     prior: float  # ||root (theta - mean)||^2 of the prior
@@ -62,7 +62,7 @@ class _Point(NamedTuple):
 
     @property
     def objective(self) -> float:
-        return (self.rss + self.prior) / 2 + self.g
+        return self.loss + self.prior / 2 + self.g
 
     @property
     def rounding(self) -> float:
@@ -74,15 +74,25 @@ class _Point(NamedTuple):
 class _Problem:
     """(1) over a source, and the count of the passes spent on it."""
 
-    def __init__(self, model: Model, regularizer: Regularizer, rows: Rows, prior: Information | None) -> None:
-        self.model, self.regularizer, self.rows = model, regularizer, rows
+    def __init__(
+        self,
+        model: Model,
+        likelihood: Likelihood,
+        regularizer: Regularizer,
+        source: Source,
+        prior: Information | None,
+    ) -> None:
+        self.model, self.likelihood, self.regularizer, self.source = model, likelihood, regularizer, source
+        self.before = prior
         self.prior = None if prior is None else (np.asarray(prior.R), np.asarray(prior.z))
         self.passes = 0
 
     def at(self, theta: Array) -> _Point | None:
         """One pass: objective and linearisation at theta; None where they are not finite."""
         self.passes += 1
-        rows: Linearized = self.rows.sum(partial(linearize, self.model, theta))
+        rows: Linearized | None = self.source.fold(partial(linearize, self.model, self.likelihood, theta)).total
+        if rows is None:
+            raise ValueError("The source must have at least one good row; got none.")
         if rows.information is None:
             return None
         T = np.asarray(rows.information.triangle(), theta.dtype)
@@ -92,12 +102,12 @@ class _Problem:
             away = (target - before @ theta).astype(theta.dtype)
             R, z = _stack(R, z, before.astype(theta.dtype), away)
             prior = float(away @ away)
-        return _Point(theta, R, z, rows.information, rows.rss, rows.size, prior, self.g(theta))
+        return _Point(theta, R, z, rows.information, rows.loss, rows.rss, rows.size, prior, self.g(theta))
 
     def curvature(self, theta: Array, p: Array) -> Array:
         """One pass: J'W h_pp, shape (d,)."""
         self.passes += 1
-        return self.rows.sum(partial(curvature_along, self.model, theta, p))
+        return self.source.fold(partial(curvature_along, self.model, self.likelihood, theta, p)).total
 
     def g(self, theta: Array) -> float:
         return float(self.regularizer.value(theta))
@@ -117,7 +127,9 @@ class _Problem:
         before = 0.0 if self.prior is None else float(((self.prior[1] - self.prior[0] @ theta) ** 2).sum())
         rss = float(information.residual(np.zeros_like(theta)))
         z = point.z - point.R @ (theta - point.theta)
-        return point._replace(theta=theta, z=z, information=information, rss=rss, prior=before, g=self.g(theta))
+        return point._replace(
+            theta=theta, z=z, information=information, loss=rss / 2, rss=rss, prior=before, g=self.g(theta)
+        )
 
     def predicted(self, point: _Point, p: Array) -> float:
         """The decrease of (1) that the linearisation promises for theta + p."""
@@ -135,14 +147,14 @@ def _stack(R: Array, z: Array, A: Array, b: Array) -> tuple[Array, Array]:
 def refine(
     model: Model,
     regularizer: Regularizer,
-    source: Rows | Sequence[Array],
+    source: Source | Sequence[Array],
     start: Array,
     *,
     gamma: float | None = None,
     max_passes: int = 200,
     tol: float = 1e-10,
     prior: Information | None = None,
-    engine: Any = None,
+    likelihood: Likelihood | None = None,
 ) -> Refined:
     """Minimise (1) over all rows of a source, from `start`, and say how sure the answer is.
 
@@ -154,15 +166,14 @@ def refine(
     Parameters
     ----------
     model, regularizer : h and g of (1).
-    source : (X, y) or (X, y, weights), arrays of NumPy, JAX or Dask; `kalprox.engines.partitions_of` files or a frame;
-        or an object with the `sum` of `Rows`.
+    source : (X, y) or (X, y, weights), arrays of NumPy or JAX; or any `kalprox.sources.Source`.
     start : first theta, shape (d,), where the model is finite.
     gamma : noise precision; None learns the noise variance from the residuals.
     max_passes : passes over the rows before giving up.
     tol : converged when an undamped step is this small relative to theta, in units of the columns' norms.
     prior : information about theta from elsewhere, in units of the noise: 1/2 ||R theta - z||^2 more in (1).
         It counts in mean, cov and objective, and is left out of `information`, rss and the row count.
-    engine : where the rows are gone over, as `kalprox.engines.open` takes it; None is here, or where Dask's arrays are.
+    likelihood : one of `kalprox.likelihoods`; the default is Gaussian.
 
     >>> from kalprox.models import Function
     >>> from kalprox.regularizers import Zero
@@ -179,22 +190,17 @@ def refine(
     check_positive("tol", tol)
     if max_passes < 1:
         raise ValueError(f"max_passes must be at least 1; got {max_passes}.")
-    if isinstance(source, Sequence) and (engine is not None or is_partitioned(source)):
-        with engines.open(engine or engines.home_of(source[0])) as opened:
-            partitions = source if hasattr(source[0], "pieces") else engines.partitions_of(tuple(source))
-            there = engines.EngineRows(opened, partitions)
-            return refine(model, regularizer, there, start, gamma=gamma, max_passes=max_passes, tol=tol, prior=prior)
-    rows = ArrayRows(*source) if isinstance(source, Sequence) else source
-    problem = _Problem(model, regularizer, rows, prior)
-
-    if model.linear:  # linearised at 0, where the residuals are y itself: one pass is exact
+    likelihood = Gaussian() if likelihood is None else likelihood
+    exact = model.linear and likelihood.quadratic  # one pass, linearised at 0, where the residuals are y itself
+    problem = _Problem(model, likelihood, regularizer, as_source(source), prior)
+    if exact:
         theta = np.zeros_like(theta)
     elif not np.isfinite(problem.g(theta)):
         raise ValueError(f"start must lie where g is finite; {type(regularizer).__name__} is {problem.g(theta)} there.")
     point = problem.at(theta)
     if point is None:
         raise ValueError(_why_not_finite(problem, theta))
-    if model.linear:
+    if exact:
         point = problem.moved(point)
         left = _left(problem, point, np.linalg.norm(point.R, axis=0))
     else:
@@ -349,21 +355,21 @@ def _left(problem: _Problem, point: _Point, S: Array) -> float:
 
 def _read(problem: _Problem, point: _Point, gamma: float | None, converged: bool, message: str) -> Refined:
     """The answer, from one linearisation of all rows at theta."""
-    information, theta = point.information, point.theta
-    R = np.asarray(information.R, theta.dtype)
-    before = {} if problem.prior is None else {"prior": problem.prior[0]}
-    edf = effective_dof(R, problem.regularizer, theta, **before)
-    noise = Noise.learned(point.rss, information.rows, edf) if gamma is None else Noise.known(gamma)
+    information, theta = _about(point.information, point.theta), point.theta
+    posterior = InformationPosterior(
+        information, problem.regularizer, gamma=gamma, prior=problem.before, mean=theta, likelihood=problem.likelihood
+    )
+    noise = posterior.noise
     return Refined(
         mean=theta,
-        cov=float(noise.variance) * covariance(point.R, problem.regularizer, theta),
+        cov=posterior.cov(),
         passes=problem.passes,
         converged=converged,
         objective=point.objective,
         message=f"{message} {noise.reason}".strip(),
         noise_var=float(noise.variance),
-        dof=float(information.rows) - float(edf),
-        information=_about(information, theta),
+        dof=float(information.rows) - float(posterior.edf),
+        information=information,
     )
 
 
@@ -378,7 +384,8 @@ def _about(information: Information, shift: Array) -> Information:
 
 
 def _why_not_finite(problem: _Problem, theta: Array) -> str:
-    bad = np.flatnonzero(np.concatenate(problem.rows.sum(partial(not_finite, problem.model, theta))))
+    part = partial(rows_not_finite, problem.model, problem.likelihood, theta)
+    bad = np.flatnonzero(np.concatenate(problem.source.fold(part).total or []))
     shown = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
     return (
         f"the model and its derivative must be finite at start (and their squares); they are not in {len(bad)} "

@@ -1,54 +1,21 @@
-"""Rows through an algorithm: compiled, recorded, watched. Knows no algebra."""
+"""Rows through an algorithm, what is recorded along the way, and the calibration of the predictions."""
 
 import contextlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees
+from kalprox._arrays import Array, is_traced, namespace
 from kalprox._checks import check_finite, check_floating, check_same_length
 from kalprox.algorithms.base import Algorithm
+from kalprox.algorithms.row_scan import PIECE, degrees_of_freedom, piece_length, pieces, scan_rows, window
+from kalprox.algorithms.trace import Diverged, Run, Trace, stacked
 from kalprox.calibration import Calibration
 
 __all__ = ["Diverged", "Run", "Trace", "run"]
-
-_PIECE = 8192  # rows handed to the compiled loop at once: long enough that Python costs nothing
-
-
-@pytree
-class Trace:
-    """What was recorded, stacked: after `rows[i]` rows, `mean[i]` and `var[i]` (None without a belief)."""
-
-    rows: Any
-    mean: Any
-    var: Any
-    extra: Any  # what the `record` function gave, stacked; None without one
-
-
-@pytree
-class Run:
-    """The last state, the trace to it, and how well the predictions on the way held (if asked)."""
-
-    state: Any
-    trace: Trace
-    calibration: Calibration | None = None
-
-
-register_pytrees()
-
-
-class Diverged(FloatingPointError):
-    """The estimate is no longer finite. `.run` holds the last finite state and the trace to it."""
-
-    def __init__(self, message: str, so_far: Run):
-        super().__init__(message)
-        self.run = so_far
 
 
 def run(
@@ -65,33 +32,54 @@ def run(
 ) -> Run:
     """Take the rows of X and y, in order, through `alg` from `state`.
 
-    The paper's algorithms go row by row, in a compiled loop over pieces of the data. It recompiles
-    neither for another number of rows nor for another gamma, lam or q, and memory grows only with
-    what is recorded. The proximal filter takes blocks of `record_every` rows, at most 8192. NumPy
-    arrays are answered with NumPy arrays, in the dtype of the state's mean, whatever JAX's x64 flag says.
+    The paper's algorithms go row by row, in a compiled loop over pieces of the data. The loop is compiled once for a
+    model, a regulariser and a shape of rows: neither another number of rows nor another gamma, lam or q recompiles it,
+    and memory grows only with what is recorded. The proximal filter takes blocks of `record_every` rows, at most 8192.
+    NumPy arrays are answered with NumPy arrays, in the dtype of the state's mean, whatever JAX's x64 flag says.
 
-    Args:
-      alg: any of kalprox's algorithms.
-      state: where to start, from `alg.init`.
-      X: the inputs, shape (n, ...); `models.Function` takes any row, the others (n, d).
-      y: the targets, shape (n,), or (n, m) for a model with m outputs.
-      record_every: record after every so many rows, and after the last row of each pass.
-      record: a function of the state whose results are stacked beside the means and variances.
-      passes: how often to go through the rows; the proximal filter goes once, and `refine` is for more.
-      calibrate: predict each block before it is learned, and keep score: the proximal filter only. Rows
-        of a warm-up are not judged.
-      progress: show a bar.
+    Parameters
+    ----------
+    alg : Algorithm
+        Any of kalprox's algorithms.
+    state : object
+        Where to start, from `alg.init`.
+    X : array
+        The inputs, shape (n, d); rows of any shape for `models.Function`.
+    y : array
+        The targets, shape (n,), or (n, m) for a model with m outputs.
+    record_every : int
+        Record after every so many rows, and after the last row of each pass.
+    record : callable, optional
+        A function of the state whose results are stacked beside the means and variances.
+    passes : int
+        The number of passes over the rows. The proximal filter takes one pass; `refine` takes more.
+    calibrate : bool
+        Predict each row before it is learned, and compare the stated uncertainty with the errors. The proximal filter,
+        `pipg` and `ipm` state their uncertainty; `ipg` and `sgd` do not. Rows of a warm-up are not judged. With g != 0,
+        the intervals of `pipg` are too narrow: its V counts the curvature of g twice, and its mean counts g at every
+        row.
+    progress : bool
+        Show a progress bar.
 
+    Returns
+    -------
+    Run
+        The last state, the trace, and the calibration.
+
+    Examples
+    --------
     >>> import kalprox as kp
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(2500, 2))
     >>> y = X @ np.array([1.0, -1.0]) + rng.normal(size=2500)
     >>> alg = kp.ipm(kp.models.Linear(), gamma=1.0)
-    >>> out = kp.run(alg, alg.init(np.zeros(2), 100.0), X, y)
+    >>> out = kp.run(alg, alg.init(np.zeros(2), 100.0), X, y, calibrate=True)
     >>> out.trace.rows
     array([1000, 2000, 2500])
     >>> out.state.mean.round(2), np.sqrt(out.state.var()).round(2)
     (array([ 1., -1.]), array([0.02, 0.02]))
+    >>> out.calibration.verdict().word
+    'calibrated'
     """
     _check_data(X, y, record_every, passes)
     if alg.by_block:
@@ -101,31 +89,38 @@ def run(
             )
         return _over_blocks(alg, state, X, y, record_every, record, calibrate, progress)
     if calibrate:
-        raise ValueError("calibrate=True needs an algorithm that predicts, such as proximal_filter.")
+        _check_calibrate(state, passes)
     on_host = namespace(alg, state, X, y) is np
-    every = min(record_every, _PIECE)
-    length = every * (_PIECE // every)
+    longest = piece_length(X)
+    every = min(record_every, longest)
+    length = every * (longest // every)
     trace: list[tuple[np.ndarray, Any]] = []
     done = 0
+    calibration, predict = (Calibration(), alg.predict) if calibrate else (None, None)
     with _precision(state.mean.dtype if on_host else None), _bar(progress, passes * len(X)) as advance:
-        for start, stop in _pieces(len(X), length, record_every, passes):
+        for start, stop in pieces(len(X), length, record_every, passes):
             begin = max(0, min(start, len(X) - length))  # a short last piece looks back: one shape for all
-            data = _window(X, begin, length), _window(y, begin, length)
-            new, records = _scan(alg.step, state, *data, start - begin, stop - begin, every, record)
+            data = window(X, begin, length), window(y, begin, length)
+            new, records, predicted = scan_rows(
+                alg.step, predict, state, *data, start - begin, stop - begin, every, record
+            )
             if not is_traced(new.mean) and not np.isfinite(new.mean).all():
                 raise Diverged(
                     f"The estimate is no longer finite after rows {done} to {done + stop - start}. "
                     "Lower gamma (or alpha0) or v0, or scale the columns of X.",
-                    Run(state, _stack(trace)),
+                    Run(state, stacked(trace), calibration),
                 )
             marks = [*range(every, stop - start, every), stop - start]
-            if on_host:  # a slice of JAX's would compile anew for each length
-                records = jax.tree_util.tree_map(np.asarray, records)
+            if on_host:  # a slice of a JAX array would compile anew for each length
+                records, predicted = jax.tree_util.tree_map(np.asarray, (records, predicted))
+            if calibration is not None:
+                mean, std = predicted
+                calibration = _score_rows(calibration, mean, std, data[1], start - begin, stop - begin)
             if every == record_every or stop % record_every == 0 or stop == len(X):  # not inside a long stretch
                 trace.append((done + np.array(marks), jax.tree_util.tree_map(itemgetter(slice(len(marks))), records)))
             state, done = new, done + stop - start
             advance(stop - start)
-        out = Run(state, _stack(trace))
+        out = Run(state, stacked(trace), calibration)
         return jax.tree_util.tree_map(np.asarray, out) if on_host else out
 
 
@@ -139,74 +134,50 @@ def _over_blocks(
     calibrate: bool,
     bar: bool,
 ) -> Run:
-    length = min(record_every, _PIECE)
+    length = min(record_every, PIECE)
     calibration = Calibration() if calibrate else None
     trace: list[tuple[np.ndarray, Any]] = []
     with _bar(bar, len(X)) as advance:
-        for start, stop in _pieces(len(X), length, record_every, 1):
-            block = _window(X, start, stop - start), _window(y, start, stop - start)
+        for start, stop in pieces(len(X), length, record_every, 1):
+            block = window(X, start, stop - start), window(y, start, stop - start)
             if calibration is not None:
-                calibration = calibration.update(*_before(state, *block))
+                calibration = _score_block(calibration, alg, state, *block)
             state = alg.step(state, *block)
             if stop % record_every == 0 or stop == len(X):
                 seen = (state.mean, state.var(), record(state) if record else None)
                 trace.append((np.array([stop]), jax.tree_util.tree_map(lambda r: namespace(r).asarray(r)[None], seen)))
             advance(stop - start)
-    return Run(state, _stack(trace), calibration)
+    return Run(state, stacked(trace), calibration)
 
 
-def _before(state: Any, X: Array, y: Array) -> tuple[Array, Array, Array, Any]:
-    """What the state predicts of a block it has not seen, and what came: mean, std, y, degrees of freedom."""
-    if state.held is not None:
-        return y.ravel(), np.full(y.size, np.inf), y.ravel(), np.inf
-    mean, std, dof = state.predict(X)
-    return mean.ravel(), std.ravel(), y.ravel(), dof
+def _score_block(calibration: Calibration, alg: Algorithm, state: Any, X: Array, y: Array) -> Calibration:
+    """The calibration with the predictions of a block that has not been learned yet."""
+    if state.held is not None:  # the warm-up makes no claim yet
+        return calibration.update(y.ravel(), np.full(y.size, np.inf), y.ravel())
+    predicted = alg.predict(state, X)
+    return calibration.update(predicted.mean.ravel(), predicted.std.ravel(), y.ravel(), degrees_of_freedom(predicted))
 
 
-@partial(jax.jit, static_argnames=("every", "record"))
-def _scan(
-    step: Any, state: Any, X: Array, y: Array, start: Any, stop: Any, every: int, record: Callable | None
-) -> tuple[Any, Any]:
-    """Rows start to stop of (X, y) through `step`, a record after every `every` of them."""
-
-    def stretch(state: Any, first: Array) -> tuple[Any, Any]:
-        last = jnp.minimum(first + every, stop)
-        state = lax.fori_loop(first, last, lambda i, state: step(state, X[i], y[i]), state)
-        var = state.var() if hasattr(state, "var") else None
-        return state, (state.mean, var, record(state) if record else None)
-
-    return lax.scan(stretch, state, start + jnp.arange(0, len(X), every))
+def _score_rows(calibration: Calibration, mean: Array, std: Array, y: Array, start: int, stop: int) -> Calibration:
+    """The calibration with the predictions of rows start to stop, each made before its row was learned."""
+    xp, rows = namespace(mean, y), np.arange(len(y)).reshape(-1, *[1] * (y.ndim - 1))
+    weights = xp.asarray(np.broadcast_to((start <= rows) & (rows < stop), y.shape), y.dtype)
+    return calibration.update(mean.ravel(), std.ravel(), y.ravel(), weights=weights.ravel(), together=1.0)
 
 
-def _pieces(n: int, length: int, record_every: int, passes: int) -> Iterator[tuple[int, int]]:
-    """Where each piece starts and stops: at most `length` rows, none across a recorded row."""
-    stretch = max(record_every, length)
-    for _ in range(passes):
-        for first in range(0, n, stretch):
-            last = min(first + stretch, n)
-            for start in range(first, last, length):
-                yield start, min(start + length, last)
-
-
-def _window(a: Array, begin: int, length: int) -> Array:
-    """Rows begin to begin + length of `a`; zeros, never looked at, where it has fewer."""
-    if len(a) < length:
-        return namespace(a).pad(a, [(0, length - len(a)), *[(0, 0)] * (a.ndim - 1)])
-    if namespace(a) is np:
-        return a[begin : begin + length]
-    return lax.dynamic_slice_in_dim(a, begin, length)  # a[begin:...] would compile anew for each begin
-
-
-def _stack(trace: list[tuple[np.ndarray, Any]]) -> Trace:
-    if not trace:
-        return Trace(np.zeros(0, int), None, None, None)
-    rows, records = zip(*trace, strict=True)
-    return Trace(np.concatenate(rows), *jax.tree_util.tree_map(lambda *r: namespace(*r).concatenate(r), *records))
+def _check_calibrate(state: Any, passes: int) -> None:
+    if not hasattr(state, "var"):
+        raise ValueError(
+            "calibrate=True needs an algorithm that states its uncertainty: proximal_filter, pipg or ipm. "
+            "ipg and sgd have an estimate without a covariance."
+        )
+    if passes != 1:
+        raise ValueError(f"calibrate=True needs passes=1: later passes predict rows already learned; got {passes}.")
 
 
 @contextlib.contextmanager
 def _precision(dtype: Any) -> Iterator[None]:
-    """float64 where the host's arrays are float64, without touching JAX's global flag."""
+    """float64 where the arrays on the host are float64, without changing JAX's global flag."""
     if dtype is None:
         yield
     else:

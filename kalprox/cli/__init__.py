@@ -1,4 +1,4 @@
-"""The command line. What a command needs is imported inside it, so that `--help` is instant."""
+"""The command line. Each command imports what it needs when it is called, so that `--help` is fast."""
 
 import click
 

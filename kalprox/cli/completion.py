@@ -1,4 +1,4 @@
-"""`kalprox completion`: what a shell needs to complete commands, options and files."""
+"""`kalprox completion`: completion of commands, options and files in a shell."""
 
 import click
 

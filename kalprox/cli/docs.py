@@ -1,4 +1,4 @@
-"""docs/cli.md, from the commands themselves: `python -m kalprox.cli.docs > docs/cli.md`."""
+"""The documentation of the command line, generated from the commands: `python -m kalprox.cli.docs > docs/cli.md`."""
 
 import inspect
 import textwrap
@@ -13,19 +13,24 @@ __all__ = ["page"]
 
 
 def page() -> str:
-    """The whole page."""
+    """The content of docs/cli.md."""
     parts = [
         "# The command line",
-        "`kalprox COMMAND --help` says the same: `python -m kalprox.cli.docs` writes this page from the commands.",
-        "\n".join(f"- [`{name}`](#kalprox-{name}): {_first(command)}" for name, command in _commands()),
+        "`python -m kalprox.cli.docs` generates this page from the commands; `kalprox COMMAND --help` prints the same "
+        "text.",
+        "\n".join(f"- [`{name}`](#kalprox-{name}): {_first_paragraph(command)}" for name, command in _commands()),
     ]
     for name, command in _commands():
         parts += [f"## kalprox {name}", *_help(name, command)]
     events = "\n".join(f"| `{event}` | {meaning} |" for event, meaning in EVENTS.items())
-    parts += ["## Events", "What `--events` writes. Every line has `event` and `seconds`, since the start, too."]
-    parts += [f"| event | |\n|---|---|\n{events}"]
+    parts += [
+        "## Events",
+        "`--events FILE` writes one JSON object per line. Each has the name of the `event` and the `seconds` since the "
+        "start, and the fields below.",
+        f"| event | fields |\n|---|---|\n{events}",
+    ]
     codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
-    parts += ["## Exit codes", f"| code | |\n|---|---|\n{codes}"]
+    parts += ["## Exit codes", f"| code | meaning |\n|---|---|\n{codes}"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -33,12 +38,12 @@ def _commands() -> list[tuple[str, click.Command]]:
     return list(main.commands.items())
 
 
-def _first(command: click.Command) -> str:
-    """The first paragraph of its help, on one line."""
+def _first_paragraph(command: click.Command) -> str:
     return " ".join(inspect.cleandoc(command.help or "").partition("\n\n")[0].split())
 
 
 def _help(name: str, command: click.Command) -> list[str]:
+    """Usage, description, example and options of a command, as paragraphs."""
     text, _, example = inspect.cleandoc(command.help or "").partition("\b\nExample:\n")
     context = click.Context(command, info_name=f"kalprox {name}", **main.context_settings)
     usage = command.get_usage(context).removeprefix("Usage: ")
@@ -48,7 +53,7 @@ def _help(name: str, command: click.Command) -> list[str]:
     records = (param.get_help_record(context) for param in command.params if isinstance(param, click.Option))
     rows = [f"| `{_cell(names)}` | {_cell(text)} |" for names, text in filter(None, records)]
     if rows:
-        parts.append("| option | |\n|---|---|\n" + "\n".join(rows))
+        parts.append("| option | meaning |\n|---|---|\n" + "\n".join(rows))
     return parts
 
 

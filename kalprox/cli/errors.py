@@ -1,4 +1,4 @@
-"""Errors as a user sees them: one message and an exit code; no traceback."""
+"""Errors on the command line: a message and an exit code, without a traceback."""
 
 import sys
 import warnings
@@ -6,26 +6,26 @@ from typing import Any
 
 import click
 
-__all__ = ["EXIT_CODES", "Commands", "code_of"]
+__all__ = ["EXIT_CODES", "Commands", "exit_code"]
 
 EXIT_CODES = {
-    0: "done",
-    1: "something went wrong inside kalprox; the message asks to report it",
-    2: "the command or its settings mean nothing",
-    3: "a source cannot be read as asked: not there, damaged, columns missing, numbers too large",
-    4: "more bad rows than --max-bad allows",
-    5: "the checkpoint cannot be used: another process has it, or it is of another job",
-    6: "not a whole model file",
-    7: "something outside is missing: room on the disk, memory, permission, a package, the machines of an engine",
-    130: "interrupted",
+    0: "Success.",
+    1: "Internal error in kalprox; the message asks to report it.",
+    2: "Invalid command or options.",
+    3: "A source cannot be read: it does not exist, it is damaged, columns are missing, or numbers are too large.",
+    4: "More bad rows than --max-bad allows.",
+    5: "The checkpoint cannot be used: another process is using it, or it belongs to another job.",
+    6: "Not a complete kalprox model file.",
+    7: "A resource is missing: disk space, memory, a permission, a package, or the machines of an engine.",
+    130: "Interrupted.",
 }
 
 
 class Commands(click.Group):
-    """A group of commands that end with a message and an exit code, whatever happens in them."""
+    """A group of commands in which every error ends with a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # as they were added: the main ones first
+        return list(self.commands)  # in the order in which they were added, not alphabetically
 
     def invoke(self, ctx: click.Context) -> Any:
         warnings.showwarning = _show_warning
@@ -34,26 +34,28 @@ class Commands(click.Group):
         except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            click.echo("Interrupted. With --checkpoint, the same command goes on from there.", err=True)
+            click.echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
             sys.exit(130)
         except Exception as error:
-            code = code_of(error)
+            code = exit_code(error)
             text = str(error) or type(error).__name__
             if code == 1:
-                text = f"{type(error).__name__}: {text}\nThis should not happen. Please report it, with the command."
+                text = (
+                    f"{type(error).__name__}: {text}\nThis is an error in kalprox. Please report it with the command."
+                )
             click.echo(f"Error: {text}", err=True)
             sys.exit(code)
 
 
-def code_of(error: Exception) -> int:
-    """The exit code for an error; see `EXIT_CODES`."""
+def exit_code(error: Exception) -> int:
+    """The exit code of an error; see `EXIT_CODES`."""
     from kalprox.engines import EngineFailed
     from kalprox.jobs.checkpoint import CheckpointError
     from kalprox.model_file import ModelFileError
     from kalprox.sources.files import SourceError
     from kalprox.sources.quarantine import TooManyBadRows
 
-    kinds: list[tuple[type | tuple[type, ...], int]] = [
+    codes: list[tuple[type | tuple[type, ...], int]] = [
         (TooManyBadRows, 4),
         (SourceError, 3),
         (CheckpointError, 5),
@@ -61,7 +63,7 @@ def code_of(error: Exception) -> int:
         ((OSError, MemoryError, ImportError, EngineFailed), 7),
         (ValueError, 2),
     ]
-    return next((code for kind, code in kinds if isinstance(error, kind)), 1)
+    return next((code for kind, code in codes if isinstance(error, kind)), 1)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

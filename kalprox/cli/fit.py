@@ -1,101 +1,144 @@
-"""`kalprox fit`: from files to a model."""
+"""`kalprox fit`: fit a model to files."""
 
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from kalprox.cli.options import NAMES, output, reading
+from kalprox.cli.options import NAMES, Alpha, RegistryChoice, output_options, reading_options
 
 __all__ = ["fit"]
 
 
-class Alpha(click.ParamType):
-    name = "number|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        return value if value == "auto" else click.FLOAT.convert(value, param, ctx)
-
-
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--target", "-y", help="Column to predict; needed unless --columns says it.")
-@click.option("--features", type=NAMES, help="Columns to predict from, with commas.  [default: all others]")
+@click.option("--target", "-y", help="Column to predict; required unless --columns is given.")
+@click.option(
+    "--features", type=NAMES, help="Columns to predict from, separated by commas.  [default: all other columns]"
+)
 @click.option(
     "--categorical",
     multiple=True,
     metavar="NAME[=A|B|...]",
-    help="A column of levels, each a column of 0 and 1: those given, or those of a first look. Again for more.",
+    help="One-hot encode NAME, using the listed levels or those found in the data. Repeatable.",
 )
-@click.option("--dates", type=NAMES, default=(), help="Columns of dates to read as days since 1970-01-01.")
-@click.option("--weight", help="Column of weights: how often a row counts.")
+@click.option("--dates", type=NAMES, default=(), help="Columns of dates, which are read as days since 1970-01-01.")
+@click.option("--weight", help="Column of row weights; a row of weight 2 counts as two rows.")
 @click.option(
-    "--columns", "like", type=click.Path(exists=True, dir_okay=False), help="Read columns as this model does."
+    "--columns",
+    "like",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Model file whose target, features and levels are used.",
 )
-@click.option("--look", default=10_000, type=click.IntRange(min=1), help="Rows of the first look.")
-@click.option("--max-levels", default=1000, type=click.IntRange(min=1), help="Most levels that a first look may find.")
+@click.option(
+    "--infer-rows",
+    "--look",
+    default=10_000,
+    type=click.IntRange(min=1),
+    help="Rows to read to infer the types of columns and to find levels.",
+)
+@click.option(
+    "--max-levels",
+    default=1000,
+    type=click.IntRange(min=1),
+    help="Maximum number of levels of a column that are found in the data.",
+)
 @click.option(
     "--drop-first",
     is_flag=True,
-    help="Leave out the first level of each column: the others are then against it. Always so with --penalty none.",
+    help="Drop the first level of each categorical column, so that it is the reference for the other levels. Always on "
+    "with --penalty none.",
 )
 @click.option(
-    "--unseen", type=click.Choice(["zero", "reject"]), default="zero", help="A level not seen: all zeros, or a bad row."
+    "--unseen",
+    type=click.Choice(["zero", "reject"]),
+    default="zero",
+    help="What to do with an unknown level: encode it as zeros, or reject the row as bad.",
 )
 @click.option(
     "--link",
-    type=click.Choice(["identity", "sigmoid", "tanh", "softplus", "exp", "arctan"]),
+    type=RegistryChoice("kalprox.models", "LINKS"),
     default="identity",
-    help="What the linear predictor goes through.",
+    help="Function of the linear predictor that gives the mean of the target.",
 )
 @click.option(
     "--penalty",
-    type=click.Choice(["none", "ridge", "l1", "elasticnet", "smooth_l1", "group", "box"]),
+    type=RegistryChoice("kalprox.learning.penalties", "PENALTIES", "none"),
     default="ridge",
-    help="What is preferred; group takes the levels of a column together.",
-)
-@click.option("--alpha", type=Alpha(), default=1.0, help="Weight of the penalty; auto chooses it (identity only).")
-@click.option("--l1-ratio", type=click.FloatRange(0, 1), default=0.5, help="Share of l1 in elasticnet.")
-@click.option("--delta", type=float, default=1.0, help="Where smooth_l1 bends.")
-@click.option(
-    "--bounds", nargs=2, type=float, default=(0.0, float("inf")), help="Least and largest coefficient, for box."
-)
-@click.option("--noise", type=float, help="Noise variance.  [default: learned]")
-@click.option("--no-intercept", is_flag=True, help="Without an intercept.")
-@click.option("--standardize", is_flag=True, help="Penalise in units of the columns' standard deviations.")
-@click.option(
-    "--forget", type=click.FloatRange(0, 1, min_open=True), default=1.0, help="Weight kept after each later row."
+    help="Penalty on the coefficients; group shrinks all levels of a categorical column jointly.",
 )
 @click.option(
-    "--method", type=click.Choice(["exact", "paper"]), default="exact", help="paper: its recursion, row by row."
+    "--alpha",
+    type=Alpha(),
+    default=1.0,
+    help="Weight of the penalty; auto chooses it from the data (identity link only).",
 )
-@click.option("--v0", type=float, default=1.0, help="First variance, for paper.")
-@click.option("--q", type=float, default=0.0, help="Process noise, for paper.")
+@click.option(
+    "--l1-ratio", type=click.FloatRange(0, 1), default=0.5, help="Share of the L1 norm in the elasticnet penalty."
+)
+@click.option("--delta", type=float, default=1.0, help="Width of the rounded kink of the smooth_l1 penalty.")
+@click.option(
+    "--bounds",
+    nargs=2,
+    type=float,
+    default=(0.0, float("inf")),
+    help="Lower and upper bound of the coefficients, for the box penalty.",
+)
+@click.option("--noise", type=float, help="Noise variance.  [default: learned from the data]")
+@click.option("--no-intercept", is_flag=True, help="Fit no intercept.")
+@click.option(
+    "--standardize", is_flag=True, help="Apply the penalty to the coefficients of columns scaled to unit variance."
+)
+@click.option(
+    "--forget",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    help="Forgetting factor: every row multiplies the weights of the rows before it by this number.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["exact", "paper"]),
+    default="exact",
+    help="exact minimises the objective; paper runs the recursion of the paper, row by row.",
+)
+@click.option("--v0", type=float, default=1.0, help="Initial variance of the coefficients, for --method paper.")
+@click.option("--q", type=float, default=0.0, help="Variance of the process noise, for --method paper.")
 @click.option(
     "--passes",
     type=click.IntRange(min=1),
-    help="Times to go over the rows, at most.  [default: once where that is exact; else until it stands still]",
+    help="Maximum number of passes over the rows.  [default: 1 if one pass is exact, else until convergence]",
 )
-@click.option("--shuffle", type=int, metavar="SEED", help="Files in random order, rows in random order within a block.")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("model.kalprox"), help="Model file."
+    "--shuffle", type=int, metavar="SEED", help="Read the files in random order, and shuffle the rows of each block."
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("model.kalprox"),
+    help="Model file to write.",
 )
 @click.option(
     "--checkpoint",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep the state in this file; the same command goes on from it after a crash.",
+    help="Save the state of the fit to this file; after a crash, the same command resumes from it.",
 )
 @click.option("--every", type=click.IntRange(min=1), default=1_000_000, help="Rows between two checkpoints.")
 @click.option(
     "--engine",
     type=click.Choice(["local", "processes", "dask", "spark"]),
-    help="Fold the files on several cores or machines.  [default: here, block by block, keeping score]",
+    help="Process the files on several cores or machines, without prequential scores.  "
+    "[default: in this process, block by block, with scores]",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, such as tcp://host:8786.")
-@click.option("--workers", type=click.IntRange(min=1), help="Of an engine started for this.  [default: the cores]")
-@click.option("--partitions", type=click.IntRange(min=1), help="Of the files, for an engine.  [default: one a file]")
-@reading
-@output
+@click.option("--scheduler", metavar="ADDRESS", help="Address of a Dask scheduler, such as tcp://host:8786.")
+@click.option("--workers", type=click.IntRange(min=1), help="Number of workers to start.  [default: one per core]")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    help="Number of partitions of the files, for --engine.  [default: one per file]",
+)
+@reading_options
+@output_options
 def fit(
     sources: tuple[str, ...],
     *,
@@ -115,11 +158,11 @@ def fit(
     events: Path | None,
     **given: Any,
 ) -> None:
-    """Fit a model to files: SOURCE is a file, a folder, a glob, or - for standard input.
+    """Fit a model to files. SOURCE is a file, a folder, a glob pattern, or - for standard input.
 
-    Parquet, CSV (also .gz), JSON lines and Arrow files are read block by block, in memory that does not grow with them.
-    Columns of text become one column of 0 and 1 for each level found in a first look. The model, with what it says of
-    its own uncertainty, is written to one file, which `kalprox predict`, `show`, `report`, `path` and `merge` take.
+    Parquet, CSV (also compressed, .gz), JSON lines and Arrow files are read block by block, so that the memory does not
+    grow with the files. Columns of text are one-hot encoded. The model is written to one file, together with the
+    uncertainty of its coefficients; `kalprox predict`, `show`, `report`, `path` and `merge` read this file.
 
     \b
     Example:
@@ -130,7 +173,7 @@ def fit(
     from kalprox.jobs.fit import FitJob
 
     if scheduler is not None and engine not in (None, "dask"):
-        raise click.UsageError("--scheduler goes with --engine dask.")
+        raise click.UsageError("--scheduler requires --engine dask.")
     table = _table(sources, memory=memory, shuffle=shuffle, given=given)
     settings = _settings(table.columns, given)
     with Reporter("fit", quiet=quiet, events=events, total=table.size().rows) as reporter:
@@ -148,21 +191,21 @@ def fit(
             partitions=partitions,
             watch=reporter.progress,
         )
-        found = job.run(out)
-        model, quality = found.model, found.account.quality
-        score = model.diagnostics_
+        fitted = job.run(out)
+        learner, belief, quality = fitted.learner, fitted.belief, fitted.record.quality
+        score = learner.score
         reporter.event(
             "done",
             model=str(out),
-            rows=model.n_rows_seen_,
+            rows=learner.n_rows,
             bad=quality.bad,
-            passes=model.n_passes_,
-            converged=bool(model.converged_),
+            passes=belief.n_passes,
+            converged=bool(belief.converged),
             rmse=float(score.rmse),
             coverage=float(score.coverage[-1]),
         )
     bad = f", {quality.bad:,} bad" if quality.bad else ""
-    reporter.say(f"{out}: {model.n_rows_seen_:,} rows{bad}, {len(table.columns.names):,} columns")
+    reporter.say(f"{out}: {learner.n_rows:,} rows{bad}, {len(table.columns.names):,} columns")
     if float(score.rows):
         reporter.say(str(score.verdict()))
 
@@ -179,18 +222,19 @@ def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given:
     if given["like"] is not None:
         columns = TableModel.load(given["like"]).columns
     elif given["target"] is None:
-        raise click.UsageError("Missing option '--target': the column to predict.")
+        raise click.UsageError("Missing option '--target', the column to predict.")
     else:
-        columns = Columns.look(
+        columns = Columns.infer(
             files,
             given["target"],
             given["features"],
             _levels(given["categorical"]),
             given["dates"],
             given["weight"],
-            rows=given["look"],
+            rows=given["infer_rows"],
             max_levels=given["max_levels"],
-            drop_first=given["drop_first"] or given["penalty"] == "none",  # all levels add up to the intercept
+            drop_first=given["drop_first"]
+            or given["penalty"] == "none",  # the columns of all levels add up to the intercept
             unseen=given["unseen"],
             **options,
         )
@@ -208,18 +252,22 @@ def _levels(categorical: tuple[str, ...]) -> dict[str, list[str] | None]:
     return found
 
 
+def _is_given(option: str) -> bool:
+    """Whether an option is on the command line; the defaults are those of the estimator."""
+    return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
+
+
 def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Of the estimator, as they are asked for."""
+    """The parameters of the estimator, from the options."""
+    from kalprox.learning.penalties import PENALTIES
+
     penalty = None if given["penalty"] == "none" else given["penalty"]
     settings = {name: given[name] for name in ("link", "alpha", "standardize", "forget", "method")}
     settings |= {"penalty": penalty, "fit_intercept": not given["no_intercept"]}
-    if penalty in (None, "box"):
+    if penalty is None or not PENALTIES[penalty].has_weight:
         settings["alpha"] = 1.0
-    if penalty == "elasticnet":
-        settings["l1_ratio"] = given["l1_ratio"]
-    if penalty == "smooth_l1":
-        settings["delta"] = given["delta"]
-    if penalty == "box":
+    settings |= {name: given[name] for name in ("l1_ratio", "delta") if _is_given(name)}
+    if _is_given("bounds"):
         settings["bounds"] = list(given["bounds"])
     if penalty == "group":
         settings["groups"] = columns.groups

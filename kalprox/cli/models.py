@@ -1,23 +1,27 @@
-"""Commands on model files: show, report, path, merge."""
+"""Commands on model files: `kalprox show`, `report`, `path` and `merge`."""
 
 from pathlib import Path
 
 import click
 
+from kalprox.cli.options import LEVEL
+
 __all__ = ["merge", "path", "report", "show"]
 
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
-LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
 @click.command()
 @click.argument("model", type=MODEL)
-@click.option("--level", type=LEVEL, default=0.95, help="Of the intervals.")
+@click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
 @click.option(
-    "--top", type=click.IntRange(min=1), default=40, help="Coefficients to show, those of the largest effect."
+    "--top",
+    type=click.IntRange(min=1),
+    default=40,
+    help="Maximum number of coefficients to show; those with the largest effects are shown.",
 )
 def show(model: Path, level: float, top: int) -> None:
-    """What MODEL has learned, in the terminal.
+    """Print a summary of MODEL: its settings, coefficients and calibration.
 
     \b
     Example:
@@ -27,33 +31,33 @@ def show(model: Path, level: float, top: int) -> None:
     from kalprox.jobs.model import TableModel
     from kalprox.reports import summary
 
-    found = TableModel.load(model)
-    for table in summary.tables(found, level=level, top=top):
+    fitted = TableModel.load(model)
+    for table in summary.tables(fitted, level=level, top=top):
         show_table(table)
-    score = found.model.diagnostics_
+    score = fitted.learner.score
     if float(score.rows):
         click.echo(str(score.verdict()))
 
 
 @click.command()
 @click.argument("model", type=MODEL)
-@click.option("--level", type=LEVEL, default=0.95, help="Of the intervals.")
+@click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The page.  [default: MODEL with .html for its suffix]",
+    help="HTML file to write.  [default: MODEL with the suffix .html]",
 )
 def report(model: Path, level: float, out: Path | None) -> None:
-    """One HTML page about MODEL: coefficients with intervals, calibration, running error, correlations, data quality.
+    """Write an HTML page about MODEL: coefficients with intervals, calibration, running error, correlations, data.
 
     \b
     Example:
       kalprox report flights.kalprox --out flights.html
     """
-    from kalprox.cli.terminal import need_matplotlib
+    from kalprox.cli.terminal import require_report_packages
     from kalprox.jobs.model import TableModel
 
-    need_matplotlib()
+    require_report_packages()
     from kalprox.pages import write_page
     from kalprox.reports import model as report
 
@@ -63,10 +67,12 @@ def report(model: Path, level: float, out: Path | None) -> None:
 
 @click.command()
 @click.argument("model", type=MODEL)
-@click.option("--alphas", help="Weights of the penalty, with commas.  [default: a grid]")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV file with all coefficients.")
+@click.option("--alphas", help="Weights of the penalty, separated by commas.  [default: a grid]")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV file to write all coefficients to.")
 def path(model: Path, alphas: str | None, out: Path | None) -> None:
-    """The whole regularisation path of MODEL, without its data: for each alpha what is left of the coefficients.
+    """Compute the regularisation path of MODEL: its coefficients for each weight alpha of the penalty.
+
+    The model file is enough; the data are not read again.
 
     \b
     Example:
@@ -76,25 +82,27 @@ def path(model: Path, alphas: str | None, out: Path | None) -> None:
     from kalprox.jobs.model import TableModel
     from kalprox.reports.path import table, write
 
-    found = TableModel.load(model)
+    fitted = TableModel.load(model)
     try:
         chosen = None if alphas is None else [float(alpha) for alpha in alphas.split(",")]
     except ValueError:
-        raise click.BadParameter(f"expected numbers with commas, such as 1,10,100; got {alphas!r}.") from None
-    traced = found.model.path(chosen)
-    show_table(table(found, traced))
+        raise click.BadParameter(
+            f"expected numbers separated by commas, such as 1,10,100; got {alphas!r}.", param_hint="'--alphas'"
+        ) from None
+    computed = fitted.belief.path(chosen)
+    show_table(table(fitted, computed))
     if out is not None:
-        write(found, traced, out)
+        write(fitted, computed, out)
         click.echo(out)
 
 
 @click.command()
 @click.argument("models", nargs=-1, required=True, type=MODEL, metavar="MODEL MODEL...")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Model file.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Model file to write.")
 def merge(models: tuple[Path, ...], out: Path) -> None:
-    """One model of all the rows that linear MODELs were fitted to, exactly as if they had been fitted together.
+    """Merge linear MODELs into one, the same as if it had been fitted to all their rows.
 
-    They must have read their columns alike: fit the first, and the others with --columns FIRST.
+    The models must have the same columns and levels: fit the first one, and the others with --columns FIRST.
 
     \b
     Example:
@@ -103,9 +111,9 @@ def merge(models: tuple[Path, ...], out: Path) -> None:
     from kalprox.jobs.model import TableModel
 
     if len(models) < 2:
-        raise click.UsageError("merge needs two models or more.")
+        raise click.UsageError("At least two models are needed.")
     first, *others = (TableModel.load(model) for model in models)
     for other in others:
         first = first.merge(other)
     first.save(out)
-    click.echo(f"{out}: {first.model.n_rows_seen_:,} rows of {len(models)} models")
+    click.echo(f"{out}: {first.learner.n_rows:,} rows of {len(models)} models")

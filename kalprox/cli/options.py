@@ -1,17 +1,43 @@
-"""Options and values that several commands take."""
+"""Types of option values, and options that several commands share."""
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["BYTES", "NAMES", "output", "reading"]
+__all__ = ["LEVEL", "NAMES", "Alpha", "RegistryChoice", "output_options", "reading_options"]
+
+
+class RegistryChoice(click.Choice):
+    """One of the names in a registry, which is imported only when the names are needed.
+
+    Parameters
+    ----------
+    module, registry : str
+        The registry is the dict or tuple `registry` of this module.
+    *others : str
+        Names to accept in addition.
+    """
+
+    def __init__(self, module: str, registry: str, *others: str) -> None:
+        self.module, self.registry, self.others = module, registry, others
+        self.case_sensitive = True
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        return *self.others, *getattr(import_module(self.module), self.registry)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if param is not None and value == param.default:
+            return value  # so that completing another option does not import the registry
+        return super().convert(value, param, ctx)
 
 
 class Names(click.ParamType):
-    """Names with commas between them."""
+    """Names separated by commas."""
 
     name = "names"
 
@@ -20,8 +46,17 @@ class Names(click.ParamType):
             return value
         found = tuple(name.strip() for name in value.split(",") if name.strip())
         if not found:
-            self.fail("expected names with commas between them, such as a,b,c.", param, ctx)
+            self.fail("expected names separated by commas, such as a,b,c.", param, ctx)
         return found
+
+
+class Alpha(click.ParamType):
+    """The weight of a penalty: a number, or "auto"."""
+
+    name = "number|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        return value if value == "auto" else click.FLOAT.convert(value, param, ctx)
 
 
 class Bytes(click.ParamType):
@@ -38,65 +73,69 @@ class Bytes(click.ParamType):
         return int(float(found[1]) * (1 << 10 * " kmgt".index(found[2] or " ")))
 
 
-class Bad(click.ParamType):
-    """A number of rows, or a share of them such as 1%."""
+class MaxBad(click.ParamType):
+    """A number of rows, or a percentage of them such as 1%."""
 
-    name = "number|share"
+    name = "number|percentage"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not re.fullmatch(r"\d+|(\d\d?(\.\d*)?|100)%", value):
-            self.fail(f"expected a number of rows or a share such as 1%; got {value!r}.", param, ctx)
+            self.fail(f"expected a number of rows or a percentage such as 1%; got {value!r}.", param, ctx)
         return value
 
 
-NAMES, BYTES = Names(), Bytes()
+NAMES = Names()
+LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
-def reading(command: Callable) -> Callable:
-    """How files are read, and what becomes of bad rows."""
-    for option in reversed(
-        (
-            click.option(
-                "--format",
-                type=click.Choice(["csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz", "tsv.gz", "jsonl.gz"]),
-                help="Format of the files.  [default: by their suffixes; csv for -]",
-            ),
-            click.option("--encoding", default="utf-8", help="Of text files."),
-            click.option("--delimiter", help="Between the fields of CSV files.  [default: comma; tab for tsv]"),
-            click.option(
-                "--memory",
-                type=BYTES,
-                default="256MB",
-                help="Of all blocks of rows in flight; d^2 numbers come on top.",
-            ),
-            click.option(
-                "--quarantine", type=click.Path(dir_okay=False, path_type=Path), help="CSV file for bad rows."
-            ),
-            click.option(
-                "--max-bad",
-                type=Bad(),
-                help="Bad rows to bear: a number, or a share such as 1%.  [default: 0; all with --quarantine]",
-            ),
-            click.option(
-                "--skip-unreadable", is_flag=True, help="Skip files that cannot be read, as one bad row each."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+def reading_options(command: Callable) -> Callable:
+    """Add the options about how files are read and what is done with bad rows."""
+    return _with_options(
+        command,
+        click.option(
+            "--format",
+            type=click.Choice(["csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz", "tsv.gz", "jsonl.gz"]),
+            help="Format of the files.  [default: from their suffixes; csv for -]",
+        ),
+        click.option("--encoding", default="utf-8", help="Encoding of text files."),
+        click.option("--delimiter", help="Field delimiter of CSV files.  [default: comma; tab for tsv]"),
+        click.option(
+            "--memory",
+            type=Bytes(),
+            default="256MB",
+            help="Memory for the blocks of rows that are read; the d x d matrices of the model come on top.",
+        ),
+        click.option(
+            "--quarantine",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write bad rows to this CSV file, with their position and the reason.",
+        ),
+        click.option(
+            "--max-bad",
+            type=MaxBad(),
+            help="Maximum number (or percentage) of bad rows before stopping.  "
+            "[default: 0; no limit with --quarantine]",
+        ),
+        click.option(
+            "--skip-unreadable", is_flag=True, help="Skip files that cannot be read; each counts as one bad row."
+        ),
+    )
 
 
-def output(command: Callable) -> Callable:
-    """What is said while a command runs."""
-    for option in reversed(
-        (
-            click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors."),
-            click.option(
-                "--events",
-                type=click.Path(dir_okay=False, path_type=Path),
-                help="Write what happens to this file, one JSON object a line.",
-            ),
-        )
-    ):
+def output_options(command: Callable) -> Callable:
+    """Add the options about what is printed and recorded while a command runs."""
+    return _with_options(
+        command,
+        click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
+        click.option(
+            "--events",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="Write progress events to this file, one JSON object per line.",
+        ),
+    )
+
+
+def _with_options(command: Callable, *options: Callable) -> Callable:
+    for option in reversed(options):
         command = option(command)
     return command

@@ -1,31 +1,33 @@
-"""Commands that rebuild the paper's experiments."""
+"""Commands that reproduce the paper's experiments: `kalprox demo` and `kalprox reproduce`."""
 
 from pathlib import Path
 
 import click
 
-from kalprox.cli.terminal import bar, need_matplotlib, show_table
+from kalprox.cli.terminal import progress_bar, require_report_packages, show_table
 
 __all__ = ["demo", "reproduce"]
 
 
 @click.command()
 @click.option("--seed", default=0, help="Seed of the data.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("kalprox-demo"), help="Folder for the page.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("kalprox-demo"), help="Folder for the page and its figures."
+)
 def demo(seed: int, out: Path) -> None:
-    """The paper's sparse sigmoid problem, small: its method, SGD and the proximal filter side by side.
+    """Compare the paper's method, SGD and the proximal filter on a small version of the paper's sparse problem.
 
-    Ends with the path of one self-contained HTML page.
+    Prints a table, and the path of a self-contained HTML page.
 
     \b
     Example:
       kalprox demo --out demo
     """
-    need_matplotlib()
+    require_report_packages()
     from kalprox.pages import write_page
     from kalprox.paper import demo
 
-    with bar("demo") as progress:
+    with progress_bar("demo") as progress:
         results = demo.compute(seed, out / "cache", progress)
     page = demo.page(results)
     for section in page.sections:
@@ -38,32 +40,43 @@ def demo(seed: int, out: Path) -> None:
 @click.argument("what", type=click.Choice(["ridge", "sparse", "claims", "all"]))
 @click.option("--seed", default=0, help="First seed; the same seed gives the same numbers.")
 @click.option(
-    "--seeds", type=click.IntRange(min=1), help="How many seeds; ridge is one data set.  [default: 20, ridge 1]"
+    "--seeds",
+    type=click.IntRange(min=1),
+    help="Number of seeds; the ridge experiment has one.  [default: 20; 3 for sparse with --quick]",
 )
-@click.option("--quick", is_flag=True, help="Smaller sizes, said in the captions.")
-@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Processes at once.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("kalprox-paper"), help="Folder for all of it.")
+@click.option("--quick", is_flag=True, help="Use smaller problems; the captions state their sizes.")
+@click.option("--jobs", type=click.IntRange(min=1), default=2, help="Number of processes.")
 @click.option(
-    "formats", "--format", type=click.Choice(["pdf", "png"]), multiple=True, help="Also write each figure as this."
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("kalprox-paper"),
+    help="Folder for the page, its figures and the cached results.",
+)
+@click.option(
+    "formats",
+    "--format",
+    type=click.Choice(["pdf", "png"]),
+    multiple=True,
+    help="Write the figures in this format too. Repeatable.",
 )
 def reproduce(
     what: str, seed: int, seeds: int | None, quick: bool, jobs: int, out: Path, formats: tuple[str, ...]
 ) -> None:
-    """Rebuild the paper's figures and check its claims.
+    """Reproduce the paper's figures, and check its claims.
 
-    Every number drawn lies in a JSON file beside its figure. Results are kept in OUT/cache: an interrupted
-    run goes on where it was, and a changed setting is computed anew.
+    The numbers of each figure are written to a JSON file beside it. Results are cached in OUT/cache, so that an
+    interrupted run resumes; what depends on a changed setting is computed again.
 
     \b
     Example:
       kalprox reproduce all --quick --out paper
     """
-    need_matplotlib()
+    require_report_packages()
     from kalprox.pages import write_page
-    from kalprox.paper import page as book
+    from kalprox.paper import page as paper
 
     chapters = ["ridge", "sparse", "claims"] if what == "all" else [what]
-    page = book.page(chapters, seed, seeds, quick, jobs, out / "cache", bar)
+    page = paper.page(chapters, seed, seeds, quick, jobs, out / "cache", progress_bar)
     path = write_page(page, out / f"{what}.html", out / "figures", ("svg", *formats))
     for line in page.conclusions:
         click.echo(line)

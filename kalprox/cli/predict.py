@@ -1,11 +1,11 @@
-"""`kalprox predict`: from a model and files to predictions with their uncertainty."""
+"""`kalprox predict`: predictions with their uncertainty, for the rows of files."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from kalprox.cli.options import output, reading
+from kalprox.cli.options import LEVEL, output_options, reading_options
 
 __all__ = ["predict"]
 
@@ -17,13 +17,11 @@ __all__ = ["predict"]
     "--out",
     type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
     default=Path("-"),
-    help="A .parquet or .csv file; - is CSV on standard output.",
+    help="Output file, .parquet or .csv; - writes CSV to standard output.",
 )
-@click.option(
-    "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, help="Of the intervals."
-)
-@reading
-@output
+@click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
+@reading_options
+@output_options
 def predict(
     model: Path,
     sources: tuple[str, ...],
@@ -35,10 +33,10 @@ def predict(
     events: Path | None,
     **options: Any,
 ) -> None:
-    """Predict every row of SOURCE with MODEL: mean, std and interval, in the order of the rows.
+    """Predict every row of SOURCE with MODEL: mean, standard deviation and interval, in the order of the rows.
 
-    std and interval are those of a new observation, noise included. The target need not be among the columns. A bad row
-    keeps its place, without numbers.
+    Standard deviation and interval are those of a new observation, including the noise. The target column may be
+    missing from SOURCE. A bad row has a line without numbers in the output.
 
     \b
     Example:
@@ -53,13 +51,13 @@ def predict(
     from kalprox.sources.quarantine import Quarantine
     from kalprox.sources.table import Table
 
-    found = TableModel.load(model)
+    fitted = TableModel.load(model)
     files = [file for source in sources for file in find(source)]
-    columns = replace(found.columns, target=None, weight=None)
+    columns = replace(fitted.columns, target=None, weight=None)
     table = Table(files, columns, stdin=stdin() if STDIN in files else None, **options)
     silent = quiet or str(out) == "-"
     with Reporter("predict", quiet=silent, events=events, total=table.size().rows) as reporter:
         bad = Quarantine(quarantine, max_bad)
-        rows = job.predict(found, table, out, level=level, quarantine=bad, watch=reporter.progress)
+        rows = job.predict(fitted, table, out, level=level, quarantine=bad, watch=reporter.progress)
         reporter.event("done", out=str(out), rows=rows, bad=bad.bad)
     reporter.say(f"{out}: {rows:,} rows" + (f", {bad.bad:,} bad" if bad.bad else ""))

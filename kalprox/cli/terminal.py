@@ -1,4 +1,4 @@
-"""What a command says while it runs: a bar on a terminal, lines elsewhere, events in a file."""
+"""The output of running commands: a progress bar in a terminal, lines of text elsewhere, and events in a file."""
 
 import json
 import math
@@ -14,38 +14,51 @@ if TYPE_CHECKING:
     from kalprox.jobs.fit import Progress
     from kalprox.pages import Table
 
-__all__ = ["EVENTS", "Reporter", "bar", "need_matplotlib", "show_table"]
+__all__ = ["EVENTS", "Reporter", "progress_bar", "require_report_packages", "show_table"]
 
 EVENTS = {
-    "start": "`command`; `total_rows`, null where the files do not say",
-    "progress": "twice a second: `rows` read in this pass, `share` of the source, `number` of the pass from 1, `bad` "
-    "rows, `rows_per_second`, and of the predictions so far `rmse` and the 95% intervals' `coverage`",
-    "checkpoint": "one was written; the same as `progress`",
-    "done": "`rows` and `bad`; of fit also `model`, `passes`, `converged`, `rmse`, `coverage`; of predict also `out`",
-    "failed": "`error`",
+    "start": "`command`, and `total_rows`, which is null if the files do not state it",
+    "progress": "Twice a second: `rows` read in this pass, `share` of the source that has been read, `number` of the "
+    "pass (from 1), number of `bad` rows, `rows_per_second`, and the `rmse` and the `coverage` of the 95% intervals of "
+    "the predictions so far",
+    "checkpoint": "A checkpoint has been written: the fields of `progress`",
+    "done": "`rows` and `bad`; for fit also `model`, `passes`, `converged`, `rmse`, `coverage`; for predict also `out`",
+    "failed": "`error`, the message",
 }
-_LINE_EVERY = 5.0  # seconds between two lines where there is no terminal
-_EVENT_EVERY = 0.5  # and between two events of progress
+_LINE_INTERVAL = 5.0  # seconds between two lines of text
+_EVENT_INTERVAL = 0.5  # seconds between two progress events
 
 
 class Reporter:
-    """Says how a job goes on, and what came of it."""
+    """Reports the progress and the result of a job, inside `with Reporter(...) as reporter`.
 
-    def __init__(self, what: str, *, quiet: bool, events: Path | None, total: int | None = None) -> None:
-        self.what, self.total = what, total
+    Parameters
+    ----------
+    command : str
+        The name of the command.
+    quiet : bool
+        Print nothing.
+    events : Path or None
+        The file to write events to.
+    total : int or None
+        The number of rows to read, if it is known.
+    """
+
+    def __init__(self, command: str, *, quiet: bool, events: Path | None, total: int | None = None) -> None:
+        self.command, self.total = command, total
         self.terminal = not quiet and sys.stderr.isatty()
         self.lines = not quiet and not self.terminal
         self._events: TextIO | None = None if events is None else events.open("w", encoding="utf-8")
         self._bar: Any = None
-        self._began = self._said = self._told = time.monotonic()
-        self._number, self._first = -1, 0  # the pass under way, and the rows it had when first heard of
+        self._start = self._last_line = self._last_event = time.monotonic()
+        self._pass, self._first_rows = -1, 0  # the current pass, and its rows when it was first reported
 
     def __enter__(self) -> Self:
         if self.terminal:
-            self._bar = _progress_bar()
+            self._bar = _rows_bar()
             self._bar.start()
-            self._task = self._bar.add_task(self.what, total=None, text="")
-        self.event("start", command=self.what, total_rows=self.total)
+            self._task = self._bar.add_task(self.command, total=None, text="")
+        self.event("start", command=self.command, total_rows=self.total)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -57,22 +70,22 @@ class Reporter:
             self._events.close()
 
     def event(self, name: str, **values: Any) -> None:
-        """One line of the events file, if there is one."""
+        """Write an event to the events file, if there is one."""
         if self._events is None:
             return
         plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-        plain = {"event": name, "seconds": round(time.monotonic() - self._began, 3), **plain}
+        plain = {"event": name, "seconds": round(time.monotonic() - self._start, 3), **plain}
         self._events.write(json.dumps(plain) + "\n")
         self._events.flush()
 
     def progress(self, now: "Progress") -> None:
-        """After a block."""
+        """Report the progress of a job; called after every block of rows."""
         clock = time.monotonic()
-        if now.number != self._number:
-            self._first, self._number, self._pass_began = now.rows, now.number, clock
-        rate = (now.rows - self._first) / max(clock - self._pass_began, 1e-9)
-        if now.checkpoint or clock - self._told >= _EVENT_EVERY:
-            self._told = clock
+        if now.number != self._pass:
+            self._first_rows, self._pass, self._pass_start = now.rows, now.number, clock
+        rate = (now.rows - self._first_rows) / max(clock - self._pass_start, 1e-9)
+        if now.checkpoint or clock - self._last_event >= _EVENT_INTERVAL:
+            self._last_event = clock
             self.event(
                 "checkpoint" if now.checkpoint else "progress",
                 rows=now.rows,
@@ -87,13 +100,13 @@ class Reporter:
             done = None if now.share is None else round(1000 * now.share)
             total = None if now.share is None else 1000
             self._bar.update(self._task, completed=done or 0, total=total, text=_text(now, rate))
-        elif self.lines and clock - self._said >= _LINE_EVERY:
-            self._said = clock
+        elif self.lines and clock - self._last_line >= _LINE_INTERVAL:
+            self._last_line = clock
             share = "" if now.share is None else f"{now.share:4.0%}  "
             print(f"{share}{_text(now, rate)}", file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
-        """A line of result, unless quiet."""
+        """Print a line of the result, unless quiet."""
         if self.terminal or self.lines:
             print(text, flush=True)
 
@@ -103,13 +116,13 @@ def _text(now: "Progress", rate: float) -> str:
     if now.number:
         parts.insert(0, f"pass {now.number + 1}")
     if not math.isnan(now.rmse):
-        parts += [f"error {now.rmse:.4g}", f"95% intervals cover {now.coverage:.1%}"]
+        parts += [f"RMSE {now.rmse:.4g}", f"95% intervals cover {now.coverage:.1%}"]
     if now.bad:
         parts.append(f"{now.bad:,} bad")
     return ", ".join(parts)
 
 
-def _progress_bar() -> Any:
+def _rows_bar() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -118,7 +131,7 @@ def _progress_bar() -> Any:
 
 
 def show_table(table: "Table") -> None:
-    """A table on the terminal; plain lines where it is none."""
+    """Print a table."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table as Grid
@@ -136,16 +149,18 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def need_matplotlib() -> None:
+def require_report_packages() -> None:
+    """Raise ImportError if a package that pages and figures need is not installed."""
     from importlib.util import find_spec
 
-    if find_spec("matplotlib") is None:
-        raise ImportError("Figures need matplotlib: pip install 'kalprox[report]'.")
+    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise ImportError(f"Pages and figures need {' and '.join(missing)}: pip install 'kalprox[report]'.")
 
 
 @contextmanager
-def bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on the terminal: the caller says (done, total)."""
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar in the terminal; the function that it yields takes the numbers of tasks (done, total)."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

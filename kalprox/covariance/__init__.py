@@ -1,4 +1,4 @@
-"""Covariance structures: how V is held, one file each. A structure knows its own algebra."""
+"""Covariance structures: how V is stored, one file for each. A structure implements its own algebra."""
 
 from kalprox.covariance.base import Covariance
 from kalprox.covariance.dense import Dense

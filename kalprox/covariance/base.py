@@ -1,30 +1,97 @@
-"""What every covariance structure can do."""
+"""The interface of every covariance structure."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
-from kalprox._arrays import Array
+import numpy as np
+
+from kalprox._arrays import Array, namespace
+from kalprox._checks import check_finite
 
 
 class Covariance(ABC):
-    """A d x d covariance V, as the recursions need it: applied, predicted, conditioned, read."""
+    """A d x d covariance matrix V with the operations that the paper's recursions need.
+
+    A structure must implement `apply`, `contract`, `diffuse`, `condition` and `dense`. The other methods have a default
+    that forms the dense matrix; a structure meant for large d replaces them, so that V is never formed.
+    """
 
     @abstractmethod
     def apply(self, x: Array) -> Array:
         """V x for a vector x, shape (d,)."""
 
     @abstractmethod
-    def predict(self, gamma: Array, H: Array, q: Any) -> Self:
-        """M V M' + Q with M = I - gamma V H; H of shape (d,) is a diagonal matrix, and so is q."""
+    def contract(self, gamma: Array, H: Array) -> Self:
+        """M V M' with M = I - gamma V H: what a gradient step on g does to V.
+
+        Parameters
+        ----------
+        gamma : array
+            The step size.
+        H : array
+            The Hessian of g; shape (d,) stands for a diagonal matrix, otherwise (d, d).
+        """
+
+    @abstractmethod
+    def diffuse(self, q: Any) -> Self:
+        """V + Q, where q is a scalar, a diagonal of shape (d,), or a matrix (d, d)."""
 
     @abstractmethod
     def condition(self, d: Array, gamma: Array) -> tuple[Array, Self]:
-        """After seeing d' theta with noise variance 1/gamma: the gain V d / (1/gamma + d' V d), and V."""
+        """Condition on an observation of d' theta with noise variance 1/gamma.
 
-    @abstractmethod
-    def diag(self) -> Array:
-        """The variances, shape (d,)."""
+        Parameters
+        ----------
+        d : array
+            The direction that is observed, shape (d,).
+        gamma : array
+            The noise precision.
+
+        Returns
+        -------
+        gain : array
+            The Kalman gain V d / (1/gamma + d' V d), shape (d,).
+        V : Covariance
+            The covariance after the observation.
+        """
 
     @abstractmethod
     def dense(self) -> Array:
         """V as a matrix, shape (d, d)."""
+
+    def diag(self) -> Array:
+        """The variances, shape (d,)."""
+        return namespace(self).diagonal(self.dense())
+
+    def variance(self, D: Array) -> Array:
+        """d' V d for a vector d, or for each row d of a matrix: shape (..., d) to (...)."""
+        return (D @ self.dense() * D).sum(axis=-1)
+
+    def check(self, d: int) -> None:
+        """Raise ValueError unless V is a finite, symmetric, positive definite matrix of shape (d, d)."""
+        V = np.asarray(self.dense())
+        check_shape(V.shape, (d, d))
+        check_finite("v0", V)
+        if not np.allclose(V, V.T, rtol=1e-6, atol=0):
+            raise ValueError("v0 must be symmetric; use (v0 + v0.T) / 2.")
+        check_smallest(np.linalg.eigvalsh(V)[0])
+
+    def max_eigenvalue(self, H: Array) -> float:
+        """The largest eigenvalue of V H, or an upper bound of it. H is as in `contract`."""
+        V, H = np.asarray(self.dense()), np.asarray(H)
+        return float(np.linalg.eigvals(V * H if H.ndim == 1 else V @ H).real.max())
+
+
+def check_shape(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Raise ValueError unless the parameters of a first covariance have the expected shape."""
+    if shape != expected:
+        raise ValueError(f"v0 must be the covariance of {expected[0]} parameters, as mean0 has; got shape {shape}.")
+
+
+def check_smallest(eigenvalue: Any) -> None:
+    """Raise ValueError unless the smallest eigenvalue of a first covariance is positive."""
+    if not eigenvalue > 0:
+        raise ValueError(
+            f"v0 must be positive definite; its smallest eigenvalue is {eigenvalue:.3g}. "
+            "Give a positive variance to every direction."
+        )

@@ -1,7 +1,7 @@
 """Engines: the same fold on this machine, on Dask and on Spark.
 
-Information adds, so that a model fitted to rows on many machines is the model of one machine: each partition is folded
-where its rows are, and the sums are merged as a tree whose shape follows from the partitions' order alone.
+Information adds, so a model fitted to rows on many machines is the model fitted on one machine: each partition is
+folded where its rows are, and the totals are merged as a tree whose shape depends on the order of the partitions alone.
 
 >>> import numpy as np
 >>> from kalprox.information import Information
@@ -9,26 +9,30 @@ where its rows are, and the sums are merged as a tree whose shape follows from t
 >>> X = rng.normal(size=(100, 2))
 >>> y = X @ [1.0, 2.0]
 >>> with open("local") as engine:
-...     rows = EngineRows(engine, partitions_of((X, y), n=4))
-...     total = rows.sum(Information.from_rows)
->>> rows.good, total.solve().round(6)
+...     source = EngineSource(engine, partitions_of((X, y), n=4))
+...     folded = source.fold(Information.from_block)
+>>> folded.counts.good, folded.total.solve().round(6)
 (100, array([1., 2.]))
 """
 
-from kalprox.engines.base import Engine, EngineFailed, Report
-from kalprox.engines.opening import home_of, open
-from kalprox.engines.partitions import ArrayPartition, FilePartition, Partition, partitions_of
-from kalprox.engines.source import EngineRows
+from kalprox.engines.array_partitions import ArrayPartition
+from kalprox.engines.base import Engine, EngineFailed, Partition, PartitionSummary
+from kalprox.engines.cutting import partitions_of
+from kalprox.engines.file_partitions import FilePartition
+from kalprox.engines.local import LocalEngine
+from kalprox.engines.opening import engine_of, open
+from kalprox.engines.source import EngineSource
 
 __all__ = [
     "ArrayPartition",
     "Engine",
     "EngineFailed",
-    "EngineRows",
+    "EngineSource",
     "FilePartition",
+    "LocalEngine",
     "Partition",
-    "Report",
-    "home_of",
+    "PartitionSummary",
+    "engine_of",
     "open",
     "partitions_of",
 ]

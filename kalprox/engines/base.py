@@ -1,40 +1,53 @@
-"""What an engine does: fold every partition where it is, and merge the sums as a tree that their order fixes."""
+"""The interface of engines: partitions are folded where their rows are, and only the totals travel."""
 
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array
 from kalprox.engines.pickling import is_traced, unpacked
+from kalprox.engines.threads import one_blas_thread
+from kalprox.sources.base import Block, Counts, Folded
 from kalprox.sources.quarantine import BadRow
 
-__all__ = ["Engine", "EngineFailed", "Folded", "Part", "Piece", "Report", "Seen", "Tree", "add", "fold", "one_thread"]
+__all__ = ["Engine", "EngineFailed", "Part", "PartialFold", "Partition", "PartitionSummary", "Seen", "fold_partition"]
 
-Part = Callable[[Array, Array, Array], Any]
+T = TypeVar("T")
+Part = Callable[[Block], T]
+
+
+class Partition(Protocol):
+    """Some rows of a source. A partition can be pickled, and is opened by the worker that folds it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the partition in error messages and bad rows."""
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows of the partition in blocks: the same blocks in the same order in every call."""
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some consecutive rows of a partition: the good ones as arrays, how many were read, and the bad ones."""
+class PartitionSummary:
+    """What one partition held.
 
-    X: np.ndarray
-    y: np.ndarray
-    weights: np.ndarray | None
-    read: int
-    bad: list[BadRow] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a partition held. good: rows of weight > 0; low, high, total: of each column of X over the good rows, empty
-    where there are none."""
+    Parameters
+    ----------
+    name : str
+        The name of the partition.
+    read : int
+        The number of rows read, bad rows included.
+    good : int
+        The number of good rows of positive weight.
+    bad : tuple of BadRow
+        The bad rows, in the order of reading.
+    low, high, total : tuple of float
+        Minimum, maximum and sum of each column of X over the good rows. Empty where there is no good row, or where X
+        is not a matrix.
+    """
 
     name: str
     read: int = 0
@@ -44,139 +57,103 @@ class Report:
     high: tuple[float, ...] = ()
     total: tuple[float, ...] = ()
 
+    @property
+    def counts(self) -> Counts:
+        """The numbers of rows read, good and bad."""
+        return Counts(self.read, self.good, len(self.bad))
 
-Seen = Callable[[int, Report], None]
+
+Seen = Callable[[int, PartitionSummary], None]
 
 
 @dataclass(frozen=True)
-class Folded:
-    """What a partition, or several, came to: None where there was no good row. reports: by partition index."""
+class PartialFold:
+    """The fold of one or several partitions: their total (None where there was no good row) and their summaries.
+
+    `summaries` maps the index of a partition to its summary.
+    """
 
     total: Any
-    reports: dict[int, Report] = field(default_factory=dict)
+    summaries: dict[int, PartitionSummary] = field(default_factory=dict)
 
 
 class EngineFailed(RuntimeError):
-    """The machines gave up, not the work: a scheduler is gone, or workers died again and again."""
+    """The machines failed, not the computation: the scheduler was lost, or workers died repeatedly."""
 
 
 class Engine(ABC):
-    """Where partitions are folded. What travels is a part, to each partition, and a total, back: never rows."""
+    """Where partitions are folded. Parts are sent to the partitions and totals are sent back; rows do not travel."""
+
+    def fold(self, partitions: Sequence[Any], part: Part[T], seen: Seen | None = None) -> Folded[T]:
+        """Apply `part` to every block of every partition that has good rows, and add the results with `+`.
+
+        Within a partition the results are added in order. The totals of the partitions are added as a binary tree over
+        their indices (see `kalprox.engines.tree`), so the sum does not depend on which partition finishes first.
+
+        Parameters
+        ----------
+        partitions : sequence of Partition
+        part : callable
+            Takes a `Block` and returns something that can be added and pickled.
+        seen : callable, optional
+            Called in this process as seen(index, summary), once for each partition, as the partitions finish.
+
+        Returns
+        -------
+        Folded
+            The total, None where there is no good row, and the counts of all partitions.
+        """
+        counts = Counts()
+
+        def note(index: int, summary: PartitionSummary) -> None:
+            nonlocal counts
+            counts = counts + summary.counts
+            if seen is not None:
+                seen(index, summary)
+
+        return Folded(self._total(partitions, part, note), counts)
 
     @abstractmethod
-    def sum(self, partitions: Sequence[Any], part: Part, seen: Seen | None = None) -> Any:
-        """part(X, y, weights) of every block, added with `+`: in order within a partition, and across partitions as a
-        binary tree over their indices. None where there is no good row at all.
-
-        seen(index, report) is called here, once a partition, as they finish.
-        """
+    def _total(self, partitions: Sequence[Any], part: Part, seen: Seen) -> Any:
+        """The total of `fold`; `seen` must be called once for each partition."""
 
 
-def fold(name: str, index: int, pieces: Iterable[Piece], part: Part) -> Folded:
-    """The sum over one partition, on whichever machine this runs."""
-    total, read, good = None, 0, 0
+def fold_partition(partition: Partition, index: int, part: Part) -> PartialFold:
+    """Fold one partition on the machine where this runs."""
+    total, counts = None, Counts()
     bad: list[BadRow] = []
     low = high = sums = None
     part = unpacked(part)
-    if _traces(part):
-        import jax  # noqa: F401  whole before a thread of another partition looks for it
-    with one_thread():
-        for piece in pieces:
-            read += piece.read
-            bad += piece.bad
-            if len(piece.X) == 0:
+    if _holds_traced_model(part):
+        import jax  # noqa: F401  finish the import before a thread of another partition starts it
+    with one_blas_thread():
+        for block in partition.blocks():
+            counts = counts + Counts.of(block)
+            bad += block.bad
+            if not len(block):
                 continue
-            weights = np.ones(len(piece.X)) if piece.weights is None else piece.weights
-            good += int((weights > 0).sum())
-            value = _noted(name, part, piece.X, piece.y, weights)
+            value = _with_note(partition.name, part, block)
             total = value if total is None else total + value
-            if piece.X.ndim == 2:
-                least, most, column = piece.X.min(axis=0), piece.X.max(axis=0), np.ones(len(piece.X)) @ piece.X
-                low = least if low is None else np.minimum(low, least)
-                high = most if high is None else np.maximum(high, most)
-                sums = column if sums is None else sums + column
-    spans = (() if a is None else tuple(a.tolist()) for a in (low, high, sums))
-    return Folded(total, {index: Report(name, read, good, tuple(bad), *spans)})
+            if block.X.ndim == 2:
+                smallest, largest, sum_ = block.X.min(axis=0), block.X.max(axis=0), np.ones(len(block)) @ block.X
+                low = smallest if low is None else np.minimum(low, smallest)
+                high = largest if high is None else np.maximum(high, largest)
+                sums = sum_ if sums is None else sums + sum_
+    columns = (() if a is None else tuple(a.tolist()) for a in (low, high, sums))
+    return PartialFold(total, {index: PartitionSummary(partition.name, counts.read, counts.good, tuple(bad), *columns)})
 
 
-def _traces(part: Any) -> bool:
-    """Whether a part holds a model that imports JAX when it is first used."""
+def _holds_traced_model(part: Any) -> bool:
+    """Whether a part has a model that imports JAX when it is first used."""
     if isinstance(part, partial):
-        return any(map(_traces, (*part.args, *part.keywords.values())))
+        return any(map(_holds_traced_model, (*part.args, *part.keywords.values())))
     return is_traced(part)
 
 
-def _noted(name: str, part: Part, X: Array, y: Array, weights: Array) -> Any:
+def _with_note(name: str, part: Part, block: Block) -> Any:
+    """part(block); an error carries the name of the partition as a note."""
     try:
-        return part(X, y, weights)
+        return part(block)
     except Exception as error:
         error.add_note(f"in {name}")
         raise
-
-
-def add(left: Folded, right: Folded) -> Folded:
-    """Both, in this order; nothing added to something leaves it as it is, bit for bit."""
-    total = right.total if left.total is None else left.total if right.total is None else left.total + right.total
-    return Folded(total, left.reports | right.reports)
-
-
-class Tree:
-    """Takes what partitions came to in any order, and merges two neighbours as soon as both are there.
-
-    Partition i is merged with i ^ 1, their sum with that of the next two, and so on: the shape follows from the indices
-    alone, so that the sum is the same bit for bit whatever finished first. A subtree of 2^k partitions that begins at
-    a multiple of 2^k may be merged elsewhere before.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[tuple[int, int], Any] = {}
-
-    def put(self, index: int, folded: Folded, level: int = 0) -> None:
-        """What 2^level partitions came to, the index-th of such groups."""
-        while (other := self._waiting.pop((level, index ^ 1), _NOTHING)) is not _NOTHING:
-            folded = add(other, folded) if index & 1 else add(folded, other)
-            level, index = level + 1, index >> 1
-        self._waiting[level, index] = folded
-
-    def result(self) -> Folded:
-        """All of them; what has no neighbour goes up as it is."""
-        while len(self._waiting) > 1:
-            level, index = min(self._waiting)
-            self.put(index >> 1, self._waiting.pop((level, index)), level + 1)
-        return next(iter(self._waiting.values()), Folded(None))
-
-
-_NOTHING = object()
-
-
-class _Threads:
-    """How many tasks of this process want one BLAS thread each, and what was before."""
-
-    lock = threading.Lock()
-    tasks = 0
-    before: Any = None
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One BLAS thread for this process while any task is inside: its other cores have tasks of their own.
-
-    The limit is the process's, not the thread's, so the first task in sets it and the last one out takes it back.
-    Without threadpoolctl nothing happens.
-    """
-    try:
-        threadpoolctl = import_module("threadpoolctl")
-    except ImportError:
-        yield
-        return
-    with _Threads.lock:
-        if _Threads.tasks == 0:
-            _Threads.before = threadpoolctl.threadpool_limits(1)
-        _Threads.tasks += 1
-    try:
-        yield
-    finally:
-        with _Threads.lock:
-            _Threads.tasks -= 1
-            if _Threads.tasks == 0:
-                _Threads.before.restore_original_limits()

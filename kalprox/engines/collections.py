@@ -1,46 +1,50 @@
-"""Dask collections and Spark frames as an estimator's X and y: cut into partitions, and predicted lazily."""
+"""Dask collections and Spark DataFrames as the X and y of an estimator: divided into partitions, predicted lazily."""
 
-from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
 import numpy as np
 
-from kalprox.engines.partitions import partitions_of
+from kalprox.engines.cutting import comes_from, partitions_of
 
-__all__ = ["cut", "is_collection", "is_partitioned", "names_of", "predict"]
+__all__ = ["is_collection", "partition_collection", "predict_collection"]
 
 
 def is_collection(X: Any) -> bool:
-    """Whether X lies in Dask or Spark; neither is imported to find out."""
-    return any(kind.__module__.split(".")[0] in ("dask", "dask_expr", "pyspark") for kind in type(X).__mro__)
+    """Whether X is a collection of Dask or a DataFrame of Spark."""
+    return comes_from(X, "dask") or comes_from(X, "pyspark")
 
 
-def is_partitioned(source: Sequence[Any]) -> bool:
-    """Whether a source is a list of partitions, or lies in Dask."""
-    return hasattr(source[0], "pieces") or is_collection(source[0])
+def partition_collection(
+    X: Any, y: Any, weights: Any = None, n: int | None = None
+) -> tuple[list[Any], list[str] | None, int]:
+    """Divide the rows that an estimator is fitted to into partitions.
 
+    Parameters
+    ----------
+    X : array of NumPy or Dask, Dask dataframe, or Spark DataFrame
+    y, weights : array, Dask series, or str
+        The target and, optionally, the weights; for a Spark DataFrame the names of its columns.
+    n : int, optional
+        The number of partitions; see `partitions_of`.
 
-def names_of(X: Any) -> list[str] | None:
-    """The names of the columns, where X has any."""
-    return list(map(str, X.columns)) if hasattr(X, "columns") else None
-
-
-def cut(X: Any, y: Any, weights: Any, n: int | None = None) -> tuple[list[Any], list[str] | None, int]:
-    """Partitions, names of the features, and how many there are.
-
-    X and y (and weights): arrays of NumPy or Dask, or a Dask dataframe and series; or a Spark frame, and the name of
-    its target (and weight).
+    Returns
+    -------
+    partitions : list of Partition
+    names : list of str, or None
+        The names of the features, where X has any.
+    d : int
+        The number of features.
     """
-    if _of(X, "pyspark"):
+    if comes_from(X, "pyspark"):
         from kalprox.sources.columns import Columns
 
         if not isinstance(y, str) or not (weights is None or isinstance(weights, str)):
-            raise ValueError("With a Spark frame, y and sample_weight are names of its columns.")
+            raise ValueError("With a Spark DataFrame, y and sample_weight must be names of its columns.")
         features = [name for name in X.columns if name not in (y, weights)]
         columns = Columns(y, weights, tuple(features), {}, (), False, "zero", tuple(features))
         return partitions_of(X, columns, n=n), features, len(features)
-    names = names_of(X)
+    names = list(map(str, X.columns)) if hasattr(X, "columns") else None
     arrays = [a.to_dask_array() if hasattr(a, "to_dask_array") else a for a in (X, y, weights) if a is not None]
     arrays = [a if is_collection(a) else np.asarray(a, float) for a in arrays]
     if arrays[0].ndim != 2 or arrays[1].ndim != 1:
@@ -48,13 +52,27 @@ def cut(X: Any, y: Any, weights: Any, n: int | None = None) -> tuple[list[Any], 
     return partitions_of(tuple(arrays), n=n), names, int(arrays[0].shape[1])
 
 
-def predict(model: Any, X: Any, return_std: bool) -> Any:
-    """What `model` predicts of a collection, as one: nothing is computed before it is asked for.
+def predict_collection(model: Any, X: Any, return_std: bool) -> Any:
+    """The predictions of a fitted estimator for a collection, as a lazy collection.
 
-    Of a Dask array, arrays; of a Dask dataframe, a series, or a frame of mean and std; of a Spark frame, the frame with
-    columns mean and std besides.
+    Parameters
+    ----------
+    model : object
+        A fitted estimator with predict(X, return_std).
+    X : Dask array, Dask dataframe, or Spark DataFrame
+    return_std : bool
+        Whether to return the standard deviations of the predictions too.
+
+    Returns
+    -------
+    Dask array, or two of them
+        For a Dask array.
+    Dask series, or dataframe with the columns "mean" and "std"
+        For a Dask dataframe.
+    Spark DataFrame
+        For a Spark DataFrame: the same frame with the additional column "mean" and, where asked for, "std".
     """
-    if _of(X, "pyspark"):
+    if comes_from(X, "pyspark"):
         return _spark(model, X, return_std)
     if hasattr(X, "map_partitions") and hasattr(X, "columns"):
         import pandas as pd
@@ -88,7 +106,7 @@ def _spark(model: Any, X: Any, return_std: bool) -> Any:
     names = list(map(str, model.feature_names_in_))
     schema = StructType([*X.schema.fields, *(StructField(name, DoubleType()) for name in added)])
     nameless = copy(model)
-    del nameless.feature_names_in_  # the columns are picked by name below
+    del nameless.feature_names_in_  # the columns are selected by name below
 
     def run(batches: Any) -> Any:
         from kalprox.sources._arrow import pa
@@ -100,7 +118,3 @@ def _spark(model: Any, X: Any, return_std: bool) -> Any:
             yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *added])
 
     return X.mapInArrow(run, schema)
-
-
-def _of(X: Any, package: str) -> bool:
-    return any(kind.__module__.split(".")[0] == package for kind in type(X).__mro__)

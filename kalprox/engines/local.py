@@ -1,4 +1,4 @@
-"""This machine as an engine: threads, or processes."""
+"""The engine on this machine: threads or processes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -9,57 +9,65 @@ from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
-from kalprox.engines.base import Engine, EngineFailed, Folded, Part, Seen, Tree, one_thread
-from kalprox.engines.partitions import folded
-from kalprox.engines.pickling import Shipper
+from kalprox.engines.base import Engine, EngineFailed, Part, PartialFold, Seen, fold_partition
+from kalprox.engines.pickling import ModelPickler
+from kalprox.engines.threads import one_blas_thread
+from kalprox.engines.tree import Tree
 
 __all__ = ["LocalEngine"]
 
-_DEATHS = 3  # of processes in a pass, before it is given up
+_MAX_DEATHS = 3  # of worker processes in one pass; after one more the pass fails
 
 
 class LocalEngine(Engine):
-    """Partitions in `workers` threads, by default one a core: BLAS, LAPACK and pyarrow let others run meanwhile.
+    """Folds partitions in threads or processes of this machine, and merges their totals in this process.
 
-    processes: in processes instead, for models written in Python, which threads would take turns on; one that is killed
-    costs the work under way. Sums are merged here as they come, so memory holds a few of them a worker.
+    Threads are enough for arrays and files, because BLAS, LAPACK and pyarrow release the global interpreter lock.
+    Processes also run models written in Python in parallel. When a process is killed, the partitions that it was
+    folding are folded again.
+
+    Parameters
+    ----------
+    workers : int, optional
+        The number of threads or processes. The default is the number of cores.
+    processes : bool
+        Whether to start processes instead of threads.
     """
 
     def __init__(self, workers: int | None = None, *, processes: bool = False) -> None:
         self.workers, self.processes = workers or _cores(), processes
-        self._started: tuple[ProcessPoolExecutor, Shipper] | None = None
+        self._started: tuple[ProcessPoolExecutor, ModelPickler] | None = None
         if self.workers < 1:
             raise ValueError(f"workers must be at least 1; got {workers}.")
 
-    def sum(self, partitions: Sequence[Any], part: Part, seen: Seen | None = None) -> Any:
+    def _total(self, partitions: Sequence[Any], part: Part, seen: Seen) -> Any:
         tree = Tree()
-        with one_thread():
-            for index, result in self._results(partitions, part):
-                tree.put(index, Folded(result.total))
-                if seen is not None:
-                    seen(index, result.reports[index])
+        with one_blas_thread():
+            for index, folded in self._as_completed(partitions, part):
+                tree.put(index, PartialFold(folded.total))
+                seen(index, folded.summaries[index])
         return tree.result().total
 
-    def _results(self, partitions: Sequence[Any], part: Part) -> Iterator[tuple[int, Folded]]:
-        """In the order in which they finish. What was under way when a process was killed is done again."""
+    def _as_completed(self, partitions: Sequence[Any], part: Part) -> Iterator[tuple[int, PartialFold]]:
+        """The folds in the order in which they finish. The work of a killed process is repeated."""
         left, deaths = dict(enumerate(partitions)), 0
         while left:
             try:
-                with self._pool(part) as (pool, part_there):
-                    for index, result in self._from(pool, list(left.items()), part_there):
+                with self._pool(part) as (pool, packed):
+                    for index, folded in self._submit(pool, list(left.items()), packed):
                         del left[index]
-                        yield index, result
+                        yield index, folded
             except BrokenProcessPool as error:
                 deaths += 1
-                if deaths > _DEATHS:
+                if deaths > _MAX_DEATHS:
                     raise EngineFailed(
-                        f"Given up after worker processes died {deaths} times, with {len(left)} of {len(partitions)} "
-                        "partitions left. Their memory may be too small for them: more, smaller partitions need less."
+                        f"Gave up after worker processes died {deaths} times, with {len(left)} of {len(partitions)} "
+                        "partitions left. The processes may have run out of memory; smaller partitions need less."
                     ) from error
 
     @contextmanager
     def _pool(self, part: Part) -> Iterator[tuple[Executor, Part]]:
-        """Threads, or processes that stay for the next pass; and the part as it goes to them."""
+        """Threads for one pass, or processes that are kept for the next one; and the part as it is sent to them."""
         if not self.processes:
             with ThreadPoolExecutor(self.workers, thread_name_prefix="kalprox-fold") as threads:
                 yield threads, part
@@ -69,38 +77,40 @@ class LocalEngine(Engine):
                 cloudpickle = import_module("cloudpickle")
             except ImportError as error:
                 raise ImportError("engine='processes' needs cloudpickle: pip install cloudpickle") from error
-            # Not forks, which the threads of BLAS and JAX do not survive.
-            self._started = ProcessPoolExecutor(self.workers, get_context("spawn")), Shipper(cloudpickle.dumps)
-        pool, shipper = self._started
+            # Spawned, because the threads of BLAS and JAX do not survive a fork.
+            self._started = ProcessPoolExecutor(self.workers, get_context("spawn")), ModelPickler(cloudpickle.dumps)
+        pool, pickler = self._started
         try:
-            yield pool, shipper.packed(part)
+            yield pool, pickler.packed(part)
         except BrokenProcessPool:
             self.close()
             raise
 
     def close(self) -> None:
-        """Without its processes, which it would start anew."""
+        """Stop the processes. The next pass would start new ones."""
         if self._started is not None:
             self._started[0].shutdown(wait=False, cancel_futures=True)
             self._started = None
 
-    def _from(self, pool: Executor, partitions: list[tuple[int, Any]], part: Part) -> Iterator[tuple[int, Folded]]:
-        """At most twice as many as there are workers are under way or waiting."""
-        under_way: dict[Any, int] = {}
-        todo = iter(partitions)
+    def _submit(
+        self, pool: Executor, partitions: list[tuple[int, Any]], part: Part
+    ) -> Iterator[tuple[int, PartialFold]]:
+        """Submit partitions, at most two per worker at a time, and yield their folds as they finish."""
+        submitted: dict[Any, int] = {}
+        queue = iter(partitions)
         try:
             while True:
-                for index, partition in todo:
-                    under_way[pool.submit(folded, partition, index, part)] = index
-                    if len(under_way) >= 2 * self.workers:
+                for index, partition in queue:
+                    submitted[pool.submit(fold_partition, partition, index, part)] = index
+                    if len(submitted) >= 2 * self.workers:
                         break
-                if not under_way:
+                if not submitted:
                     return
-                finished, _ = wait(under_way, return_when=FIRST_COMPLETED)
-                for future in sorted(finished, key=lambda one: under_way[one]):
-                    yield under_way.pop(future), future.result()
+                finished, _ = wait(submitted, return_when=FIRST_COMPLETED)
+                for future in sorted(finished, key=lambda one: submitted[one]):
+                    yield submitted.pop(future), future.result()
         finally:
-            for future in under_way:
+            for future in submitted:
                 future.cancel()
 
 

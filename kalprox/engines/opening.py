@@ -1,49 +1,71 @@
-"""Which engine: by name, by address, or a client or session that is there already."""
+"""Opening an engine: by name, by the address of a scheduler, or from a client or session."""
 
-import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
 from kalprox.engines.base import Engine, EngineFailed
+from kalprox.engines.cutting import comes_from
+from kalprox.engines.dask import DaskEngine
+from kalprox.engines.dask_logging import silence, silence_workers
 from kalprox.engines.local import LocalEngine
+from kalprox.engines.spark import SparkEngine
 
-__all__ = ["home_of", "open"]
+__all__ = ["engine_of", "open"]
 
 _CLUSTER = {"n_workers": None, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
-_FAILURES = 10  # workers that may die on one partition of a cluster of ours
+_ALLOWED_FAILURES = 10  # workers that may die while folding one partition, in a cluster started here
 _SCHEMES = ("tcp://", "tls://", "ucx://", "ws://", "wss://", "inproc://")
 
 
 @contextmanager
 def open(engine: Any = None, *, workers: int | None = None) -> Iterator[Engine]:
-    """An engine, for as long as the context lasts; what was started for it is stopped then.
+    """Open an engine. What is started for the engine is stopped at the end of the context.
 
-    engine: None or "local", threads; "processes"; "dask", a cluster of processes on this machine; the address of a
-    Dask scheduler, tcp://...; a `distributed.Client`; "spark", the active session, or one on this machine; a
-    `SparkSession`; an `Engine`, which is handed on. workers: of those started here; one a core where None.
+    "processes" and "dask" start processes that import the main module, so a script that uses them needs
+    `if __name__ == "__main__":`.
 
-    "processes" and "dask" start theirs anew from the main module, so a script needs `if __name__ == "__main__":`.
+    Parameters
+    ----------
+    engine : str, distributed.Client, pyspark.sql.SparkSession or Engine, optional
+        None or "local": threads of this process. "processes": processes of this machine. "dask": a Dask cluster on
+        this machine. The address of a Dask scheduler, such as "tcp://host:8786", or a `distributed.Client`: that
+        cluster. "spark": the active Spark session, or a new one on this machine. A `SparkSession`: that session. An
+        `Engine` is returned as it is.
+    workers : int, optional
+        The number of workers to start. The default is one per core.
+
+    Yields
+    ------
+    Engine
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kalprox.engines import partitions_of
+    >>> with open("local", workers=2) as engine:
+    ...     engine.fold(partitions_of((np.ones((6, 2)), np.ones(6)), n=3), len).total
+    6
     """
     if isinstance(engine, Engine):
         yield engine
     elif engine is None or engine in ("local", "threads", "processes"):
-        with closing(LocalEngine(workers, processes=engine == "processes")) as here:
-            yield here
+        with closing(LocalEngine(workers, processes=engine == "processes")) as local:
+            yield local
     elif engine == "dask" or (isinstance(engine, str) and engine.startswith(_SCHEMES)):
         with _client(None if engine == "dask" else engine, workers) as client:
-            yield _dask(client)
+            yield DaskEngine(client)
     elif engine == "spark":
         with _session(workers) as session:
-            yield _spark(session)
-    elif _comes_from(engine, "distributed"):
-        yield _dask(engine)
-    elif _comes_from(engine, "pyspark"):
-        yield _spark(engine)
+            yield SparkEngine(session)
+    elif comes_from(engine, "distributed"):
+        yield DaskEngine(engine)
+    elif comes_from(engine, "pyspark"):
+        yield SparkEngine(engine)
     else:
         raise ValueError(
             "engine must be None, 'local', 'processes', 'dask', a scheduler's address (tcp://...), 'spark', a "
@@ -51,11 +73,22 @@ def open(engine: Any = None, *, workers: int | None = None) -> Iterator[Engine]:
         )
 
 
-def home_of(X: Any) -> Any:
-    """The engine for a collection that none was given for: Dask's client, or a cluster of its own; Spark's session."""
-    if _comes_from(X, "pyspark"):
+def engine_of(X: Any) -> Any:
+    """The engine for a collection, in a form that `open` takes.
+
+    Parameters
+    ----------
+    X : Any
+        An array or data frame of Dask, Spark, NumPy, ...
+
+    Returns
+    -------
+    distributed.Client, pyspark.sql.SparkSession or "local"
+        The current Dask client, "local" where there is none; the session of a Spark DataFrame; "local" otherwise.
+    """
+    if comes_from(X, "pyspark"):
         return X.sparkSession
-    if _comes_from(X, "dask") or _comes_from(X, "dask_expr"):
+    if comes_from(X, "dask"):
         try:
             return _load("distributed", "dask").get_client()
         except ValueError:
@@ -63,55 +96,48 @@ def home_of(X: Any) -> Any:
     return "local"
 
 
-def _dask(client: Any) -> Engine:
-    from kalprox.engines.dask import DaskEngine
-
-    return DaskEngine(client)
-
-
-def _spark(session: Any) -> Engine:
-    from kalprox.engines.spark import SparkEngine
-
-    return SparkEngine(session)
-
-
 @contextmanager
 def _client(address: str | None, workers: int | None) -> Iterator[Any]:
+    """A client of the scheduler at an address, or of a cluster that is started here."""
     distributed = _load("distributed", "dask")
     if address is not None:
-        client, log = distributed.Client(address), logging.getLogger("distributed.client")
-        before = log.disabled
+        try:
+            client = distributed.Client(address)
+        except OSError as error:
+            raise EngineFailed(f"Cannot connect to a Dask scheduler at {address}: {error}") from error
+        silence(client)
         try:
             yield client
-        except EngineFailed:
-            log.disabled = True  # it would say the same of a scheduler that is gone, with tracebacks
-            raise
         finally:
-            client.close()
-            log.disabled = before
+            with suppress(Exception):  # the scheduler may be lost
+                client.close()
         return
     from dask import config
 
     settings = _CLUSTER | {"n_workers": workers}
     with (
-        config.set({"distributed.scheduler.allowed-failures": _FAILURES}),
+        config.set({"distributed.scheduler.allowed-failures": _ALLOWED_FAILURES}),
         distributed.LocalCluster(**settings) as cluster,
         distributed.Client(cluster) as client,
     ):
+        silence(client)
+        silence_workers(client)
         yield client
 
 
 @contextmanager
 def _session(workers: int | None) -> Iterator[Any]:
+    """The active Spark session, or one that is started here."""
     sql = _load("pyspark.sql", "spark")
     active = sql.SparkSession.getActiveSession()
     if active is not None:
         yield active
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = sql.SparkSession.builder.master(f"local[{workers or '*'},4]").appName("kalprox")  # four attempts a task
+    attempts = 4  # per task, as on a cluster
+    builder = sql.SparkSession.builder.master(f"local[{workers or '*'},{attempts}]").appName("kalprox")
     quiet = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    with warnings.catch_warnings():  # Java is started by a fork that JAX warns of, and an exec that makes it harmless
+    with warnings.catch_warnings():  # Java is started by a fork and an exec; JAX warns about the fork
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         session = quiet.getOrCreate()
     try:
@@ -125,7 +151,3 @@ def _load(name: str, extra: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise ImportError(f"engine={extra!r} needs {name.split('.')[0]}: pip install 'kalprox[{extra}]'") from error
-
-
-def _comes_from(value: Any, package: str) -> bool:
-    return any(kind.__module__.split(".")[0] == package for kind in type(value).__mro__)

@@ -1,22 +1,50 @@
-"""Partitions on an engine as a source for `refine` and `KalproxRegressor.fit_source`."""
+"""Partitions on an engine as a source."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from kalprox.engines.base import Engine, Part, Report
+from kalprox.engines.base import Engine, Part, PartitionSummary
+from kalprox.sources.base import Folded
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Quarantine
 
-__all__ = ["EngineRows"]
+__all__ = ["EngineSource"]
+
+T = TypeVar("T")
 
 
-class EngineRows:
-    """The rows of all partitions. Counts them, and judges the bad ones, in the first pass.
+class EngineSource:
+    """Partitions on an engine as a `kalprox.sources.Source`.
 
-    quarantine: where bad rows go, in the order of the partitions; by default the first one stops the pass.
-    watch(number, index, report): told of every partition of pass `number` as it finishes. done: the totals of passes
-    completed before, which are played back; keep(number, total): told of each new one. Playing back does not count:
-    set `read` and `good` to what they were.
+    Parameters
+    ----------
+    engine : Engine
+    partitions : sequence of Partition
+    quarantine : Quarantine, optional
+        Receives the bad rows of the first pass, in the order of the partitions. The default raises TooManyBadRows at
+        the first bad row.
+    watch : callable, optional
+        Called as watch(number, index, summary) whenever partition `index` of pass `number` has been folded.
+    done : sequence of Folded
+        The results of passes that an earlier run completed. The first passes return them and read no rows.
+    keep : callable, optional
+        Called as keep(number, folded) after each pass that read the rows, with the result that `done` takes.
+
+    Attributes
+    ----------
+    number : int
+        The number of passes made or replayed.
+    summaries : dict of int to PartitionSummary
+        The summaries of the partitions in pass 0, by index; empty where that pass was replayed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kalprox.engines import LocalEngine, partitions_of
+    >>> source = EngineSource(LocalEngine(1), partitions_of((np.ones((6, 2)), np.ones(6)), n=3))
+    >>> folded = source.fold(len)
+    >>> folded.total, folded.counts.good
+    (6, 6)
     """
 
     def __init__(
@@ -25,51 +53,40 @@ class EngineRows:
         partitions: Sequence[Any],
         *,
         quarantine: Quarantine | None = None,
-        watch: Callable[[int, int, Report], None] | None = None,
-        done: Sequence[Any] = (),
-        keep: Callable[[int, Any], None] | None = None,
+        watch: Callable[[int, int, PartitionSummary], None] | None = None,
+        done: Sequence[Folded[Any]] = (),
+        keep: Callable[[int, Folded[Any]], None] | None = None,
     ) -> None:
         if not partitions:
-            raise SourceError("There is no partition to read.")
+            raise SourceError("There must be at least one partition; got none.")
         self.engine, self.partitions = engine, list(partitions)
         self.quarantine = Quarantine() if quarantine is None else quarantine
-        self.number = 0  # of the pass to come
-        self.read = self.good = 0
-        self.reports: dict[int, Report] = {}  # of the first pass
+        self.number = 0
+        self.summaries: dict[int, PartitionSummary] = {}
         self._watch, self._keep, self._done = watch, keep, list(done)
-        self._judged = 0
+        self._quarantined = 0  # the first partition whose bad rows have not been handed over
 
-    @property
-    def bad(self) -> int:
-        return self.quarantine.bad
-
-    def sum(self, part: Part) -> Any:
-        """One pass: part(X, y, weights) of every block, added up as the engine does; or what it was."""
+    def fold(self, part: Part[T]) -> Folded[T]:
+        """One pass over all partitions, or its replay; see `kalprox.sources.Source`."""
         number, self.number = self.number, self.number + 1
         if number < len(self._done):
             return self._done[number]
-        total = self.engine.sum(self.partitions, part, lambda index, report: self._seen(number, index, report))
+        folded = self.engine.fold(self.partitions, part, lambda index, summary: self._seen(number, index, summary))
         if number == 0:
-            self._judge(all_seen=True)
-        if total is None:
-            raise SourceError("There is no good row to learn from.")
-        if self._keep is not None:
-            self._keep(number, total)
-        return total
+            for index in sorted(index for index in self.summaries if index >= self._quarantined):
+                self._quarantine_bad_rows(index)
+        if self._keep is not None and folded.total is not None:
+            self._keep(number, folded)
+        return folded
 
-    def _seen(self, number: int, index: int, report: Report) -> None:
+    def _seen(self, number: int, index: int, summary: PartitionSummary) -> None:
         if number == 0:
-            self.read, self.good = self.read + report.read, self.good + report.good
-            self.reports[index] = report
-            self._judge()
+            self.summaries[index] = summary
+            while self._quarantined in self.summaries:  # in the order of the partitions, not of their completion
+                self._quarantine_bad_rows(self._quarantined)
         if self._watch is not None:
-            self._watch(number, index, report)
+            self._watch(number, index, summary)
 
-    def _judge(self, *, all_seen: bool = False) -> None:
-        """Hand over bad rows as far as the partitions before have been seen; at the end, of all."""
-        while (report := self.reports.get(self._judged)) is not None or (
-            all_seen and self._judged <= max(self.reports, default=-1)
-        ):
-            self._judged += 1
-            if report is not None:
-                self.quarantine.take(report.bad, report.read)
+    def _quarantine_bad_rows(self, index: int) -> None:
+        self._quarantined = index + 1
+        self.quarantine.take(self.summaries[index].bad, self.summaries[index].read)

@@ -1,94 +1,91 @@
-"""Spark as an engine: `mapInArrow` folds on the executors, and rounds of a shuffle merge there in a fixed order."""
+"""The Spark engine: `mapInArrow` folds on the executors, and rounds of shuffles merge there in a fixed order."""
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from kalprox.engines.base import Engine, Folded, Part, Piece, Report, Seen, Tree, one_thread
-from kalprox.engines.partitions import FramePartition, folded
-from kalprox.engines.pickling import Shipper
+from kalprox.engines.base import Engine, Part, PartialFold, PartitionSummary, Seen, fold_partition
+from kalprox.engines.frame_partitions import FramePartition
+from kalprox.engines.pickling import ModelPickler
+from kalprox.engines.spark_frame import SparkFrame
+from kalprox.engines.threads import one_blas_thread
+from kalprox.engines.tree import Tree
 from kalprox.sources.files import SourceError
 
-__all__ = ["SparkEngine", "SparkFrame"]
+__all__ = ["SparkEngine"]
 
 _SCHEMA = "place long, folded binary"
 _BITS = 5  # 2^5 neighbours are merged in one round
-_POLL = 0.2  # seconds between looks at what has finished
-
-
-@dataclass(frozen=True)
-class SparkFrame:
-    """All partitions of a Spark DataFrame, read as `columns` say; they are not opened one by one."""
-
-    frame: Any
-    columns: Any
-
-    @property
-    def name(self) -> str:
-        return "the Spark DataFrame"
-
-    def pieces(self) -> Iterator[Piece]:
-        raise SourceError("A Spark DataFrame is folded where it is: use engine='spark' or its session.")
+_POLL = 0.2  # seconds between two looks at the accumulator
 
 
 class SparkEngine(Engine):
-    """A `SparkSession`. Each executor reads its own files, or folds the rows of a DataFrame that it holds.
+    """Folds partitions on the executors of a Spark session.
 
-    Sums are merged in rounds of 32 neighbours by a shuffle on the partition's index, so that at most 32 of them come
-    to the driver, and the tree is that of the other engines whichever task ends first (Spark's own treeReduce merges
-    in the order of arrival). Reports come as tasks end, by an accumulator; over Spark Connect, which has none, at the
-    end of the pass. A DataFrame must give the rows of a partition in the same order when a task is run again, as one
-    read from files does.
+    Each executor reads its own files, or folds the rows of a DataFrame that it holds. Totals are merged on the
+    executors in rounds of 32 neighbours, by a shuffle on the index of the partition, so the driver receives at most 32
+    totals, and the tree is the same as for the other engines. (Spark's own treeReduce merges in the order of arrival.)
+    Summaries arrive as tasks finish, through an accumulator; with Spark Connect, which has no accumulators, they
+    arrive at the end of the pass. A DataFrame must return the rows of a partition in the same order when a task is
+    repeated, as a DataFrame read from files does.
+
+    Parameters
+    ----------
+    session : pyspark.sql.SparkSession
     """
 
     def __init__(self, session: Any) -> None:
         from pyspark import cloudpickle
 
         self.session = session
-        self._shipper = Shipper(cloudpickle.dumps)
+        self._pickler = ModelPickler(cloudpickle.dumps)
 
-    def sum(self, partitions: Sequence[Any], part: Part, seen: Seen | None = None) -> Any:
-        part = self._shipper.packed(part)
-        context = getattr(self.session, "sparkContext", None)  # not over Spark Connect
-        finished = None if context is None or seen is None else context.accumulator([], _listed())
-        if any(isinstance(partition, SparkFrame) for partition in partitions):
-            if len(partitions) > 1:
-                raise SourceError("A Spark DataFrame cannot be one of several sources: unite them in Spark.")
-            found, n = _over_frame(partitions[0], part, finished)
-        else:
-            n = len(partitions)
-            found = self.session.range(0, n, 1, n).mapInArrow(_each(list(partitions), part, finished), _SCHEMA)
+    def _total(self, partitions: Sequence[Any], part: Part, seen: Seen) -> Any:
+        part = self._pickler.packed(part)
+        context = getattr(self.session, "sparkContext", None)  # Spark Connect has none
+        finished = None if context is None else context.accumulator([], _list_accumulator())
+        folds, n = self._folds(partitions, part, finished)
         level = 0
         while n > 1 << _BITS:
             n = -(-n // (1 << _BITS))
             level += _BITS
-            found = _merged(found, n, level)
-        told: set[int] = set()
+            folds = _merged(folds, n)
+        reported: set[int] = set()
 
-        def tell(reports: Iterable[tuple[int, Report]]) -> None:
-            for index, report in reports:
-                if seen is not None and index not in told:  # a task that is run again reports again
-                    told.add(index)
-                    seen(index, report)
+        def report(summaries: Iterable[tuple[int, PartitionSummary]]) -> None:
+            for index, summary in summaries:
+                if index not in reported:  # a repeated task adds its summary again
+                    reported.add(index)
+                    seen(index, summary)
 
         tree = Tree()
-        rows = found.collect() if finished is None else _collected(self.session, found, finished, tell)
+        rows = folds.collect() if finished is None else _collected(self.session, folds, finished, report)
         for row in sorted(rows, key=lambda row: row.place):
-            result = pickle.loads(row.folded)
-            if isinstance(result, Exception):
-                raise result
-            tree.put(row.place, result, level)
+            folded = pickle.loads(row.folded)
+            if isinstance(folded, Exception):
+                raise folded
+            tree.put(row.place, folded, level)
         whole = tree.result()
-        tell(sorted(whole.reports.items(), key=lambda one: one[0]))
+        report(sorted(whole.summaries.items(), key=lambda one: one[0]))
         return whole.total
 
+    def _folds(self, partitions: Sequence[Any], part: Part, finished: Any) -> tuple[Any, int]:
+        """A DataFrame with the fold of each partition, and the number of partitions."""
+        if any(isinstance(partition, SparkFrame) for partition in partitions):
+            if len(partitions) > 1:
+                raise SourceError("A Spark DataFrame cannot be one of several partitions: unite the frames in Spark.")
+            return _over_frame(partitions[0], part, finished)
+        n = len(partitions)
+        return self.session.range(0, n, 1, n).mapInArrow(_each(list(partitions), part, finished), _SCHEMA), n
 
-def _collected(session: Any, frame: Any, finished: Any, tell: Callable[[list[Any]], None]) -> list[Any]:
-    """The rows of a frame, collected in a thread; meanwhile what has finished is told here. Should that raise, the job
-    is cancelled."""
+
+def _collected(session: Any, frame: Any, finished: Any, report: Callable[[list[Any]], None]) -> list[Any]:
+    """Collect the rows of a DataFrame in a thread, and report what has finished meanwhile in this one.
+
+    If `report` raises, the Spark job is cancelled.
+    """
     from pyspark import inheritable_thread_target
 
     context, group = session.sparkContext, f"kalprox-{uuid4().hex}"
@@ -104,18 +101,18 @@ def _collected(session: Any, frame: Any, finished: Any, tell: Callable[[list[Any
             while not wait([rows], timeout=_POLL).done:
                 new = finished.value[heard:]
                 heard += len(new)
-                tell(new)
+                report(new)
         except BaseException:
             context.cancelJobGroup(group)
             raise
         return rows.result()
 
 
-def _listed() -> Any:
-    """Lists that tasks add to: what Spark calls the parameter of an accumulator."""
+def _list_accumulator() -> Any:
+    """The parameter of an accumulator that appends lists."""
     from pyspark.accumulators import AccumulatorParam
 
-    class Listed(AccumulatorParam):
+    class ListParam(AccumulatorParam):
         def zero(self, value: list[Any]) -> list[Any]:
             return []
 
@@ -123,22 +120,22 @@ def _listed() -> Any:
             value1 += value2
             return value1
 
-    return Listed()
+    return ListParam()
 
 
 def _each(partitions: list[Any], part: Part, finished: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Of an executor's share of the numbers 0 to n - 1, what the partitions of these numbers come to."""
+    """A function for `mapInArrow` over the numbers 0 to n - 1 that folds the partitions of these numbers."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield _row(index, _reported(finished, index, _tried(folded, partitions[index], index, part)))
+                yield _row(index, _reported(finished, index, _tried(fold_partition, partitions[index], index, part)))
 
     return run
 
 
 def _over_frame(source: SparkFrame, part: Part, finished: Any) -> tuple[Any, int]:
-    """Each partition of a DataFrame folded, and how many there are."""
+    """A DataFrame with the fold of each partition of another one, and the number of partitions."""
     columns = source.columns
     frame = source.frame.select(*(f"`{name}`" for name in columns.wanted.names))
 
@@ -149,13 +146,13 @@ def _over_frame(source: SparkFrame, part: Part, finished: Any) -> tuple[Any, int
         assert task is not None
         index = task.partitionId()
         rows = FramePartition(iter(batches), columns, f"partition {index}")
-        yield _row(index, _reported(finished, index, _tried(folded, rows, index, part)))
+        yield _row(index, _reported(finished, index, _tried(fold_partition, rows, index, part)))
 
     return frame.mapInArrow(run, _SCHEMA), frame.rdd.getNumPartitions()
 
 
-def _merged(found: Any, n: int, level: int) -> Any:
-    """One round: the sums of 2^5 neighbours, together on one executor, become one."""
+def _merged(found: Any, n: int) -> Any:
+    """One round of merges: 2^5 neighbours are brought to one executor and merged there."""
     from pyspark.sql import functions as F
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -170,8 +167,9 @@ def _merged(found: Any, n: int, level: int) -> Any:
 
 
 def _neighbours(found: list[tuple[int, bytes]]) -> Any:
+    """The merge of some pickled folds, or the first error among them."""
     tree = Tree()
-    with one_thread():
+    with one_blas_thread():
         for place, pickled in found:
             result = pickle.loads(pickled)
             if isinstance(result, Exception):
@@ -181,8 +179,11 @@ def _neighbours(found: list[tuple[int, bytes]]) -> Any:
 
 
 def _tried(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What it gives, or the ValueError that says why not: it would be no other the next time, and so is not tried
-    again. Any other error is Spark's to see to."""
+    """The result, or a ValueError as a value.
+
+    A ValueError would be the same at the next attempt, so Spark must not repeat the task. Any other error is raised,
+    and Spark repeats the task.
+    """
     try:
         return function(*arguments)
     except ValueError as error:
@@ -190,13 +191,13 @@ def _tried(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _reported(finished: Any, index: int, result: Any) -> Any:
-    """The result; its report goes ahead, if anyone listens."""
-    if finished is not None and isinstance(result, Folded):
-        finished.add([(index, result.reports[index])])
+    """The result; its summary is added to the accumulator, where there is one."""
+    if finished is not None and isinstance(result, PartialFold):
+        finished.add([(index, result.summaries[index])])
     return result
 
 
-def _row(place: int, result: Folded | Exception) -> Any:
+def _row(place: int, result: PartialFold | Exception) -> Any:
     from kalprox.sources._arrow import pa
 
     columns = [pa.array([place], pa.int64()), pa.array([pickle.dumps(result, 5)], pa.binary())]

@@ -1,15 +1,9 @@
-"""scikit-learn's face of kalprox.
-
-`regressor` is the estimator, `checks` its edge. What it knows after some rows is a belief: `linear` (exact, from the
-information, with `root` its covariance and `live` its short way for single rows) or `nonlinear` (the proximal
-filter's, and the paper's). `penalties` turns names into regularisers, `files` a fitted estimator into a model file
-and back.
-"""
+"""The faces of a learner for scikit-learn: `regressor` has the estimator, `checks` validates the rows it is given."""
 
 try:
     from kalprox.estimators.regressor import KalproxRegressor
 except ModuleNotFoundError as missing:
-    if (missing.name or "").partition(".")[0] not in ("sklearn", "safetensors"):
+    if (missing.name or "").partition(".")[0] != "sklearn":
         raise
     raise ImportError("KalproxRegressor needs scikit-learn: pip install 'kalprox[estimator]'.") from missing
 

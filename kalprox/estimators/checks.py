@@ -1,72 +1,26 @@
-"""Errors at the estimator's edge: its settings, and the rows it is given."""
+"""Rows at the estimator's edge: what scikit-learn's contract asks of them, and which of them are skipped."""
 
-import numbers
-from collections.abc import Callable, Iterator
-from functools import reduce
-from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from kalprox._arrays import Array
-from kalprox._checks import check_positive
-from kalprox.estimators.penalties import Penalty
-from kalprox.models import LINKS
+from kalprox.sources import ArraySource, Block
 
-if TYPE_CHECKING:
-    from kalprox.estimators.regressor import KalproxRegressor
-
-__all__ = ["Blocks", "Rows", "check_rows", "check_settings", "is_linear", "same"]
-
-Rows = tuple[Any, Array, Array | None]  # X (dense or CSR), y and weights, float64
+__all__ = ["batch_of", "checked_rows"]
 
 _BLOCK_BYTES = 1 << 25  # of dense rows at a time, where block_size="auto"
 
-
-def is_linear(model: "KalproxRegressor") -> bool:
-    """Whether everything about it can be read off the information, exactly."""
-    return model.method == "exact" and isinstance(model.link, str) and model.link == "identity"
+Rows = tuple[Any, Array, Array | None]  # X (dense or CSR), y and weights, float64
 
 
-def check_settings(model: "KalproxRegressor") -> Penalty:
-    """Refuse settings that mean nothing; the penalty, which has checks of its own."""
-    for name, allowed in (("method", ("exact", "paper")), ("on_bad_rows", ("raise", "skip"))):
-        if (value := getattr(model, name)) not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}.")
-    if not (callable(model.link) or (isinstance(model.link, str) and model.link in LINKS)):
-        raise ValueError(f"link must be one of {', '.join(LINKS)}, or a function fn(theta, x); got {model.link!r}.")
-    if isinstance(model.noise, str):
-        if model.noise != "learn":
-            raise ValueError(f"noise must be 'learn' or the noise variance; got {model.noise!r}.")
-    else:
-        check_positive("noise", model.noise)
-    size = model.block_size
-    if size != "auto" and not (isinstance(size, numbers.Integral) and size >= 1):
-        raise ValueError(f"block_size must be 'auto' or a whole number >= 1; got {size!r}.")
-    if not 0 < model.forget <= 1:
-        raise ValueError(f"forget must lie in (0, 1], where 1 forgets nothing; got {model.forget!r}.")
-    penalty = Penalty(model.penalty, model.alpha, model.l1_ratio, model.delta, model.groups, model.bounds)
-    if not is_linear(model):
-        if penalty.alpha == "auto":
-            raise ValueError("alpha='auto' needs link='identity' and method='exact'; give a number.")
-        if callable(model.link) and model.start is None:
-            raise ValueError("start must be given where link is a function: the first theta, shape (d,).")
-        if callable(model.link) and model.standardize:
-            raise ValueError("standardize must be False where link is a function, whose theta has no columns.")
-        if model.method == "paper" and isinstance(model.noise, str):
-            raise ValueError("method='paper' needs the noise variance: give noise a number.")
-        if model.method == "paper" and model.forget != 1:
-            raise ValueError(f"method='paper' does not forget: let theta drift with q; got forget={model.forget!r}.")
-    return penalty
-
-
-def check_rows(model: "KalproxRegressor", X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Rows, int]:
-    """The rows as float64, and how many were skipped; bad ones raise, by scikit-learn's own checks."""
-    if not reset and sample_weight is None and _need_no_checks(model, X, y):
+def checked_rows(model: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool, linear: bool) -> tuple[Rows, int]:
+    """The rows as float64, and how many were skipped; bad rows raise, by scikit-learn's own checks."""
+    if not reset and sample_weight is None and _need_no_checks(model, X, y, linear):
         return (X, y, None), 0
-    linear, finite = is_linear(model), model.on_bad_rows == "raise"
+    finite = model.on_bad_rows == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     if finite:
         X, y = validate_data(model, X, y, reset=reset, multi_output=linear, y_numeric=True, **how)
@@ -97,11 +51,9 @@ def check_rows(model: "KalproxRegressor", X: Any, y: Any, sample_weight: Any, *,
     return (X[good], y[good], None if weights is None else weights[good]), int((~good).sum())
 
 
-def _need_no_checks(model: "KalproxRegressor", X: Any, y: Any) -> bool:
-    """Whether X and y are arrays in which scikit-learn's checks, which take as long as learning them, find nothing.
-
-    NaN and infinity come out in the information of a linear model, which refuses and names them.
-    """
+def _need_no_checks(model: Any, X: Any, y: Any, linear: bool) -> bool:
+    """Whether X and y are arrays in which scikit-learn's checks, which take as long as learning the rows, would find
+    nothing. NaN and infinity come out in the information of a linear model, which refuses and names them."""
     return (
         type(X) is type(y) is np.ndarray
         and X.dtype == y.dtype == np.float64
@@ -109,7 +61,7 @@ def _need_no_checks(model: "KalproxRegressor", X: Any, y: Any) -> bool:
         and X.shape[1] == model.n_features_in_
         and y.shape == X.shape[:1] != (0,)
         and not hasattr(model, "feature_names_in_")
-        and ((is_linear(model) and model.on_bad_rows == "raise") or (_finite(X) and _finite(y)))
+        and ((linear and model.on_bad_rows == "raise") or (_finite(X) and _finite(y)))
     )
 
 
@@ -118,30 +70,10 @@ def _finite(a: Array) -> bool:
         return bool(np.isfinite(a.sum()))
 
 
-class Blocks:
-    """Rows in memory, X dense or CSR, as a source of dense blocks, made one at a time."""
-
-    def __init__(self, model: "KalproxRegressor", X: Any, y: Any = None, weights: Any = None) -> None:
-        size = model.block_size
-        self.size: int = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if isinstance(size, str) else size
-        self.rows = X, y, weights
-
-    def __iter__(self) -> Iterator[tuple[Array, Any, Any]]:
-        X, *others = self.rows
-        for i in range(0, X.shape[0], self.size):
-            B = X[i : i + self.size]
-            dense = B.toarray() if scipy.sparse.issparse(B) else B
-            yield dense, *(None if a is None else a[i : i + self.size] for a in others)
-
-    def sum(self, part: Callable[[Array, Array, Array], Any]) -> Any:
-        """part(X, y, weights) of every block, added up: `kalprox.sources.Rows`."""
-        return reduce(add, (part(X, y, np.ones(len(y)) if w is None else w) for X, y, w in self))
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two settings are equal: numbers, names, arrays, or regularisers with equal fields."""
-    if type(a) is type(b) and hasattr(a, "__dataclass_fields__"):
-        return all(same(getattr(a, name), getattr(b, name)) for name in a.__dataclass_fields__)
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a is b or bool(np.array_equal(a, b))
+def batch_of(rows: Rows, block_size: int | str, *, whole: bool) -> Block | ArraySource:
+    """Rows in memory as what a learner takes: one block where X is dense and learned at once, else a source."""
+    X, y, weights = rows
+    if whole and isinstance(X, np.ndarray):
+        return Block(X, y, weights)
+    size = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if isinstance(block_size, str) else block_size
+    return ArraySource(X, y, weights, block_rows=size)

@@ -1,103 +1,130 @@
-"""Rows linearised at a point: their residuals, Jacobian and information there."""
+"""A block of rows expanded to second order at a point: the information of its linearisation there."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from kalprox._arrays import Array, namespace
-from kalprox.information import Information, merge
-from kalprox.models import BOUNDED_SLOPE, GLM, Model
-from kalprox.sources import masked
+from kalprox.information.triangular import Information, merge
+from kalprox.likelihoods import Likelihood
+from kalprox.models import GLM, Model
+from kalprox.sources import Block, masked
 
-__all__ = ["Linearized", "curvature_along", "linearize", "not_finite", "residuals"]
+__all__ = ["Expansion", "Linearized", "curvature_along", "expand", "linearize", "rows_not_finite"]
+
+
+class Expansion(NamedTuple):
+    """The loss of a block as least squares about a step of theta, outputs flattened: b rows of m outputs are b m rows.
+
+    With f = h(theta, x), slope and curvature those of the likelihood at f, the loss at theta + p is, to second order,
+    1/2 sum weights (targets - D p)^2 plus a constant.
+    """
+
+    f: Array  # (b m,)
+    D: Array  # (b m, d), the Jacobian of h
+    targets: Array  # (b m,), -slope / curvature
+    weights: Array | None  # (b m,), the rows' weights times the curvature; None where all are 1
+    loss: Array  # (), the loss at theta
+
+
+def expand(
+    model: Model, likelihood: Likelihood, theta: Array, block: Block, covariance: Array | None = None
+) -> Expansion:
+    """The expansion of a block at theta.
+
+    Given the `covariance` of theta, shape (d, d), a link of bounded slope is averaged over it instead of taken at
+    theta. What is not finite is found by the caller.
+    """
+    X, y = block.X, block.y
+    xp, w = namespace(X, y), block.weights
+    with np.errstate(all="ignore"):  # a trial that overflows is refused, not warned about
+        theta = xp.asarray(theta, y.dtype)
+        if covariance is not None and isinstance(model, GLM) and model.bounded_slope:
+            f, D = _averaged(model, theta, covariance, X)
+        else:
+            f, D = model.linearize_rows(theta, X)
+        if f.shape != y.shape:
+            raise ValueError(f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.")
+        targets, curvature = likelihood.least_squares(y, f)
+        f, D, targets, losses = (masked(w, a) for a in (f, D, targets, likelihood.loss(y, f)))
+        if w is not None:
+            w = xp.repeat(w, f[0].size)
+            losses = w * losses.ravel()
+        if curvature is not None:
+            curvature = masked(block.weights, curvature).ravel()
+            w = curvature if w is None else w * curvature
+        return Expansion(f.ravel(), D.reshape(-1, theta.size), targets.ravel(), w, losses.sum())
+
+
+def _averaged(model: GLM, theta: Array, covariance: Array, X: Array) -> tuple[Array, Array]:
+    """E[h] and the Jacobian E[h'] x for theta ~ N(theta, covariance): the best line through h where theta may be.
+
+    Only the predictor u ~ N(x'theta, x'Vx) matters: the Gauss-Hermite rule with nine nodes.
+    """
+    u = X @ theta
+    spread = namespace(X).sqrt(namespace(X).maximum((X @ covariance * X).sum(axis=1), 0))
+    f = slope = 0 * u
+    for node, share in zip(_NODES, _SHARES, strict=True):
+        value, derivative = model.link(u + float(node) * spread)
+        f, slope = f + float(share) * value, slope + float(share) * derivative
+    return f, slope[:, None] * X
+
+
+_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(9)
+_SHARES = _SHARES / _SHARES.sum()
 
 
 @dataclass(frozen=True)
 class Linearized:
-    """All rows, or a block of them, linearised at theta: what one pass brings back."""
+    """Rows linearised at theta, summed over blocks: what one pass of refinement brings back."""
 
-    rss: float  # sum w e^2, e = y - h(theta)
-    size: float  # sum w h^2: e is known to about eps |h|
-    information: Information | None  # of D against e, so about the step t - theta; None: not finite
+    loss: float  # at theta
+    rss: float  # sum of weights * targets^2
+    size: float  # sum of weights * f^2: the targets are known to about eps |f|
+    information: Information | None  # of D against the targets, so about the step t - theta; None: not finite
 
     def __add__(self, other: Self) -> Self:
         a, b = self.information, other.information
         information = None if a is None or b is None else merge(a, b)
-        return type(self)(self.rss + other.rss, self.size + other.size, information)
+        return type(self)(self.loss + other.loss, self.rss + other.rss, self.size + other.size, information)
 
 
-def residuals(
-    model: Model, theta: Array, X: Array, y: Array, weights: Array, belief: Array | None = None
-) -> tuple[Array, ...]:
-    """(h, e, D, w) of a block, outputs flattened: shapes (b m,), (b m,), (b m, d), (b m,).
-
-    Given a `belief`, the covariance of theta, shape (d, d), a link with bounded slope is averaged over it
-    instead of taken at theta.
-    """
-    xp = namespace(X, y)
-    with np.errstate(all="ignore"):  # a trial that overflows is refused, not warned about
-        theta = xp.asarray(theta, y.dtype)
-        if belief is not None and isinstance(model, GLM) and model.name in BOUNDED_SLOPE:
-            h, D = _averaged(model, theta, belief, X)
-        else:
-            h, D = model.linearize_rows(theta, X)
-        if h.shape != y.shape:
-            raise ValueError(f"y must have the shape of the model's output, {h.shape} for this block; got {y.shape}.")
-        e = y - h
-    h, e, D = (masked(weights, a) for a in (h, e, D))
-    w = xp.repeat(weights, h[0].size)
-    return h.ravel(), e.ravel(), D.reshape(-1, theta.size), w
-
-
-def _averaged(model: GLM, theta: Array, belief: Array, X: Array) -> tuple[Array, Array]:
-    """E[h] and the Jacobian E[h'] x under theta ~ N(theta, belief): the best line through h where theta may be.
-
-    Only the predictor matters, u ~ N(x'theta, x'Vx): Gauss and Hermite's rule with nine points.
-    """
-    u = X @ theta
-    spread = namespace(X).sqrt(namespace(X).maximum((X @ belief * X).sum(axis=1), 0))
-    h = slope = 0 * u
-    for point, share in zip(_POINTS, _SHARES, strict=True):
-        value, derivative = model.link(u + float(point) * spread)
-        h, slope = h + float(share) * value, slope + float(share) * derivative
-    return h, slope[:, None] * X
-
-
-_POINTS, _SHARES = np.polynomial.hermite_e.hermegauss(9)
-_SHARES = _SHARES / _SHARES.sum()
-
-
-def linearize(model: Model, theta: Array, X: Array, y: Array, weights: Array) -> Linearized:
+def linearize(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> Linearized:
     """A block linearised at theta: one part of a pass."""
-    h, e, D, w = residuals(model, theta, X, y, weights)
-    on_host = namespace(D) is np
+    f, D, targets, w, loss = expand(model, likelihood, theta, block)
     with np.errstate(all="ignore"):
-        rss, size = float((w * e**2).sum()), float((w * h**2).sum())  # sums: a GPU's products round float32
-        squares = float(np.vdot(D, D) if on_host else (D * D).sum())
-        finite = np.isfinite(rss + size + squares)  # also refuses what overflows when squared
+        rss, size, squares = _squares(targets, w), _squares(f, w), _squares(D)
+        finite = np.isfinite(float(loss) + rss + size + squares)  # also refuses what overflows when squared
     if not finite:
-        return Linearized(rss, size, None)
-    return Linearized(rss, size, Information.from_rows(D, e, None if on_host and (w == 1).all() else w))
+        return Linearized(float(loss), rss, size, None)
+    return Linearized(float(loss), rss, size, Information.from_rows(D, targets, w))
 
 
-def curvature_along(model: Model, theta: Array, p: Array, X: Array, y: Array, weights: Array) -> Array:
+def _squares(a: Array, weights: Array | None = None) -> float:
+    """The (weighted) sum of squares; on a device by sums, since a GPU's products round float32."""
+    if namespace(a) is np:
+        return float(np.vdot(a, a if weights is None else weights * a))
+    return float((a**2 if weights is None else weights * a**2).sum())
+
+
+def curvature_along(model: Model, likelihood: Likelihood, theta: Array, p: Array, block: Block) -> Array:
     """J'W h_pp with h_pp the second derivative of h along p: (D(theta + s p) - D(theta)) p / s.
 
     The difference of two Jacobians loses digits relative to J p only, and half of them are plenty:
     the curvature bends a trial step, it does not enter the answer.
     """
-    s = float(np.finfo(np.dtype(y.dtype)).eps) ** 0.5
-    _, _, D, w = residuals(model, theta, X, y, weights)
-    _, _, ahead, _ = residuals(model, theta + s * p, X, y, weights)
-    step = namespace(D).asarray(p / s, D.dtype)
+    s = float(np.finfo(np.dtype(block.y.dtype)).eps) ** 0.5
+    here, ahead = (expand(model, likelihood, at, block) for at in (theta, theta + s * p))
+    step = namespace(here.D).asarray(p / s, here.D.dtype)
     with np.errstate(all="ignore"):
-        return np.asarray(D.T @ (w * ((ahead - D) @ step)))
+        bend = (ahead.D - here.D) @ step
+        return np.asarray(here.D.T @ (bend if here.weights is None else here.weights * bend))
 
 
-def not_finite(model: Model, theta: Array, X: Array, y: Array, weights: Array) -> list[Array]:
-    """Which rows of a block have no finite value or derivative, as a list of one array."""
-    _, e, D, _ = residuals(model, theta, X, y, weights)
+def rows_not_finite(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> list[Array]:
+    """Which rows of a block have no finite value or derivative, as a list of one array: lists add."""
+    at = expand(model, likelihood, theta, block)
     with np.errstate(all="ignore"):
-        bad = ~np.isfinite(np.asarray(e) ** 2 + (np.asarray(D) ** 2).sum(axis=1))
-    return [bad.reshape(len(y), -1).any(axis=1)]
+        bad = ~np.isfinite(np.asarray(at.targets) ** 2 + (np.asarray(at.D) ** 2).sum(axis=1))
+    return [bad.reshape(len(block), -1).any(axis=1)]

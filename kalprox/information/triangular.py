@@ -9,10 +9,11 @@ by the first rows: R, z and rss, with or without an intercept, are views of it. 
 a stream is a left fold, several machines are a tree of merges, forgetting scales, a sliding window
 subtracts. No information at all is a legal start.
 
-The package `linalg` adds, subtracts and reads triangles.
+How triangles are added, subtracted and read is `triangle.py`'s.
 """
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -22,8 +23,9 @@ from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytree
 from kalprox._checks import check_finite, check_floating, check_positive, concrete
 from kalprox.linalg.downdate import downdate
 from kalprox.linalg.fold import fold_jax, fold_numpy
-from kalprox.linalg.rank import minimum_norm, rank, undetermined
-from kalprox.linalg.triangle import product, triangle_of
+from kalprox.linalg.rank import inverse, minimum_norm, rank, undetermined
+from kalprox.linalg.triangle import product, solve_triangular, triangle_of
+from kalprox.sources import Block
 
 __all__ = ["Equations", "Information", "LeastSquares", "NotContained", "merge"]
 
@@ -65,6 +67,11 @@ class LeastSquares(ABC):
         """
         return _split(self.triangle(), self.targets)[2]
 
+    @property
+    def d(self) -> int:
+        """The number of coefficients, an intercept included where it is one of them."""
+        return self.R.shape[-1]
+
     def precision(self) -> Array:
         """R'R: the inverse covariance of theta, in units of the noise. Positive semi-definite."""
         R = self.R
@@ -83,6 +90,29 @@ class LeastSquares(ABC):
         R, z, _ = _split(self.triangle(), self.targets)
         return minimum_norm(R, self.rows, z)
 
+    def solve_full_rank(self) -> Array:
+        """The least-squares theta by back-substitution, where the rank is known to be d. O(d^2)."""
+        R, z, _ = _split(self.triangle(), self.targets)
+        return solve_triangular(R, z)
+
+    def with_rows(self, A: Array) -> "Equations":
+        """The equations with ||A theta||^2 more, A of shape (m, d): a quadratic prior as rows of data. O(d^3).
+
+        The rows count in no number of rows. NumPy only.
+        """
+        T = np.asarray(self.triangle())
+        p, d = len(T), len(T) - (self.targets or 1)
+        A = np.asarray(A, T.dtype)
+        if len(A) == 0:
+            return Equations(T, self.rows, self.targets)
+        prior = np.zeros((max(len(A), p), p), T.dtype)
+        prior[: len(A), :d] = A
+        # The larger rows come first: below them, QR keeps the digits of the smaller.
+        stacked = np.concatenate((prior, T) if np.abs(A).max() > np.abs(T[:d, :d]).max(initial=0) else (T, prior))
+        if len(A) <= d and not np.tril(A, -1).any():  # both are triangles: a sixth of the work
+            return Equations(triangle_of(stacked, triangles=True), self.rows, self.targets)
+        return Equations(triangle_of(np.concatenate([np.zeros_like(T), stacked])), self.rows, self.targets)
+
     def rank(self) -> Array:
         """How many directions of theta the data determine, decided on columns scaled to length one.
 
@@ -90,6 +120,11 @@ class LeastSquares(ABC):
         largest. Below that it may be rounding alone: see `kalprox.linalg.rank`.
         """
         return rank(self.R, self.rows)
+
+    @cached_property
+    def full_rank(self) -> bool:
+        """Whether the rank is d, on the host."""
+        return inverse(self.R, self.rows) is not None or int(self.rank()) == self.R.shape[1]
 
     def undetermined(self, A: Array | None = None) -> Array:
         """Of which combinations a'theta, a the rows of A (m, d), the data say nothing: their variance is infinite.
@@ -159,6 +194,11 @@ class Information(LeastSquares):
         return cls.zero(X.shape[1], targets, dtype=X.dtype, xp=namespace(X, y, weights)).fold(X, y, weights)
 
     @classmethod
+    def from_block(cls, block: Block) -> "Information":
+        """The information of a block of a source."""
+        return cls.from_rows(block.X, block.y, block.weights)
+
+    @classmethod
     def from_prior(cls, mean: Array, root: Array) -> "Information":
         """The prior ||root (theta - mean)||^2, in units of the noise: worth no rows, and rss 0.
 
@@ -225,8 +265,8 @@ class Information(LeastSquares):
             if not is_traced(X, Y, w):
                 for name, rows_ in (("X", X), ("y", Y)):
                     check_finite(name, rows_ if weights is None else xp.where(w[:, None] > 0, rows_, 0))
-            T, shift, rows, X, Y = (xp.asarray(a, dtype) for a in (self.T, self.shift, self.rows, X, Y))
-            T, shift, rows = fold_jax(T, shift, rows, X, Y, w)
+            T, shift, rows = (xp.asarray(a, dtype) for a in (self.T, self.shift, self.rows))
+            T, shift, rows = fold_jax(T, shift, rows, xp.asarray(X, dtype), xp.asarray(Y, dtype), w)
         return Information(T, shift, rows, self.targets)
 
     def forget(self, rho: Any) -> "Information":

@@ -1,85 +1,125 @@
-"""What every run of a fit shares: the account of the rows, the bad ones, the checkpoint, and what it tells."""
+"""What every run of a fit shares: the record of the rows, the quarantine, the checkpoint, and its progress."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
-from kalprox.estimators import KalproxRegressor
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.record import Account
+from kalprox.jobs.record import FitRecord
+from kalprox.learning.learner import Learner
+from kalprox.learning.settings import Settings
+from kalprox.sources import Block
 from kalprox.sources.quarantine import Quarantine
-from kalprox.sources.table import Block, Cursor
+from kalprox.sources.table import Cursor, Table
 
-if TYPE_CHECKING:
-    from kalprox.jobs.fit import FitJob
-
-__all__ = ["Progress", "Run"]
+__all__ = ["FitRun", "Job", "Progress"]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a job stands after a block. rmse, coverage: of the rows predicted so far before they were learned."""
+    """Where a job stands after a block.
 
-    rows: int  # read, in this pass
+    Attributes
+    ----------
+    rows : int
+        Rows read in the current pass.
+    bad : int
+        Rows rejected.
+    share : float or None
+        The share of the source that has been read in the current pass; None where its size is not known.
+    number : int
+        The number of the current pass, from 0.
+    rmse, coverage : float
+        The root mean squared error, and the coverage of the 95% intervals, of the rows that were predicted before they
+        were learned.
+    checkpoint : bool
+        Whether a checkpoint has just been written.
+    """
+
+    rows: int
     bad: int
-    share: float | None  # of the source, in this pass; None where its size is not known
-    number: int  # of the pass, from 0
+    share: float | None
+    number: int
     rmse: float = float("nan")
     coverage: float = float("nan")
-    checkpoint: bool = False  # whether one was written just now
+    checkpoint: bool = False
 
 
-class Run(ABC):
-    """A fit under way."""
+@dataclass(frozen=True)
+class Job:
+    """What a run needs to know: what to fit to what. The fields are those of `kalprox.jobs.fit.FitJob`."""
+
+    table: Table
+    settings: Settings
+    identity: dict[str, Any]  # what must be the same for a checkpoint to be resumed
+    sources: tuple[str, ...]
+    passes: int | None
+    quarantine: str | PathLike | None
+    max_bad: int | str | None
+    every: int
+    engine: Any
+    workers: int | None
+    partitions: int | None
+    watch: Callable[[Progress], None]
+
+
+class FitRun(ABC):
+    """One run of a fit, from the start or resumed from a checkpoint."""
 
     quarantine: Quarantine | None = None
 
-    def __init__(self, job: "FitJob", checkpoint: Checkpoint | None) -> None:
+    def __init__(self, job: Job, checkpoint: Checkpoint | None) -> None:
         self.job, self.checkpoint = job, checkpoint
-        self.identity = job.identity() if checkpoint is not None else {}
-        self.account, self.read, self.number = Account(), 0, 0
+        self.identity = job.identity
+        self.record, self.read, self.number = FitRecord(), 0, 0
 
     @abstractmethod
     def run(self) -> TableModel:
-        """The fitted model."""
+        """Fit the model."""
 
     def load(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """What the checkpoint holds; the quarantine goes on from there."""
+        """Read the checkpoint, if there is one, and open the quarantine where it left off."""
         saved = None if self.checkpoint is None else self.checkpoint.load(self.identity)
         state = None if saved is None else saved[0]["state"]
         self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=state and state["quarantine"])
         if state is not None:
-            self.account, self.read, self.number = Account.from_json(state["account"]), state["read"], state["number"]
+            self.record = FitRecord.from_json(state["account"])
+            self.read, self.number = state["read"], state["number"]
         return saved
 
     def save(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Write a checkpoint."""
         assert self.checkpoint is not None and self.quarantine is not None
         state = {
             "quarantine": self.quarantine.state(),
-            "account": self.account.to_json(),
+            "account": self.record.to_json(),
             "read": self.read,
             "number": self.number,
         }
         self.checkpoint.save(self.identity, {**header, "state": state}, arrays)
 
     def take(self, block: Block, number: int) -> None:
-        """Count a block of the pass `number`; its bad rows are judged in the first."""
+        """Count a block of pass `number`. Its bad rows go to the quarantine in the first pass."""
         assert self.quarantine is not None
         if number != self.number:
             self.number, self.read = number, 0
-        self.read += len(block.rows)
+        self.read += block.read
         if number == 0:
-            self.quarantine.take(block.bad, len(block.rows))
-            self.account = replace(self.account, quality=self.account.quality.after(block))
+            self.quarantine.take(block.bad, block.read)
+            self.record = replace(self.record, quality=self.record.quality.after(block))
 
-    def tell(self, cursor: Cursor, *, saved: bool = False, **score: float) -> None:
-        bad, share = self.account.quality.bad, self.job.table.done(cursor)
+    def report(self, cursor: Cursor, *, saved: bool = False, **score: float) -> None:
+        """Tell the watcher of the job where it stands."""
+        bad, share = self.record.quality.bad, self.job.table.done(cursor)
         self.job.watch(Progress(self.read, bad, share, self.number, checkpoint=saved, **score))
 
-    def finished(self, model: KalproxRegressor) -> TableModel:
+    def finished(self, learner: Learner) -> TableModel:
+        """The fitted model, once the quarantine has been judged as a whole."""
         assert self.quarantine is not None
         self.quarantine.finish()
-        return TableModel(model, self.job.table.columns, self.account, self.job.sources)
+        return TableModel(learner, self.job.table.columns, self.record, self.job.sources)

@@ -1,102 +1,129 @@
-"""A job's state on disk, whole or not at all, for one process at a time.
+"""The state of a job on disk, written atomically and locked against other processes.
 
-A checkpoint is a model file: written beside its place, flushed, read back, renamed, and the folder flushed. Whatever
-happens in between, a full disk or a kill, the last whole one stays.
+A checkpoint is a model file. It is replaced atomically, so that the last complete checkpoint survives a full disk, a
+crash or a kill at any moment.
 """
 
 import contextlib
-import glob
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from kalprox import model_file
+from kalprox._files import remove_partial_files
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 __all__ = ["Checkpoint", "CheckpointError"]
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be used: another process has it, or it is of another job."""
+    """The checkpoint cannot be used: another process uses it, or it belongs to another job."""
 
 
 class Checkpoint:
-    """The file and its lock, from `with Checkpoint(file) as checkpoint` until the block ends."""
+    """A checkpoint file and its lock, which is held inside `with Checkpoint(file) as checkpoint`.
+
+    Parameters
+    ----------
+    file : str or path-like
+        The checkpoint file. The lock is a file beside it, with `.lock` added to the name.
+    """
 
     def __init__(self, file: str | PathLike) -> None:
         self.file = Path(file)
         self._lock_file = self.file.with_name(self.file.name + ".lock")
-        self._lock: int | None = None
+        self._lock: BaseFileLock | None = None
 
     def __enter__(self) -> Self:
-        import fcntl
+        try:
+            from filelock import FileLock, Timeout
+        except ImportError as error:
+            raise ImportError("Checkpoints need filelock: pip install 'kalprox[files]'.") from error
 
-        while self._lock is None:
-            lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with contextlib.suppress(FileNotFoundError):
-                    if os.fstat(lock).st_ino == os.stat(self._lock_file).st_ino:  # else: removed since it was opened
-                        self._lock = lock
-            except BlockingIOError:
-                raise CheckpointError(
-                    f"Another process is at work on {self.file}. Wait for it, or give another checkpoint file."
-                ) from None
-            finally:
-                if self._lock is None:
-                    os.close(lock)
-        for part in self.file.parent.glob(f".{glob.escape(self.file.name)}.*.part"):
-            part.unlink(missing_ok=True)  # of a process that was killed as it wrote
+        if not (folder := self.file.absolute().parent).is_dir():  # FileLock would create it
+            raise FileNotFoundError(f"There is no folder {folder} for the checkpoint.")
+        lock = FileLock(self._lock_file)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise CheckpointError(
+                f"Another process is using the checkpoint {self.file}. Wait for it to finish, or choose another "
+                "checkpoint file."
+            ) from None
+        self._lock = lock
+        remove_partial_files(self.file)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._lock is not None
-        self._lock_file.unlink(missing_ok=True)
-        os.close(self._lock)
+        # Removed while it is locked: a process that waits for this file finds it without a name, and tries again.
+        # Windows does not remove open files; there, releasing the lock does it.
+        with contextlib.suppress(OSError):
+            self._lock_file.unlink()
+        self._lock.release()
         self._lock = None
 
     def load(self, job: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """What was saved last; None where nothing was. Refused, with what differs, if it was not of this `job`."""
+        """Read the last checkpoint of a job.
+
+        Parameters
+        ----------
+        job : mapping
+            What identifies the job, as JSON can represent it.
+
+        Returns
+        -------
+        header, arrays : or None where there is no checkpoint yet.
+
+        Raises
+        ------
+        CheckpointError
+            If the checkpoint belongs to another job. The message lists the differences.
+        """
         try:
             header, arrays = model_file.read(self.file)
         except FileNotFoundError:
             return None
-        before = header.pop("job", None)
-        if not isinstance(before, dict):
-            raise CheckpointError(f"{self.file} is a model, not a checkpoint. Give another checkpoint file.")
-        different = list(_differences(before, json.loads(json.dumps(job))))  # in JSON's types, as it was saved
-        if different:
+        saved = header.pop("job", None)
+        if not isinstance(saved, dict):
+            raise CheckpointError(f"{self.file} is a model, not a checkpoint. Choose another checkpoint file.")
+        differences = list(_differences(saved, json.loads(json.dumps(job))))  # in JSON's types, as it was saved
+        if differences:
             raise CheckpointError(
-                f"{self.file} is of another job. What differs:\n  "
-                + "\n  ".join(different)
-                + "\nGive the same settings and source again, or another checkpoint file."
+                f"{self.file} is a checkpoint of another job. The differences:\n  "
+                + "\n  ".join(differences)
+                + "\nUse the same options and sources as before, or choose another checkpoint file."
             )
         return header, arrays
 
     def save(self, job: Mapping[str, Any], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Replace the checkpoint, atomically, by this header and these arrays of `job`."""
         model_file.write(self.file, {**header, "job": job}, arrays)
 
     def remove(self) -> None:
+        """Remove the checkpoint, if there is one."""
         self.file.unlink(missing_ok=True)
 
 
-def _differences(before: Any, now: Any, name: str = "") -> Any:
+def _differences(saved: Any, given: Any, name: str = "") -> Iterator[str]:
     """Lines "name: was ..., is ..." for every leaf in which two JSON values differ."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in sorted({*before, *now}):
-            yield from _differences(before.get(key), now.get(key), f"{name}.{key}" if name else key)
-    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for i, (a, b) in enumerate(zip(before, now, strict=True)):
+    if isinstance(saved, dict) and isinstance(given, dict):
+        for key in sorted({*saved, *given}):
+            yield from _differences(saved.get(key), given.get(key), f"{name}.{key}" if name else key)
+    elif isinstance(saved, list) and isinstance(given, list) and len(saved) == len(given):
+        for i, (a, b) in enumerate(zip(saved, given, strict=True)):
             yield from _differences(a, b, f"{name}[{i}]")
-    elif before != now:
-        yield f"{name}: was {_short(before)}, is {_short(now)}"
+    elif saved != given:
+        yield f"{name}: was {_shortened(saved)}, is {_shortened(given)}"
 
 
-def _short(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

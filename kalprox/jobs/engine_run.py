@@ -1,56 +1,54 @@
-"""A fit on an engine: partitions folded where they are. A lost run goes on after its last whole pass."""
+"""A fit on an engine: partitions are folded where they are. A lost run resumes after its last finished pass."""
 
 from dataclasses import replace
 from typing import Any
 
 from kalprox import engines
-from kalprox.engines import EngineRows, Report, partitions_of
-from kalprox.estimators import KalproxRegressor
-from kalprox.jobs.base import Progress, Run
+from kalprox.engines import EngineSource, PartitionSummary, partitions_of
+from kalprox.jobs.base import FitRun, Progress
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.resumable import kept_passes, read_passes
+from kalprox.jobs.refining import fit_learner
+from kalprox.jobs.totals import load_totals, save_totals
+from kalprox.sources import Folded
 
-__all__ = ["OnEngine"]
+__all__ = ["EngineRun"]
 
 
-class OnEngine(Run):
-    """All rows of every partition in each pass. Nothing is predicted on the way: there is no score of it."""
+class EngineRun(FitRun):
+    """All rows of every partition in each pass. No row is predicted before it is learned, so there is no score."""
 
     def run(self) -> TableModel:
         job, table = self.job, self.job.table
-        model = KalproxRegressor(**job.settings)
-        if job.passes is not None:
-            model.set_params(max_passes=job.passes)
+        settings = job.settings
         partitions = partitions_of(table.files, table.columns, n=job.partitions, **table.options)
-        self.done: list[Any] = []
+        self.done: list[Folded[Any]] = []
         self.ready = 0  # partitions, in this pass
-        before = {"read": 0, "good": 0}
         if (saved := self.load()) is not None:
             header, arrays = saved
-            self.done, before = read_passes(header["kinds"], arrays), header["rows"]
+            self.done = load_totals(header["passes"], arrays)
         with engines.open(job.engine, workers=job.workers) as engine:
-            self.rows = EngineRows(
+            self.source = EngineSource(
                 engine, partitions, quarantine=self.quarantine, watch=self._watch, done=self.done, keep=self._keep
             )
-            self.rows.read, self.rows.good = before["read"], before["good"]
-            model.fit_source(self.rows, len(table.columns.names), lambda: self.rows.good)
-        return self.finished(model)
+            learner = fit_learner(settings, job.passes, self.source)
+        return self.finished(learner)
 
-    def _watch(self, number: int, index: int, report: Report) -> None:
+    def _watch(self, number: int, index: int, summary: PartitionSummary) -> None:
         if number != self.number:
             self.number, self.read, self.ready = number, 0, 0
-        self.read, self.ready = self.read + report.read, self.ready + 1
-        share = self.ready / len(self.rows.partitions)
-        self.job.watch(Progress(self.read, self.rows.bad, share, number))
+        self.read, self.ready = self.read + summary.read, self.ready + 1
+        share = self.ready / len(self.source.partitions)
+        bad = 0 if self.quarantine is None else self.quarantine.bad
+        self.job.watch(Progress(self.read, bad, share, number))
 
-    def _keep(self, number: int, total: Any) -> None:
+    def _keep(self, number: int, folded: Folded[Any]) -> None:
         if number == 0:
-            quality = self.account.quality
-            for index in sorted(self.rows.reports):
-                quality = quality.after_report(self.rows.reports[index])
-            self.account = replace(self.account, quality=quality)
+            quality = self.record.quality
+            for index in sorted(self.source.summaries):
+                quality = quality.after_partition(self.source.summaries[index])
+            self.record = replace(self.record, quality=quality)
         if self.checkpoint is None:
             return
-        self.done = [*self.done, total]
-        kinds, arrays = kept_passes(self.done)
-        self.save({"kinds": kinds, "rows": {"read": self.rows.read, "good": self.rows.good}}, arrays)
+        self.done = [*self.done, folded]
+        header, arrays = save_totals(self.done)
+        self.save({"passes": header}, arrays)

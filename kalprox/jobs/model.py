@@ -1,68 +1,104 @@
-"""A model fitted to files: the estimator, how its columns come from a table, and an account of the rows."""
+"""A model fitted to files: the learner, how its columns are made from a table, and the record of the fit."""
 
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kalprox import model_file
-from kalprox.estimators import KalproxRegressor, files
-from kalprox.jobs.record import Account
+from kalprox.jobs.record import FitRecord
+from kalprox.learning.belief import Belief
+from kalprox.learning.learner import Learner
+from kalprox.learning.saving import from_parts, learner_parts
 from kalprox.model_file import ModelFileError
 from kalprox.sources.columns import Columns
 
+if TYPE_CHECKING:
+    from kalprox.estimators import KalproxRegressor
+
 __all__ = ["TableModel"]
+
+_ESTIMATOR = {"block_size": "auto", "on_bad_rows": "raise"}  # settings of an estimator that files have no use for
 
 
 @dataclass(frozen=True)
 class TableModel:
-    """All that `kalprox fit` leaves. The file is one that `KalproxRegressor.load` reads too, with names for the
-    columns of X as they were made: "distance", "carrier=UA"."""
+    """What `kalprox fit` writes.
 
-    model: KalproxRegressor
+    `KalproxRegressor.load` reads the file too; its features are then named as the columns of X: "distance",
+    "carrier=UA".
+
+    Attributes
+    ----------
+    learner : Learner
+    columns : Columns
+        How the rows of a table become rows of X.
+    record : FitRecord
+    sources : tuple of str
+        The files it was fitted to, as they were named.
+    """
+
+    learner: Learner
     columns: Columns
-    account: Account = field(default_factory=Account)
-    sources: tuple[str, ...] = ()  # as they were named
+    record: FitRecord = field(default_factory=FitRecord)
+    sources: tuple[str, ...] = ()
+
+    @property
+    def belief(self) -> Belief:
+        """What the learner knows after all rows."""
+        return self.learner.belief
+
+    @property
+    def model(self) -> "KalproxRegressor":
+        """The learner as an estimator, without names for its features: X is an array."""
+        from kalprox.estimators import KalproxRegressor
+
+        return KalproxRegressor._of(self.learner, self._about() | {"feature_names": None})
+
+    def _about(self) -> dict[str, Any]:
+        names = self.columns.names
+        return {"n_features": len(names), "feature_names": names, "estimator_settings": _ESTIMATOR}
 
     def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Header and arrays of its file."""
-        header, arrays = files.parts(self.model)
-        header["feature_names"] = self.columns.names
+        """The header and arrays of the model file."""
+        header, arrays = learner_parts(self.learner, **self._about())
         header["table"] = {
             "columns": self.columns.to_json(),
-            "account": self.account.to_json(),
+            "account": self.record.to_json(),
             "sources": list(self.sources),
         }
         return header, arrays
 
     @classmethod
     def from_parts(cls, file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel":
+        """The model that `parts` describes; `file` is named in error messages."""
         table = header.get("table")
         if not isinstance(table, dict):
-            raise ModelFileError(f"{file} is a model that was not fitted to files: what its columns are is not in it.")
-        model = files.from_parts(KalproxRegressor, file, header, arrays)
+            raise ModelFileError(
+                f"{file} was not fitted to files, so that it does not describe the columns of a table."
+            )
+        learner, about = from_parts(file, header, arrays)
         try:
             columns = Columns.from_json(table["columns"])
-            found = cls(model, columns, Account.from_json(table["account"]), tuple(map(str, table["sources"])))
-            if columns.names != list(model.feature_names_in_):
+            record, sources = FitRecord.from_json(table["account"]), tuple(map(str, table["sources"]))
+            if columns.names != about["feature_names"]:
                 raise ValueError("names")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{file} is a model file, but what it says of its columns is not whole.") from error
-        del model.feature_names_in_  # the table gives X as an array, its columns found by name
-        return found
+            raise ModelFileError(f"{file} is a model file, but its description of the columns is damaged.") from error
+        return cls(learner, columns, record, sources)
 
     def save(self, file: str | PathLike) -> None:
-        """Whole or not at all."""
+        """Write the model file, whole or not at all."""
         model_file.write(file, *self.parts())
 
     @classmethod
     def load(cls, file: str | PathLike) -> "TableModel":
-        """What `save` wrote; anything else raises `ModelFileError`."""
+        """Read a model file; anything else raises `ModelFileError`."""
         return cls.from_parts(file, *model_file.read(file))
 
     def merge(self, other: "TableModel") -> "TableModel":
-        """Of the rows of both, in place; refused where their columns or settings differ."""
+        """The model of the rows of both; refused where their columns or settings differ."""
         mine, theirs = self.columns.to_json(), other.columns.to_json()
         if mine != theirs:
             different = ", ".join(name for name in mine if mine[name] != theirs[name])
@@ -70,11 +106,11 @@ class TableModel:
                 f"The models read their tables differently ({different}): fit them with the same target, features and "
                 "levels; --columns takes those of another model."
             )
-        self.model.merge(other.model)
-        account = Account(self.account.history, self.account.quality.merge(other.account.quality))
-        return TableModel(self.model, self.columns, account, self.sources + other.sources)
+        learner = self.learner.copy()
+        learner.merge(other.learner)
+        record = FitRecord(self.record.history, self.record.quality.merge(other.record.quality))
+        return TableModel(learner, self.columns, record, self.sources + other.sources)
 
     def intervals(self, level: float) -> tuple[np.ndarray, np.ndarray]:
-        """The central intervals of the coefficients, (d,) each."""
-        reach = self.model._fitted.noise.quantile(level) * self.model.coef_std_
-        return self.model.coef_ - reach, self.model.coef_ + reach
+        """The ends of the central intervals of the coefficients, shape (d,) each."""
+        return self.belief.coef_interval(level)

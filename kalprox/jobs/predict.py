@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._files import whole
-from kalprox.jobs.fit import Progress
+from kalprox._files import atomic_open
+from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
-from kalprox.sources.prefetch import ahead
+from kalprox.sources.prefetch import prefetch
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
@@ -36,16 +36,16 @@ def predict(
     quarantine = quarantine or Quarantine()
     read = 0
     with _writer(out) as write:
-        for block in ahead(table.blocks()):
-            quarantine.take(block.bad, len(block.rows))
-            columns = np.full((len(NAMES), len(block.rows)), np.nan)
-            if len(block.X):
-                mean, std = found.model.predict(block.X, return_std=True)
-                reach = found.model._belief.noise.quantile(level) * std
-                columns[:, block.good] = mean, std, mean - reach, mean + reach
-            write(columns, block.good)
-            read += len(block.rows)
-            watch(Progress(read, quarantine.bad, table.done(block.cursor), 0))
+        for block in prefetch(table.blocks()):
+            quarantine.take(block.bad, block.read)
+            columns = np.full((len(NAMES), block.read), np.nan)
+            if len(block):
+                predicted = found.learner.predict(block.X)
+                low, high = predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)
+                columns[:, block.place.good] = predicted.mean, predicted.std, low, high
+            write(columns, block.place.good)
+            read += block.read
+            watch(Progress(read, quarantine.bad, table.done(block.place.cursor), 0))
         quarantine.finish()
     return read
 
@@ -60,7 +60,7 @@ def _writer(out: Path) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
     suffix = out.suffix.lower().lstrip(".")
     if suffix not in ("parquet", "csv"):
         raise ValueError(f"{out}: predictions are written as .parquet or .csv; change the suffix.")
-    with whole(out) as file, _format(suffix, file) as write:
+    with atomic_open(out) as file, _format(suffix, file) as write:
         yield write
 
 

@@ -1,4 +1,7 @@
-"""What is kept of the rows that a job has read: how well they were predicted, what they held, what was refused."""
+"""The record of a fit: how well its rows were predicted, the range of each column, and the rows that were rejected.
+
+The field names are also the keys in model files and checkpoints, so they cannot change.
+"""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -6,46 +9,69 @@ from typing import Any
 import numpy as np
 
 from kalprox.calibration import Calibration
-from kalprox.engines import Report
+from kalprox.engines import PartitionSummary
+from kalprox.sources import Block
 from kalprox.sources.quarantine import BadRow
-from kalprox.sources.table import Block
 
-__all__ = ["Account", "History", "Quality"]
+__all__ = ["DataQuality", "ErrorHistory", "FitRecord"]
 
-_POINTS = 256  # of a history: when it is full, every other one is dropped
-_FIRST = 20  # bad rows kept by name
+_MAX_POINTS = 256  # of an error history; when it is full, every other point is dropped
+_MAX_EXAMPLES = 20  # rejected rows that are kept as examples
 
 
 @dataclass(frozen=True)
-class History:
-    """The score of the predictions, as sums over the rows so far, at some hundred moments of a run."""
+class ErrorHistory:
+    """The prequential error along a fit: cumulative sums over the rows, recorded at up to 256 points.
 
-    rows: list[int] = field(default_factory=list)  # learned
-    judged: list[float] = field(default_factory=list)  # of them, predicted before
-    squares: list[float] = field(default_factory=list)  # sum of squared errors
-    covered: list[float] = field(default_factory=list)  # how many lay within their 95% interval
-    stride: int = 1  # blocks between two points
+    Attributes
+    ----------
+    rows : list of int
+        Rows learned.
+    judged : list of float
+        Rows predicted before they were learned.
+    squares : list of float
+        Sum of their squared errors.
+    covered : list of float
+        Number of them within their 95% interval.
+    stride : int
+        Blocks from one point to the next.
+    blocks : int
+        Blocks learned.
+    """
+
+    rows: list[int] = field(default_factory=list)
+    judged: list[float] = field(default_factory=list)
+    squares: list[float] = field(default_factory=list)
+    covered: list[float] = field(default_factory=list)
+    stride: int = 1
     blocks: int = 0
 
-    def after(self, rows: int, score: Calibration) -> "History":
-        """With one more block."""
+    def after(self, rows: int, score: Calibration) -> "ErrorHistory":
+        """The history after one more block, given the rows learned and the score so far."""
         new = replace(self, blocks=self.blocks + 1)
         if new.blocks % self.stride:
             return new
-        now = rows, float(score.rows), float(score.squared_errors), float(score.covered[-1])
-        rows_, judged, squares, covered = ([*old, value] for old, value in zip(self._columns, now, strict=True))
-        full = History(rows_, judged, squares, covered, self.stride, new.blocks)
-        if len(rows_) < _POINTS:
-            return full
-        rows_, judged, squares, covered = (column[1::2] for column in full._columns)
-        return History(rows_, judged, squares, covered, 2 * self.stride, new.blocks)
+        point = rows, float(score.rows), float(score.squared_errors), float(score.covered[-1])
+        columns = [[*old, value] for old, value in zip(self._columns, point, strict=True)]
+        if len(columns[0]) == _MAX_POINTS:
+            columns, new = [column[1::2] for column in columns], replace(new, stride=2 * self.stride)
+        rows_, judged, squares, covered = columns
+        return replace(new, rows=rows_, judged=judged, squares=squares, covered=covered)
 
     @property
     def _columns(self) -> tuple[list, ...]:
         return self.rows, self.judged, self.squares, self.covered
 
     def running(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows, and the root mean squared error and 95% coverage of the predictions since the point before."""
+        """The error between consecutive points.
+
+        Returns
+        -------
+        rows : ndarray of shape (m,)
+            Rows learned at each point since which rows have been judged.
+        rmse, coverage : ndarray of shape (m,)
+            Root mean squared error, and coverage of the 95% intervals, of the rows judged since the previous point.
+        """
         rows, judged, squares, covered = (np.asarray(column, float) for column in self._columns)
         n = np.diff(judged, prepend=0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -54,71 +80,93 @@ class History:
 
 
 @dataclass(frozen=True)
-class Quality:
-    """What the rows held: of each column of X its range and sum over the good rows, of the bad ones why."""
+class DataQuality:
+    """The range and sum of each column of X over the good rows, and the reasons why other rows were rejected.
+
+    Attributes
+    ----------
+    read, bad : int
+        Rows read, and rows rejected.
+    reasons : dict
+        Column -> reason -> number of rows.
+    first : list of dict
+        The first rejected rows, with the fields of `BadRow`.
+    low, high, total : list of float
+        Minimum, maximum and sum of each column; empty while there is no good row.
+    """
 
     read: int = 0
     bad: int = 0
-    reasons: dict[str, dict[str, int]] = field(default_factory=dict)  # column -> reason -> rows
-    first: list[dict[str, Any]] = field(default_factory=list)  # of the bad rows, as `BadRow`
+    reasons: dict[str, dict[str, int]] = field(default_factory=dict)
+    first: list[dict[str, Any]] = field(default_factory=list)
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
     total: list[float] = field(default_factory=list)
 
-    def after(self, block: Block) -> "Quality":
-        """With one more block."""
-        new = self._refusing(block.bad, len(block.rows))
+    def after(self, block: Block) -> "DataQuality":
+        """The data quality after one more block."""
+        new = self._with_bad(list(block.bad), block.read)
         if len(block.X) == 0:
             return new
-        return new._spanning(block.X.min(axis=0), block.X.max(axis=0), np.ones(len(block.X)) @ block.X)
+        return new._with_ranges(block.X.min(axis=0), block.X.max(axis=0), np.ones(len(block.X)) @ block.X)
 
-    def after_report(self, report: Report) -> "Quality":
-        """With one more partition."""
-        new = self._refusing(list(report.bad), report.read)
-        return new._spanning(report.low, report.high, report.total) if report.low else new
+    def after_partition(self, summary: PartitionSummary) -> "DataQuality":
+        """The data quality after one more partition."""
+        new = self._with_bad(list(summary.bad), summary.read)
+        return new._with_ranges(summary.low, summary.high, summary.total) if summary.low else new
 
-    def _refusing(self, bad: list[BadRow], read: int) -> "Quality":
+    def merge(self, other: "DataQuality") -> "DataQuality":
+        """The data quality of the rows of both."""
+        new = replace(
+            self,
+            read=self.read + other.read,
+            bad=self.bad + other.bad,
+            reasons=_added(self.reasons, other.reasons),
+            first=(self.first + other.first)[:_MAX_EXAMPLES],
+        )
+        return new._with_ranges(other.low, other.high, other.total) if other.low else new
+
+    def _with_bad(self, bad: list[BadRow], read: int) -> "DataQuality":
         if not bad:
             return replace(self, read=self.read + read)
-        reasons = {column: dict(counts) for column, counts in self.reasons.items()}
+        counts: dict[str, dict[str, int]] = {}
         for row in bad:
-            counts = reasons.setdefault(row.column, {})
-            counts[str(row.reason)] = counts.get(str(row.reason), 0) + 1
-        first = self.first + [asdict(row) for row in bad[: _FIRST - len(self.first)]]
+            of_column = counts.setdefault(row.column, {})
+            of_column[str(row.reason)] = of_column.get(str(row.reason), 0) + 1
+        first = self.first + [asdict(row) for row in bad[: _MAX_EXAMPLES - len(self.first)]]
+        reasons = _added(self.reasons, counts)
         return replace(self, read=self.read + read, bad=self.bad + len(bad), reasons=reasons, first=first)
 
-    def _spanning(self, low: Any, high: Any, total: Any) -> "Quality":
+    def _with_ranges(self, low: Any, high: Any, total: Any) -> "DataQuality":
         if self.low:
             low, high = np.minimum(self.low, low), np.maximum(self.high, high)
             total = np.add(self.total, total)
         low, high, total = (np.asarray(a, float).tolist() for a in (low, high, total))
         return replace(self, low=low, high=high, total=total)
 
-    def merge(self, other: "Quality") -> "Quality":
-        """Of both."""
-        reasons = {column: dict(counts) for column, counts in self.reasons.items()}
-        for column, counts in other.reasons.items():
-            mine = reasons.setdefault(column, {})
-            for reason, n in counts.items():
-                mine[reason] = mine.get(reason, 0) + n
-        new = replace(
-            self,
-            read=self.read + other.read,
-            bad=self.bad + other.bad,
-            reasons=reasons,
-            first=(self.first + other.first)[:_FIRST],
-        )
-        return new._spanning(other.low, other.high, other.total) if other.low else new
+
+def _added(one: dict[str, dict[str, int]], other: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """The sum of two counts by column and reason."""
+    sums = {column: dict(counts) for column, counts in one.items()}
+    for column, counts in other.items():
+        of_column = sums.setdefault(column, {})
+        for reason, n in counts.items():
+            of_column[reason] = of_column.get(reason, 0) + n
+    return sums
 
 
 @dataclass(frozen=True)
-class Account:
-    history: History = field(default_factory=History)
-    quality: Quality = field(default_factory=Quality)
+class FitRecord:
+    """What is known about the rows of a fit: the error along them, and their quality."""
+
+    history: ErrorHistory = field(default_factory=ErrorHistory)
+    quality: DataQuality = field(default_factory=DataQuality)
 
     def to_json(self) -> dict[str, Any]:
+        """The record in JSON's types."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Account":
-        return cls(History(**data["history"]), Quality(**data["quality"]))
+    def from_json(cls, data: dict[str, Any]) -> "FitRecord":
+        """The record that `to_json` wrote."""
+        return cls(ErrorHistory(**data["history"]), DataQuality(**data["quality"]))

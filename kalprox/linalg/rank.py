@@ -29,7 +29,6 @@ from kalprox.linalg.triangle import (
 )
 
 __all__ = [
-    "gram_inverse",
     "inverse",
     "least_squares_step",
     "maybe_singular",
@@ -70,16 +69,16 @@ def tolerance(d: int, rows: Any, dtype: Any) -> Array:
 
 def maybe_singular(R: Array, rows: Any = None) -> Array:
     """Whether the triangle R may be rank deficient: False only where the rule surely finds full rank. O(d^3)."""
-    return _inverse_and_doubt(R, rows)[1]
+    return inverse_and_doubt(R, rows)[1]
 
 
 def inverse(R: np.ndarray, rows: Any = None) -> np.ndarray | None:
     """Return R^-1 where the rank is surely full, and None where singular values have to decide. NumPy only, O(d^3)."""
-    found, doubt = _inverse_and_doubt(R, rows)
+    found, doubt = inverse_and_doubt(R, rows)
     return None if doubt else found
 
 
-def _inverse_and_doubt(R: Array, rows: Any) -> tuple[Array, Array]:
+def inverse_and_doubt(R: Array, rows: Any) -> tuple[Array, Array]:
     """R^-1, and whether it is so large that R may be rank deficient."""
     xp, found = namespace(R), triangular_inverse(R)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -92,9 +91,7 @@ def _inverse_and_doubt(R: Array, rows: Any) -> tuple[Array, Array]:
 def rank(R: Array, rows: Any = None) -> Array:
     """Return the number of directions that R determines, by the rule above. O(d^3)."""
     xp = namespace(R)
-    return cond_rare(
-        maybe_singular(R, rows), lambda: _Singular.of(R, rows).counts.sum(), lambda: xp.asarray(R.shape[1])
-    )
+    return cond_rare(maybe_singular(R, rows), lambda: Singular.of(R, rows).counts.sum(), lambda: xp.asarray(R.shape[1]))
 
 
 @compiled_on_jax
@@ -107,7 +104,7 @@ def undetermined(R: Array, rows: Any, A: Array) -> Array:
     xp = namespace(R, A)
 
     def by_svd() -> Array:
-        found = _Singular.of(R, rows)
+        found = Singular.of(R, rows)
         a = A / found.scale[None]
         along = xp.where(found.counts[None], 0, product(a, found.Vt.T))
         return (along**2).sum(axis=1) > xp.finfo(R.dtype).eps * (a**2).sum(axis=1)
@@ -149,10 +146,10 @@ def least_squares_step(R: Array, P: Array, w: Array, v: Array) -> Array:
 def solve_and_factor(R: Array, rows: Any, z: Array) -> tuple[Array, Array]:
     """Return `minimum_norm(R, rows, z)` and a matrix P with P P' = (R'R)^+: R^-1 where the rank is surely full."""
     xp = namespace(R, z)
-    inverse, doubt = _inverse_and_doubt(R, rows)
+    inverse, doubt = inverse_and_doubt(R, rows)
 
     def by_svd() -> tuple[Array, Array]:
-        found = _Singular.of(R, rows)
+        found = Singular.of(R, rows)
         P = found.pseudo_inverse_factor()
         theta = product(P, product(found.U.T, z))
         full = found.counts.all()  # the bound was too wide: keep the accuracy of QR
@@ -162,31 +159,7 @@ def solve_and_factor(R: Array, rows: Any, z: Array) -> tuple[Array, Array]:
     return cond_rare(doubt, by_svd, lambda: (solve_triangular(R, z), inverse))
 
 
-@compiled_on_jax
-def gram_inverse(R: Array, rows: Any = None) -> Array:
-    """Return (R'R)^-1, with infinite entries where R leaves a direction undetermined. O(d^3).
-
-    The variance of a coordinate that `undetermined` names is infinite: the limit of an ever vaguer prior. So is its
-    covariance with another such coordinate, with the sign of that limit, unless the two do not vary together.
-    """
-    xp, eps = namespace(R), float(np.finfo(R.dtype).eps)
-    found, doubt = _inverse_and_doubt(R, rows)
-
-    def by_svd() -> Array:
-        found = _Singular.of(R, rows)
-        root = found.Vt.T * found.inverse[None] / found.scale[:, None]
-        null = xp.where(found.counts[:, None], 0, found.Vt)
-        along = product(null.T, null)
-        share = xp.sqrt(xp.diagonal(along))  # of each coordinate's unit vector in the null space
-        share = xp.where(share > eps**0.5, share, 0)
-        size = share[:, None] * share[None]
-        infinite = (size > 0) & (xp.abs(along) > eps**0.5 * size)
-        return xp.where(infinite, xp.where(along > 0, np.inf, -np.inf), product(root, root.T))
-
-    return cond_rare(doubt, by_svd, lambda: product(found, found.T))
-
-
-class _Singular(NamedTuple):
+class Singular(NamedTuple):
     """The SVD of R with columns scaled to length one, and which singular values count."""
 
     U: Array

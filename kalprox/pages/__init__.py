@@ -1,6 +1,12 @@
-"""A run as figures that a paper would print and one self-contained page. Takes arrays and words; knows no algorithm."""
+"""Figures and self-contained HTML pages, from arrays and text. Nothing here knows about models or algorithms.
+
+`page` defines the contents of a page, which `writing` writes to a file; `rendering` turns them into HTML with the
+templates in `templates/`, `formatting` and `svg` format tables and figures for them. `figures` defines a figure and
+its files, `plots` the plots that a figure may contain, and `style` their colours and fonts.
+"""
 
 from kalprox.pages.figures import Figure, write
-from kalprox.pages.page import Page, Section, Table, write_page
+from kalprox.pages.page import Page, Section, Table
+from kalprox.pages.writing import write_page
 
 __all__ = ["Figure", "Page", "Section", "Table", "write", "write_page"]

@@ -1,11 +1,11 @@
-"""The first minute: the sparse sigmoid problem in small, with the paper's method, SGD and the proximal filter."""
+"""The demonstration: the paper's method, SGD and the proximal filter on a small version of the sparse problem."""
 
 from collections.abc import Callable
 from dataclasses import asdict
 from os import PathLike
 
 from kalprox.pages import Page, Section
-from kalprox.paper import sparse
+from kalprox.paper import sparse, sparse_report
 from kalprox.paper.cache import Results
 
 __all__ = ["SETTINGS", "compute", "page"]
@@ -17,19 +17,22 @@ SEEDS = 2
 def compute(
     seed: int, folder: str | PathLike[str], progress: Callable[[int, int], None] | None = None, *, jobs: int = 2
 ) -> Results:
+    """Compute the results for two seeds; see `kalprox.paper.sparse.compute`."""
     return sparse.compute(SETTINGS, range(seed, seed + SEEDS), folder, jobs=jobs, progress=progress)
 
 
 def page(results: Results) -> Page:
-    told = sparse.section(results)
+    """The page of the demonstration."""
+    section = sparse_report.section(results)
     return Page(
-        title="kalprox: a sparse filter behind a sigmoid",
+        title="kalprox: a sparse filter observed through a sigmoid",
         summary=(
-            "Fifty taps, most of them zero, are seen only through a sigmoid and noise that is larger than the sigmoid "
-            "itself. Each method gets the rows once, in order, and says what the taps are; all but SGD also say how "
-            "sure they are. The refined answer is the minimiser of the problem, after a few more passes."
+            "The fifty taps of a filter, most of them zero, are observed only through a sigmoid, with noise that is "
+            "larger than the range of the sigmoid. Each method reads the rows once, in order, and estimates the taps; "
+            "all methods but SGD also estimate their uncertainty. The refined estimate is the minimiser of the "
+            "objective, after a few more passes over the rows."
         ),
-        sections=[Section("Side by side", told.text, told.figures, told.tables)],
+        sections=[Section("Comparison", section.text, section.figures, section.tables)],
         settings={**asdict(SETTINGS), "seeds": list(results["seeds"])},
-        conclusions=sparse.conclusions(results),
+        conclusions=sparse_report.conclusions(results),
     )

@@ -1,13 +1,14 @@
-"""Regularisers g: what is preferred of theta, before any data.
+"""Regularisers g: penalties on theta.
 
-Each gives its value, gradient and Hessian; the Hessian as its diagonal, shape (d,), where it is
-diagonal, and as a matrix, shape (d, d), where it is not. Those that are not smooth say where they
-are (`free`), and give gradient and Hessian there. A regulariser knows nothing of models,
-covariances or algorithms; a new one is one new class here, and the tests find it.
+Each regulariser gives its value, gradient and Hessian. The Hessian is returned as its diagonal, shape (d,), where it is
+diagonal, and as a matrix, shape (d, d), otherwise. A regulariser that is not smooth reports at which coordinates it is
+smooth (`free`); its gradient and Hessian hold there. A regulariser knows nothing of models, covariances or
+algorithms. A new regulariser is one class in this package, listed in `__all__`, where the tests find it.
 """
 
-from kalprox.regularizers.base import Pieces, Regularizer, Separable
+from kalprox.regularizers.base import FreeIntercept, Regularizer, Separable, SeparableFreeIntercept
 from kalprox.regularizers.kinked import L1, Box, ElasticNet, GroupL1, Kinked, Weighted
+from kalprox.regularizers.pieces import Pieces
 from kalprox.regularizers.smooth import Cauchy, Custom, Huber, Quadratic, Ridge, SmoothL1, Zero
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Cauchy",
     "Custom",
     "ElasticNet",
+    "FreeIntercept",
     "GroupL1",
     "Huber",
     "Kinked",
@@ -24,6 +26,7 @@ __all__ = [
     "Regularizer",
     "Ridge",
     "Separable",
+    "SeparableFreeIntercept",
     "SmoothL1",
     "Weighted",
     "Zero",

@@ -1,15 +1,16 @@
-"""What every regulariser has, what a separable one has besides, and the pieces most of those are made of."""
+"""The interface of every regulariser, of a separable one, and the wrapper that adds an unpenalised intercept."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
+from kalprox._arrays import Array, namespace, pytree, static
+from kalprox.regularizers.pieces import Pieces
 
 
 class Regularizer(ABC):
-    """g(theta), twice differentiable at its `free` coordinates, which are all of them where it is smooth."""
+    """g(theta), twice differentiable at its `free` coordinates, which are all coordinates where g is smooth."""
 
     smooth: ClassVar[bool] = True
 
@@ -19,56 +20,78 @@ class Regularizer(ABC):
 
     @abstractmethod
     def grad(self, theta: Array) -> Array:
-        """The gradient, shape (d,); of meaning at the free coordinates."""
+        """The gradient, shape (d,); meaningful at the free coordinates."""
 
     @abstractmethod
     def hessian(self, theta: Array) -> Array:
-        """The Hessian: shape (d,) where it is diagonal, else (d, d); of meaning at the free coordinates."""
+        """The Hessian: shape (d,) where it is diagonal, else (d, d); meaningful at the free coordinates."""
 
     def root(self, d: int) -> Array | None:
-        """The A with g = 1/2 ||A theta||^2, shape (m, d); None where g is not quadratic."""
+        """The matrix A with g = 1/2 ||A theta||^2, shape (m, d); None where g is not quadratic."""
         return None
 
     def free(self, theta: Array) -> Array:
         """Which coordinates are at no kink and no bound of g, shape (d,): there g is smooth."""
         return namespace(theta).ones(theta.shape, bool)
 
+    def with_free_intercept(self, d: int) -> "Regularizer":
+        """The same g on the last d of d + 1 coordinates; the first coordinate, an intercept, is not penalised."""
+        return FreeIntercept(self, d)
 
-class Pieces(NamedTuple):
-    """phi(t) = l1 |t| + l2/2 t^2 on [low, high], infinite outside: one kink at most, and two bounds.
 
-    All four are scalars or have one entry per coordinate. Everything the L1 norm, the elastic net,
-    the box and any weighting of them need is a formula in these.
+@pytree
+class FreeIntercept(Regularizer):
+    """g on the last d of d + 1 coordinates; the first coordinate, an intercept, is not penalised.
+
+    Parameters
+    ----------
+    g : Regularizer
+        The regulariser of d coordinates.
+    d : int
+        The number of penalised coordinates.
+
+    Examples
+    --------
+    >>> from kalprox.regularizers import Quadratic
+    >>> Quadratic(np.array([[1.0, -1.0]])).with_free_intercept(2).grad(np.array([5.0, 3.0, 1.0]))
+    array([ 0.,  2., -2.])
     """
 
-    l1: Any = 0.0
-    l2: Any = 0.0
-    low: Any = -np.inf
-    high: Any = np.inf
+    g: Any
+    d: int = static()
 
-    def slopes(self, theta: Array) -> tuple[Array, Array]:
-        """The derivatives of l1 |t| + indicator from the left and from the right: the ends of its
-        subdifferential. Infinite at a bound, where one cannot go on."""
-        xp = namespace(theta, self)
-        left = xp.where(theta > 0, self.l1, -self.l1)
-        right = xp.where(theta < 0, -self.l1, self.l1)
-        return xp.where(theta <= self.low, -np.inf, left), xp.where(theta >= self.high, np.inf, right)
+    @property
+    def smooth(self) -> bool:  # type: ignore[override]
+        return self.g.smooth
 
-    def prox(self, v: Array, step: Any) -> Array:
-        """argmin over t of 1/2 (t - v)^2 + step * phi(t): soft threshold, shrink, clip."""
-        xp = namespace(v, self)
-        soft = v - xp.clip(v, -step * self.l1, step * self.l1)
-        return xp.clip(soft / (1 + step * self.l2), self.low, self.high)
+    def value(self, theta: Array) -> Array:
+        return self.g.value(self._tail(theta))
 
-    def weighted(self, w: Array) -> "Pieces":
-        """The pieces of w_i phi(theta_i); where w_i = 0 the bounds go too."""
-        xp = namespace(w, self)
-        low, high = xp.where(w > 0, self.low, -np.inf), xp.where(w > 0, self.high, np.inf)
-        return Pieces(w * self.l1, w * self.l2, low, high)
+    def grad(self, theta: Array) -> Array:
+        return _prepend(0, self.g.grad(self._tail(theta)))
+
+    def hessian(self, theta: Array) -> Array:
+        H = self.g.hessian(self._tail(theta))
+        return _prepend(0, H) if H.ndim == 1 else namespace(H).pad(H, ((1, 0), (1, 0)))
+
+    def root(self, d: int) -> Array | None:
+        A = self.g.root(d - 1)
+        if A is None:
+            return None
+        xp = namespace(A)
+        return xp.concatenate([xp.zeros((len(A), 1), A.dtype), A], axis=1)
+
+    def free(self, theta: Array) -> Array:
+        return _prepend(True, self.g.free(self._tail(theta)))
+
+    def _tail(self, theta: Array) -> Array:
+        if theta.shape != (self.d + 1,):
+            raise ValueError(f"theta must be an intercept and {self.d} coefficients; got shape {theta.shape}.")
+        return theta[1:]
 
 
 class Separable(Regularizer):
-    """g(theta) = sum_i phi(theta_i): everything about it is elementwise, its Hessian diagonal."""
+    """g(theta) = sum_i phi(theta_i): all operations are elementwise, and the Hessian is diagonal."""
 
     @abstractmethod
     def terms(self, theta: Array) -> Array:
@@ -95,6 +118,28 @@ class Separable(Regularizer):
             raise TypeError(f"{type(self).__name__} has no prox in closed form; use kalprox.solvers.prox.")
         return pieces.prox(v, step)
 
+    def with_free_intercept(self, d: int) -> "Separable":
+        return SeparableFreeIntercept(self, d)
+
+
+@pytree
+class SeparableFreeIntercept(FreeIntercept, Separable):
+    """`FreeIntercept` of a separable g, which is separable too."""
+
+    def terms(self, theta: Array) -> Array:
+        return _prepend(0, self.g.terms(self._tail(theta)))
+
+    def pieces(self) -> Pieces | None:
+        pieces = self.g.pieces()
+        if pieces is None:
+            return None
+        tail = (_floating(per_coordinate(value, self.d, name)) for name, value in pieces._asdict().items())
+        return Pieces(*map(_prepend, Pieces(), tail))
+
+    def prox(self, v: Array, step: Any = 1.0) -> Array:
+        step = step if np.ndim(step) == 0 else step[1:]
+        return namespace(v, step, self.g).concatenate([v[:1], self.g.prox(self._tail(v), step)])
+
 
 def per_coordinate(value: Any, d: int, name: str) -> Array:
     """A scalar or a vector of d entries, as a vector of d entries."""
@@ -102,3 +147,14 @@ def per_coordinate(value: Any, d: int, name: str) -> Array:
     if np.shape(value) not in ((), (d,)):
         raise ValueError(f"{name} must be a scalar or have one entry per parameter ({d}); got shape {np.shape(value)}.")
     return xp.broadcast_to(xp.asarray(value), (d,))
+
+
+def _floating(values: Array) -> Array:
+    """`values`, integers converted to floats."""
+    return values.astype(namespace(values).result_type(values, np.float32))
+
+
+def _prepend(first: Any, values: Array) -> Array:
+    """`first`, followed by `values`, in the array library and dtype of `values`."""
+    xp = namespace(values)
+    return xp.concatenate([xp.full(1, first, values.dtype), values])

@@ -1,4 +1,4 @@
-"""Regularisers with kinks or bounds, and weights for any separable one."""
+"""Regularisers with kinks or bounds, and a wrapper that weighs the coordinates of any separable one."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -8,13 +8,14 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_positive, concrete
-from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
+from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
+from kalprox.regularizers.pieces import Pieces
 
 
 class Kinked(Separable):
-    """Not smooth, and made of `Pieces`: only the proximal filter and `prox` take these.
+    """A regulariser that is not smooth and consists of `Pieces`; for the proximal filter and `prox` only.
 
-    Gradient and Hessian hold where the coordinate is free: at no kink, strictly inside its bounds.
+    Gradient and Hessian hold where the coordinate is free: at no kink, and strictly inside its bounds.
     """
 
     smooth: ClassVar[bool] = False
@@ -40,6 +41,13 @@ class Kinked(Separable):
 class L1(Kinked):
     """g = lam ||theta||_1: the lasso. Free where theta_i is not zero.
 
+    Parameters
+    ----------
+    lam : float or array
+        The weight, a scalar or one per coordinate.
+
+    Examples
+    --------
     >>> L1(1.0).prox(np.array([3.0, -0.5]), 2.0)
     array([1., 0.])
     """
@@ -55,7 +63,18 @@ class L1(Kinked):
 
 @pytree
 class ElasticNet(Kinked):
-    """g = l1 ||theta||_1 + l2/2 ||theta||^2. Free where theta_i is not zero."""
+    """g = l1 ||theta||_1 + l2/2 ||theta||^2. Free where theta_i is not zero.
+
+    Parameters
+    ----------
+    l1, l2 : float or array
+        The weights of the two norms, each a scalar or one per coordinate.
+
+    Examples
+    --------
+    >>> ElasticNet(1.0, 1.0).prox(np.array([3.0, -0.5]))
+    array([1., 0.])
+    """
 
     l1: Any
     l2: Any
@@ -70,9 +89,15 @@ class ElasticNet(Kinked):
 
 @pytree
 class Box(Kinked):
-    """g = 0 where low <= theta <= high, else infinite; each a scalar or one per coordinate, infinity
-    allowed. Box(0, inf) is non-negativity. Free strictly inside.
+    """g = 0 where low <= theta <= high, else infinite. Free strictly inside.
 
+    Parameters
+    ----------
+    low, high : float or array
+        The bounds, each a scalar or one per coordinate; infinity is allowed. Box(0, inf) is non-negativity.
+
+    Examples
+    --------
     >>> Box(0.0, np.inf).prox(np.array([-1.0, 2.0]))
     array([0., 2.])
     """
@@ -91,10 +116,19 @@ class Box(Kinked):
 
 @pytree
 class Weighted(Separable):
-    """sum_i weights_i phi(theta_i) for any separable g: weight 0 leaves that coordinate free.
+    """g = sum_i weights_i phi(theta_i) for any separable regulariser sum_i phi(theta_i).
 
+    Parameters
+    ----------
+    g : Separable
+        The regulariser to weigh.
+    weights : array
+        One weight >= 0 per coordinate; 0 leaves the coordinate free.
+
+    Examples
+    --------
     >>> from kalprox.regularizers import Ridge
-    >>> Weighted(Ridge(2.0), np.array([0.0, 1.0])).value(np.array([5.0, 1.0]))  # an intercept, unpenalised
+    >>> Weighted(Ridge(2.0), np.array([0.0, 1.0])).value(np.array([5.0, 1.0]))  # the first is not penalised
     np.float64(1.0)
     """
 
@@ -115,7 +149,7 @@ class Weighted(Separable):
 
     def terms(self, theta: Array) -> Array:
         xp = namespace(theta, self.weights)
-        return self.weights * xp.where(self.weights > 0, self.g.terms(theta), 0)  # outside a box 0 * inf is 0
+        return self.weights * xp.where(self.weights > 0, self.g.terms(theta), 0)  # where 0 * inf, outside a box, is 0
 
     def grad(self, theta: Array) -> Array:
         return self.weights * self.g.grad(theta)
@@ -124,7 +158,7 @@ class Weighted(Separable):
         return self.weights * self.g.hessian(theta)
 
     def root(self, d: int) -> Array | None:
-        A = self.g.root(d)  # diagonal, or without rows
+        A = self.g.root(d)  # diagonal, or without any rows
         return None if A is None else A * per_coordinate(self.weights, d, "weights")[None] ** 0.5
 
     def pieces(self) -> Pieces | None:
@@ -134,12 +168,19 @@ class Weighted(Separable):
 
 @pytree
 class GroupL1(Regularizer):
-    """g = lam * sum_g w_g ||theta_g||_2: a group is zero as a whole, or free as a whole.
+    """g = lam * sum_g w_g ||theta_g||_2: all coordinates of a group are zero, or all are free.
 
-    `groups` has one integer label per coordinate, -1 for none: such a coordinate is not penalised.
-    The default w_g = sqrt(size of g) lets groups of different sizes enter at the same strength;
-    `weights` (one per label, from 0) replaces it.
+    Parameters
+    ----------
+    lam : float
+        The weight.
+    groups : sequence of int
+        One label per coordinate; -1 for a coordinate that is not penalised.
+    weights : array, optional
+        w_g, one for each label from 0 on. The default sqrt(size of g) treats groups of different sizes alike.
 
+    Examples
+    --------
     >>> GroupL1(1.0, [0, 0, 0, 0, -1]).value(np.ones(5))
     np.float64(4.0)
     """
@@ -174,7 +215,7 @@ class GroupL1(Regularizer):
         w = xp.sqrt(members.sum(1)) if self.weights is None else xp.asarray(self.weights, theta.dtype)
         if w.shape != members.shape[:1]:
             raise ValueError(f"weights must have one entry per label: expected {len(members)}, got shape {w.shape}.")
-        size = xp.abs(theta).max(initial=0)  # squares of very small or large entries stay in range
+        size = xp.abs(theta).max(initial=0)  # scaled by it, the squares neither overflow nor underflow
         size = xp.where(size > 0, size, 1)
         return members, self.lam * w, size * xp.sqrt(members @ (theta / size) ** 2)
 
@@ -199,15 +240,20 @@ class GroupL1(Regularizer):
         return xp.diag(members.T @ curvature) - u.T @ (curvature[:, None] * u)
 
     def prox(self, v: Array, step: Any = 1.0) -> Array:
-        """argmin over t of 1/2 ||t - v||^2 + step * g(t); the step is a scalar: one per coordinate would
-        have no closed form. Shrinks the norm of each group by step * lam * w_g, to zero at least."""
+        """argmin over t of 1/2 ||t - v||^2 + step * g(t): shrinks the norm of each group by step * lam * w_g.
+
+        The step is a scalar: with one step per coordinate there is no closed form.
+        """
         xp = namespace(v)
         members, w, norms = self.norms(v)
         shrink = xp.maximum(1 - step * w * _inverse(norms), 0)
         return v * (members.T @ (shrink - 1) + 1)
 
+    def with_free_intercept(self, d: int) -> "GroupL1":
+        return GroupL1(self.lam, (-1, *self.groups), self.weights)
+
 
 def _inverse(norms: Array) -> Array:
-    """1 / norms, and 0 where a norm is 0: such a group is not free, and adds nothing."""
+    """1 / norms, and 0 where a norm is 0: such a group is not free, and contributes nothing."""
     xp = namespace(norms)
     return xp.where(norms > 0, 1 / xp.where(norms > 0, norms, 1), 0)

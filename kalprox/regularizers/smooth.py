@@ -1,4 +1,4 @@
-"""Smooth regularisers: quadratic ones, rounded L1 norms, a non-convex one, and any function."""
+"""Smooth regularisers: quadratic ones, smoothed L1 norms, a non-convex one, and any function."""
 
 from collections.abc import Callable
 from functools import cache
@@ -8,12 +8,19 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_positive
-from kalprox.regularizers.base import Pieces, Regularizer, Separable, per_coordinate
+from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
+from kalprox.regularizers.pieces import Pieces
 
 
 @pytree
 class Zero(Separable):
-    """g = 0: no preference."""
+    """g = 0: no regularisation.
+
+    Examples
+    --------
+    >>> Zero().value(np.array([1.0, 2.0]))
+    np.float64(0.0)
+    """
 
     def terms(self, theta: Array) -> Array:
         return namespace(theta).zeros_like(theta)
@@ -35,6 +42,13 @@ class Zero(Separable):
 class Ridge(Separable):
     """g = lam/2 ||theta||^2.
 
+    Parameters
+    ----------
+    lam : float or array
+        The weight, a scalar or one per coordinate.
+
+    Examples
+    --------
     >>> Ridge(3.0).value(np.array([1.0, 1.0]))
     np.float64(3.0)
     """
@@ -62,7 +76,18 @@ class Ridge(Separable):
 
 @pytree
 class Quadratic(Regularizer):
-    """g = 1/2 ||A theta||^2 for any (m, d) matrix A: the paper's eq. (quad)."""
+    """g = 1/2 ||A theta||^2: the paper's eq. (quad).
+
+    Parameters
+    ----------
+    A : array
+        Any matrix of shape (m, d).
+
+    Examples
+    --------
+    >>> Quadratic(np.array([[1.0, -1.0]])).value(np.array([3.0, 1.0]))  # neighbours alike
+    np.float64(2.0)
+    """
 
     A: Any
 
@@ -86,7 +111,7 @@ class Quadratic(Regularizer):
 
 
 class _Smoothed(Separable):
-    """lam * sum_i phi(theta_i / delta): a weight and a width, both positive."""
+    """lam * sum_i phi(theta_i / delta), with a weight lam >= 0 and a width delta > 0."""
 
     lam: Any
     delta: Any
@@ -100,8 +125,20 @@ class _Smoothed(Separable):
 class SmoothL1(_Smoothed):
     """g = lam * sum_i (sqrt(1 + theta_i^2 / delta^2) - 1): the paper's sparse experiment.
 
-    Near zero it is lam/2 (theta/delta)^2, far away lam |theta| / delta: the L1 norm, with weight
-    lam / delta, as delta goes to zero.
+    Near zero g is lam/2 (theta/delta)^2, and far from zero lam |theta| / delta. As delta goes to zero, it tends to the
+    L1 norm with weight lam / delta.
+
+    Parameters
+    ----------
+    lam : float or array
+        The weight, a scalar or one per coordinate.
+    delta : float or array
+        The width, a scalar or one per coordinate.
+
+    Examples
+    --------
+    >>> SmoothL1(2.0, 1.0).value(np.array([0.0, 1.0])).round(3)
+    np.float64(0.828)
     """
 
     lam: Any
@@ -123,7 +160,19 @@ class SmoothL1(_Smoothed):
 class Huber(_Smoothed):
     """g = lam * sum_i (theta_i^2 / (2 delta) where |theta_i| <= delta, else |theta_i| - delta/2).
 
-    Its second derivative jumps at |theta_i| = delta; there it is the value inside.
+    The second derivative jumps at |theta_i| = delta, where the value from inside is returned.
+
+    Parameters
+    ----------
+    lam : float or array
+        The weight, a scalar or one per coordinate.
+    delta : float or array
+        The width, a scalar or one per coordinate.
+
+    Examples
+    --------
+    >>> Huber(1.0, 1.0).grad(np.array([0.5, 3.0]))
+    array([0.5, 1. ])
     """
 
     lam: Any
@@ -144,8 +193,21 @@ class Huber(_Smoothed):
 
 @pytree
 class Cauchy(_Smoothed):
-    """g = lam * sum_i log(1 + theta_i^2 / delta^2): the log-sum penalty, closer to counting nonzeros
-    than L1 is. Not convex: beyond |theta_i| = delta its curvature is negative.
+    """g = lam * sum_i log(1 + theta_i^2 / delta^2): the log-sum penalty, closer to the number of nonzeros than L1.
+
+    It is not convex: its curvature is negative where |theta_i| > delta.
+
+    Parameters
+    ----------
+    lam : float or array
+        The weight, a scalar or one per coordinate.
+    delta : float or array
+        The width, a scalar or one per coordinate.
+
+    Examples
+    --------
+    >>> Cauchy(1.0, 1.0).hessian(np.array([0.0, 2.0]))
+    array([ 2.  , -0.24])
     """
 
     lam: Any
@@ -163,10 +225,19 @@ class Cauchy(_Smoothed):
 
 @pytree
 class Custom(Regularizer):
-    """g = fn(theta), any twice differentiable JAX function to a scalar; its Hessian is dense.
+    """g = fn(theta) for any function; the gradient and the dense Hessian come from JAX.
 
-    Given a NumPy array, it answers in NumPy arrays of the same dtype, whatever JAX's global x64
-    flag says.
+    NumPy arrays are answered with NumPy arrays of the same dtype, whatever JAX's global x64 flag says.
+
+    Parameters
+    ----------
+    fn : callable
+        A twice differentiable JAX function from theta, shape (d,), to a scalar.
+
+    Examples
+    --------
+    >>> Custom(lambda theta: (theta**4).sum()).grad(np.array([1.0, 2.0]))
+    array([ 4., 32.])
     """
 
     fn: Callable[[Array], Array] = static()

@@ -1,37 +1,39 @@
-"""The regularisation path of a fitted table, as a table and as a file."""
+"""The regularisation path of a model that was fitted to files, as a table and as a CSV file."""
 
 import csv
 import io
-from pathlib import Path as File
+from pathlib import Path as FilePath
 
-from kalprox._files import replace
-from kalprox.estimators.linear import Path
+from kalprox._files import atomic_write
 from kalprox.jobs.model import TableModel
+from kalprox.learning.belief import Path
 from kalprox.pages import Table
 
 __all__ = ["table", "write"]
 
 
-def table(found: TableModel, path: Path) -> Table:
-    """For each alpha: nonzero coefficients, effective degrees of freedom, score; the highest score is marked."""
+def table(fitted: TableModel, path: Path) -> Table:
+    """For each alpha, the nonzero coefficients, the effective degrees of freedom and the score; the best is marked."""
     best = int(path.score.argmax())
-    what = "log evidence" if found.model.penalty == "ridge" else "-BIC/2"
+    criterion = "log evidence" if fitted.learner.settings.penalty.selection == "evidence" else "-BIC/2"
     rows = [
         [f"{alpha:.4g}", int((coef != 0).sum()), float(edf), float(score), "best" if i == best else ""]
         for i, (alpha, coef, edf, score) in enumerate(zip(path.alphas, path.coef, path.edf, path.score, strict=True))
     ]
     return Table(
-        ["alpha", "nonzero", "degrees of freedom", what, ""], rows, f"Of {len(found.columns.names):,} columns."
+        ["alpha", "nonzero", "degrees of freedom", criterion, ""],
+        rows,
+        f"Regularisation path of {len(fitted.columns.names):,} coefficients.",
     )
 
 
-def write(found: TableModel, path: Path, out: File) -> None:
-    """CSV: alpha, degrees of freedom, score, intercept, and every coefficient by name; whole or not at all."""
+def write(fitted: TableModel, path: Path, out: FilePath) -> None:
+    """Write the path to a CSV file, atomically: alpha, degrees of freedom, score, intercept, and all coefficients."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["alpha", "edf", "score", "intercept", *found.columns.names])
+    lines.writerow(["alpha", "edf", "score", "intercept", *fitted.columns.names])
     for alpha, edf, score, intercept, coef in zip(
         path.alphas, path.edf, path.score, path.intercept, path.coef, strict=True
     ):
         lines.writerow([repr(float(v)) for v in (alpha, edf, score, intercept, *coef)])
-    replace(out, text.getvalue().encode())
+    atomic_write(out, text.getvalue().encode())

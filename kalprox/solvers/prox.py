@@ -12,7 +12,8 @@ import numpy as np
 from kalprox._arrays import Array, cast, is_traced, namespace, register_pytrees
 from kalprox._checks import check_finite, check_floating
 from kalprox._control import compiled, cond_rare, select, with_jvp
-from kalprox.linalg.rank import gram_inverse, least_squares_step, solve_and_factor, tolerance
+from kalprox.linalg.factor import Factor
+from kalprox.linalg.rank import least_squares_step, solve_and_factor, tolerance
 from kalprox.linalg.triangle import column_norms, product, qr, rounding
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.active_set import active_set
@@ -236,7 +237,7 @@ def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array, rows:
 
 
 def _covariance(R: Array, regularizer: Regularizer, theta: Array, rows: Any, free: Any = slice(None)) -> Array:
-    return gram_inverse(_posterior_root(R, regularizer, theta, rows, free), rows)
+    return Factor.of(_posterior_root(R, regularizer, theta, rows, free), rows).covariance()
 
 
 def _posterior_root(R: Array, regularizer: Regularizer, theta: Array, rows: Any, free: Any = slice(None)) -> Array:

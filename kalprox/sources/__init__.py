@@ -3,6 +3,7 @@
 Files are in `kalprox.sources.table`, which needs pyarrow; nothing here imports it.
 """
 
-from kalprox.sources.arrays import ArrayRows, Rows, masked
+from kalprox.sources.arrays import ArraySource, as_source, masked
+from kalprox.sources.base import Block, Counts, Folded, Source, fold_blocks
 
-__all__ = ["ArrayRows", "Rows", "masked"]
+__all__ = ["ArraySource", "Block", "Counts", "Folded", "Source", "as_source", "fold_blocks", "masked"]

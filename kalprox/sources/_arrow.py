@@ -1,11 +1,11 @@
-"""pyarrow, or what to install where it is missing."""
+"""Imports pyarrow, or says what to install where it is missing."""
 
 from importlib import import_module
 from typing import Any
 
 
 def load(name: str) -> Any:
-    """The module `name` of pyarrow."""
+    """Import the module `name` of pyarrow."""
     try:
         return import_module(name)
     except ImportError as error:

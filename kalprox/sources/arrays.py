@@ -1,53 +1,86 @@
-"""Arrays in memory as a source, and what every source must do."""
+"""Arrays in memory as a source."""
 
-from collections.abc import Callable
-from functools import reduce
-from operator import add
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kalprox._arrays import Array, namespace
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length
+from kalprox.sources.base import Block, Folded, Source, fold_blocks
+from kalprox.sources.forgetting import faded
 
-__all__ = ["ArrayRows", "Rows", "masked"]
+__all__ = ["ArraySource", "as_source", "masked"]
+
+T = TypeVar("T")
 
 
-class Rows(Protocol):
-    """What refinement asks of a source: a sum over its rows, block by block.
+class ArraySource:
+    """Arrays as a source, in blocks of at most `block_rows` rows.
 
-    Arrays in memory are below; a file or a cluster is another class with this one method.
+    Parameters
+    ----------
+    X : array of shape (n,) or (n, p), or sparse matrix with rows that can be sliced
+        The rows of a sparse matrix are made dense block by block.
+    y : array of shape (n,) or (n, m)
+    weights : array of shape (n,), optional
+        How often each row counts. Rows of weight 0 may hold anything.
+    block_rows : int
     """
 
-    def sum(self, part: Callable[[Array, Array, Array], Any]) -> Any:
-        """part(X, y, weights) of every block, added up with `+`: one pass."""
-
-
-class ArrayRows:
-    """Arrays as a source: X (n,) or (n, p), y (n,) or (n, m), weights (n,) or None; O(block) memory."""
-
-    def __init__(self, X: Array, y: Array, weights: Array | None = None, *, block: int = 1 << 14) -> None:
+    def __init__(self, X: Any, y: Array, weights: Array | None = None, *, block_rows: int = 1 << 14) -> None:
+        self.sparse = hasattr(X, "toarray")
         xp = namespace(X, y)
-        self.X, self.y, self.block = xp.asarray(X), xp.asarray(y), block
+        self.X, self.y, self.block_rows = X if self.sparse else xp.asarray(X), xp.asarray(y), block_rows
         check_floating("y", self.y)
         check_same_length(self.X, self.y)
         n = len(self.y)
-        self.weights = xp.ones(n, self.y.dtype) if weights is None else xp.asarray(weights, self.y.dtype)
-        if self.weights.shape != (n,) or n == 0:
-            raise ValueError(f"weights must have shape ({n},), one per row, and n >= 1; got {self.weights.shape}.")
-        check_positive("weights", self.weights, strict=False)
+        self.weights = None if weights is None else xp.asarray(weights, self.y.dtype)
+        if n == 0 or (self.weights is not None and self.weights.shape != (n,)):
+            shape = (n,) if self.weights is None else self.weights.shape
+            raise ValueError(f"weights must have shape ({n},), one per row, and n >= 1; got {shape}.")
+        if self.weights is not None:
+            check_positive("weights", self.weights, strict=False)
         check_finite("y", masked(self.weights, self.y))
 
-    def sum(self, part: Callable[[Array, Array, Array], Any]) -> Any:
-        starts = range(0, len(self.y), self.block)
-        blocks = (slice(i, i + self.block) for i in starts)
-        return reduce(add, (part(self.X[b], self.y[b], self.weights[b]) for b in blocks))
+    def __iter__(self) -> Iterator[Block]:
+        return self.blocks_in_order()
+
+    def blocks_in_order(self, *, whole: bool = False) -> Iterator[Block]:
+        """The blocks, in the order of the rows; with `whole`, all rows of a dense X as one block."""
+        n = len(self.y)
+        size = n if whole and not self.sparse else self.block_rows
+        for i in range(0, n, size):
+            rows = slice(i, i + size)
+            X = self.X[rows].toarray() if self.sparse else self.X[rows]
+            yield Block(X, self.y[rows], None if self.weights is None else self.weights[rows])
+
+    def faded(self, forget: float) -> "ArraySource":
+        """The same rows with their weights as they are once all rows have come, each fading those before it."""
+        weights = np.ones(len(self.y)) if self.weights is None else self.weights
+        return ArraySource(self.X, self.y, faded(weights, forget)[0], block_rows=self.block_rows)
+
+    def fold(self, part: Callable[[Block], T]) -> Folded[T]:
+        """One pass; see `Source`."""
+        return fold_blocks(self, part)
 
 
-def masked(weights: Array, values: Array) -> Array:
-    """`values` with 0 in the rows of weight 0, which may hold anything: they are no rows."""
+def as_source(source: Source | Sequence[Any]) -> Source:
+    """`source` itself, or (X, y) or (X, y, weights) as an `ArraySource`."""
+    if hasattr(source, "fold"):
+        return source
+    if not isinstance(source, Sequence) or not 2 <= len(source) <= 3:
+        raise TypeError(
+            "source must be (X, y) or (X, y, weights), arrays of NumPy or JAX, or an object with the method `fold` of "
+            f"`kalprox.sources.Source`; got {type(source).__name__}."
+        )
+    return ArraySource(*source)
+
+
+def masked(weights: Array | None, values: Array) -> Array:
+    """`values` with zeros in the rows of weight 0, which may hold anything because they do not count."""
     xp = namespace(values)
-    if xp is np and (weights > 0).all():  # the common case: no copy
+    if weights is None or (xp is np and (weights > 0).all()):  # the common case: no copy
         return values
     keep = (weights > 0).reshape((-1,) + (1,) * (values.ndim - 1))
     return xp.where(keep, values, xp.zeros_like(values))

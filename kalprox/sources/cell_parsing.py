@@ -1,7 +1,6 @@
-"""Cells: a column of any type as numbers, days or levels, with a reason for each cell that is none.
+"""Parsing the cells of a column as numbers, dates or levels, with a reason for each cell that cannot be parsed.
 
-A column comes back as (values, faults): faults is None where every cell is good, else the positions of the bad cells
-and their reasons. The value of a bad cell is 0 or NaN.
+Each parser returns (values, faults): faults is None where every cell is good. The value of a bad cell is 0 or NaN.
 """
 
 from datetime import UTC, datetime
@@ -10,22 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox.sources._arrow import pa, pc
+from kalprox.sources.cell_types import plain
 from kalprox.sources.quarantine import Reason
 
-__all__ = [
-    "MISSING",
-    "Faults",
-    "all_finite",
-    "days",
-    "distinct",
-    "is_date",
-    "is_number",
-    "is_text",
-    "levels",
-    "numbers",
-    "plain",
-    "shown",
-]
+__all__ = ["MISSING", "Faults", "all_finite", "distinct", "parse_days", "parse_levels", "parse_numbers", "shown"]
 
 MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NULL", "null"]
 _MISSING = pa.array([text.encode() for text in MISSING], pa.binary())
@@ -37,50 +24,21 @@ _BLANKS = r"^[ \t]+|[ \t]+$"
 
 
 class Faults(NamedTuple):
-    """Positions of bad cells in their column, and why each is bad."""
+    """The positions of the bad cells in their column, and the reason of each."""
 
     at: np.ndarray
     why: list[Reason]
 
 
-def is_text(kind: Any) -> bool:
-    """Whether cells of this type are text."""
-    t = pa.types
-    kinds = (t.is_string, t.is_large_string, t.is_string_view, t.is_binary, t.is_large_binary, t.is_binary_view)
-    return any(test(kind) for test in kinds)
-
-
-def is_number(kind: Any) -> bool:
-    """Whether cells of this type are numbers, true or false, or nothing at all."""
-    t = pa.types
-    return any(test(kind) for test in (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean, t.is_null))
-
-
-def is_date(kind: Any) -> bool:
-    """Whether cells of this type are dates or points in time."""
-    return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-
-
-def plain(column: Any) -> Any:
-    """A column as one array; of text, bytes; a dictionary is written out."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if column.type == _FLOAT:  # the common case, column by column: the fewest steps
-        return column
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column.cast(_BYTES) if is_text(column.type) else column
-
-
 def shown(column: Any, at: int) -> str:
-    """The cell as a bad row shows it: the first 80 characters; nothing for a missing one."""
+    """The first 80 characters of a cell, for a bad row; "" for a missing cell."""
     value = column[at].as_py()
     if value is None:
         return ""
     return (value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value))[:80]
 
 
-def numbers(column: Any) -> tuple[np.ndarray, Faults | None]:
+def parse_numbers(column: Any) -> tuple[np.ndarray, Faults | None]:
     """A column as float64; every cell that is not a finite number is bad."""
     column = plain(column)
     if column.type == _BYTES:
@@ -95,51 +53,51 @@ def numbers(column: Any) -> tuple[np.ndarray, Faults | None]:
 
 
 def all_finite(column: Any) -> bool:
-    """Whether no cell of a float64 column is NaN or infinite; False also where only their sum overflows."""
+    """Whether no cell of a float64 column is NaN or infinite. False, too, where only the sum of the cells overflows."""
     total = pc.sum(column).as_py()
     return total is None or bool(np.isfinite(total))
 
 
-def days(column: Any) -> tuple[np.ndarray, Faults | None]:
-    """Dates and points in time, or their ISO 8601 text, as days since 1970-01-01 (UTC where a zone is given)."""
+def parse_days(column: Any) -> tuple[np.ndarray, Faults | None]:
+    """Dates, timestamps or ISO 8601 text as days since 1970-01-01, in UTC where a time zone is given."""
     column = plain(column)
     if column.type != _BYTES:
         null = np.asarray(column.is_null())
         values = np.where(null, np.nan, _in_days(column))
         at = np.flatnonzero(null)
         return values, (Faults(at, [Reason.MISSING] * len(at)) if len(at) else None)
-    parsed, codes = _each(column, _day)
-    return _split(parsed, codes, np.nan)
+    parsed, codes = _parse_distinct(column, _day)
+    return _separate(parsed, codes, np.nan)
 
 
-def levels(column: Any, known: dict[bytes, int]) -> tuple[np.ndarray, Faults | None]:
-    """The number of each cell's level in `known`; one that is not there is bad (Reason.UNSEEN), its number -1."""
-    parsed, codes = _each(_bytes(column), lambda cell: known.get(cell, Reason.UNSEEN))
-    values, faults = _split(parsed, codes, -1)
+def parse_levels(column: Any, known: dict[bytes, int]) -> tuple[np.ndarray, Faults | None]:
+    """The number of each cell's level in `known`; -1 for a bad cell, also one with another level (Reason.UNSEEN)."""
+    parsed, codes = _parse_distinct(_bytes(column), lambda cell: known.get(cell, Reason.UNSEEN))
+    values, faults = _separate(parsed, codes, -1)
     return values.astype(np.int64), faults
 
 
 def distinct(column: Any) -> list[str]:
-    """The different texts of a column, sorted, without missing cells and those that no text can be."""
+    """The distinct texts of a column, sorted, without missing cells and cells that are not valid text."""
     found = _bytes(column).unique().to_pylist()
-    return sorted(cell.decode() for cell in found if cell and _foreign(cell) == Reason.NOT_NUMBER)
+    return sorted(cell.decode() for cell in found if cell and _invalid(cell) == Reason.NOT_NUMBER)
 
 
 def _bytes(column: Any) -> Any:
-    """A column as bytes; numbers as they are written."""
+    """A column as bytes; numbers in their decimal form."""
     column = plain(column)
     return column if column.type == _BYTES else column.cast(pa.string()).cast(_BYTES)
 
 
 def _float(column: Any) -> np.ndarray:
-    """Numbers as float64 without a copy where they are that already; NaN where null."""
+    """Numbers as float64, without a copy where possible; NaN where null."""
     if column.type != _FLOAT:
         column = column.cast(pa.float64(), safe=False)
     return column.to_numpy(zero_copy_only=False)
 
 
 def _in_days(column: Any) -> np.ndarray:
-    """Dates and timestamps as days; the same float as their text gives."""
+    """Dates and timestamps as days: the same floats as their ISO 8601 text gives."""
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
@@ -147,7 +105,7 @@ def _in_days(column: Any) -> np.ndarray:
         return column.cast(pa.int32()).fill_null(0).to_numpy().astype(float)
     ticks = column.cast(pa.int64()).fill_null(0).to_numpy()
     unit = "ms" if pa.types.is_date64(kind) else kind.unit
-    if unit == "ns":  # more than 2^53 since 1970: as the text's microseconds
+    if unit == "ns":  # more than 2^53 nanoseconds since 1970: rounded to microseconds, as text is
         ticks, unit = ticks // 1000, "us"
     return ticks / (86_400 * {"s": 1, "ms": 1_000, "us": 1_000_000}[unit])
 
@@ -168,12 +126,12 @@ def _from_text(column: Any) -> tuple[np.ndarray, Faults | None]:
     if not len(at):
         return values, None
     missing = np.asarray(pc.is_in(cells, _MISSING))
-    why = [Reason.NOT_FINITE if mask[i] else Reason.MISSING if missing[i] else _foreign(cells[i].as_py()) for i in at]
+    why = [Reason.NOT_FINITE if mask[i] else Reason.MISSING if missing[i] else _invalid(cells[i].as_py()) for i in at]
     return values, Faults(at, why)
 
 
-def _foreign(cell: bytes, otherwise: Reason = Reason.NOT_NUMBER) -> Reason:
-    """Why a cell of bytes is not what it should be."""
+def _invalid(cell: bytes, otherwise: Reason = Reason.NOT_NUMBER) -> Reason:
+    """Why the bytes of a cell cannot be parsed: NUL bytes, not UTF-8, or `otherwise`."""
     if b"\0" in cell:
         return Reason.NUL
     try:
@@ -193,18 +151,18 @@ def _day(cell: bytes) -> float | Reason:
         return Reason.NOT_DATE
 
 
-def _each(column: Any, parse: Any) -> tuple[list, np.ndarray]:
-    """`parse` of every distinct cell, or why there is none, and which of them each cell is."""
+def _parse_distinct(column: Any, parse: Any) -> tuple[list, np.ndarray]:
+    """The value (or the reason why there is none) of every distinct cell, and the index of each cell among them."""
     coded = column.dictionary_encode(null_encoding="encode")
     parsed = []
     for cell in coded.dictionary.to_pylist():
         value = parse(cell) if cell else Reason.MISSING
-        parsed.append(_foreign(cell, value) if isinstance(value, Reason) and cell else value)
+        parsed.append(_invalid(cell, value) if isinstance(value, Reason) and cell else value)
     return parsed, coded.indices.to_numpy(zero_copy_only=False)
 
 
-def _split(parsed: list, codes: np.ndarray, nothing: float) -> tuple[np.ndarray, Faults | None]:
-    """Numbers and reasons apart."""
+def _separate(parsed: list, codes: np.ndarray, nothing: float) -> tuple[np.ndarray, Faults | None]:
+    """Separate the values from the reasons; a bad cell has the value `nothing`."""
     values = np.array([nothing if isinstance(value, Reason) else value for value in parsed], dtype=float)
     bad = np.array([isinstance(value, Reason) for value in parsed], dtype=bool)
     at = np.flatnonzero(bad[codes]) if bad.any() else np.empty(0, dtype=np.int64)

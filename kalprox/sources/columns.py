@@ -1,6 +1,6 @@
-"""Columns: what is wanted of a table, and a table's rows as arrays."""
+"""Which columns of a table are used, and the rows of a table as arrays."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -8,12 +8,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from kalprox.sources import cell_parsing as cells
-from kalprox.sources.cell_parsing import Faults, shown
-from kalprox.sources.files import Replay, SourceError, Unreadable
-from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers import Wanted, reader
-from kalprox.sources.readers.base import Cell, check_names
+from kalprox.sources.cell_parsing import parse_days, parse_numbers
+from kalprox.sources.encoding import BadCells, one_hot, parse_weights
+from kalprox.sources.files import Replay, SourceError
+from kalprox.sources.inference import first_rows, infer_features
+from kalprox.sources.readers.base import Cell, Wanted
 
 __all__ = ["Columns"]
 
@@ -22,11 +21,30 @@ Levels = Mapping[str, Sequence[str] | None]
 
 @dataclass(frozen=True)
 class Columns:
-    """Target, weight and features of a table, and how each feature becomes numbers.
+    """The target, weight and features of a table, and how each feature is encoded.
 
-    numeric: as they are. categorical: one column of 0 and 1 for each level (without the first, where `drop_first`); a
-    level that is not among them is all zeros, or a bad cell, as `unseen` says ("zero" or "reject"). dates: ISO 8601
-    text, dates or timestamps as days since 1970-01-01. features: the order of them all.
+    Parameters
+    ----------
+    target, weight : str, optional
+        The names of the target and of the weights.
+    numeric : tuple of str
+        The features that are used as they are.
+    categorical : dict of str to tuple of str
+        The features that are one-hot encoded, with their levels.
+    dates : tuple of str
+        The features that are dates: ISO 8601 text, dates or timestamps, encoded as days since 1970-01-01.
+    drop_first : bool
+        Whether the first level of every categorical feature has no column.
+    unseen : {"zero", "reject"}
+        What becomes of a level that is not listed: a row of zeros, or a bad row.
+    features : tuple of str
+        All features, in the order of their columns. The default is numeric, categorical, dates.
+
+    Examples
+    --------
+    >>> columns = Columns("delay", numeric=("distance",), categorical={"origin": ("EWR", "JFK")})
+    >>> columns.names
+    ['distance', 'origin=EWR', 'origin=JFK']
     """
 
     target: str | None = None
@@ -48,7 +66,7 @@ class Columns:
         put("features", tuple(self.features) or (*self.numeric, *self.categorical, *self.dates))
         kinds = (*self.numeric, *self.categorical, *self.dates)
         if len(set(kinds)) < len(kinds) or sorted(self.features) != sorted(kinds):
-            raise SourceError("Every feature must be one of numeric, categorical or dates, once.")
+            raise SourceError("Every feature must be in exactly one of numeric, categorical and dates.")
         if self.unseen not in ("zero", "reject"):
             raise SourceError(f"unseen must be 'zero' or 'reject'; got {self.unseen!r}.")
         if {self.target, self.weight} & set(self.features) or (self.target is not None and self.target == self.weight):
@@ -56,29 +74,31 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns of X: "distance", "carrier=UA", ..."""
-        return [name for feature in self.features for name in self._expanded(feature)]
+        """The names of the columns of X, such as "distance" and "carrier=UA"."""
+        return [name for feature in self.features for name in self._encoded_names(feature)]
 
     @property
     def groups(self) -> list[int]:
-        """For each column of X the number of the feature that it came from: the levels of one go together."""
-        return [i for i, feature in enumerate(self.features) for _ in self._expanded(feature)]
+        """For each column of X the number of its feature: all levels of a categorical feature have the same number."""
+        return [i for i, feature in enumerate(self.features) for _ in self._encoded_names(feature)]
 
     @property
     def wanted(self) -> Wanted:
-        """The columns of a file that are needed."""
-        ends = tuple(name for name in (self.target, self.weight) if name is not None)
-        return Wanted(numbers=ends + self.numeric, texts=tuple(self.categorical), dates=self.dates)
+        """The columns that are read from a file."""
+        numbers = tuple(name for name in (self.target, self.weight) if name is not None)
+        return Wanted(numbers=numbers + self.numeric, texts=tuple(self.categorical), dates=self.dates)
 
     def to_json(self) -> dict[str, Any]:
+        """The columns as a dictionary of JSON's types."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Columns":
+        """The columns that `to_json` was called on."""
         return cls(**data)
 
     @classmethod
-    def look(
+    def infer(
         cls,
         files: Sequence[Path],
         target: str | None,
@@ -97,167 +117,89 @@ class Columns:
         stdin: BinaryIO | Replay | None = None,
         skip_unreadable: bool = False,
     ) -> "Columns":
-        """Columns from a first look at the first `rows` rows of the first file that has any.
+        """Infer the columns from the first rows of the first file that has any.
 
-        features: by default all columns but target and weight. A column is numeric where at least half of its cells
-        are numbers (the others will be bad cells), else categorical, its levels those of the look, sorted. Dates must
-        be asked for.
+        A feature is numeric where at least half of its cells are numbers (the other cells are bad cells), otherwise
+        categorical. A column of dates must be listed in `dates`.
+
+        Parameters
+        ----------
+        files : sequence of Path
+        target, weight : str, optional
+        features : sequence of str, optional
+            The default is all columns except target and weight.
+        categorical : sequence of str, or dict of str to levels, optional
+            Features to one-hot encode even if their cells are numbers. Levels that are not given are those of the
+            first rows, sorted.
+        dates : sequence of str
+        rows : int
+            The number of rows to look at.
+        max_levels : int
+            The largest number of levels of a categorical feature.
+        drop_first, unseen : see `Columns`
+        format, encoding, delimiter, stdin, skip_unreadable : see `kalprox.sources.table.Table`
+
+        Returns
+        -------
+        Columns
         """
         options = {"format": format, "encoding": encoding, "delimiter": delimiter, "stdin": stdin}
-        ends = [name for name in (target, weight) if name is not None]
-        asked = None if features is None else [*ends, *features]
-        file, table, typeless = _first_rows(files, asked, ends, rows, options, skip_unreadable)
+        numbers = [name for name in (target, weight) if name is not None]
+        names = None if features is None else [*numbers, *features]
+        first = first_rows(files, names, numbers, rows, options, skip_unreadable=skip_unreadable)
         if features is None:
-            features = [name for name in table.column_names if name not in ends]
+            features = [name for name in first.table.column_names if name not in numbers]
         if not features:
-            raise SourceError(f"{file}: there is no column to learn from but the target and the weight.")
-        chosen = dict(categorical) if isinstance(categorical, Mapping) else dict.fromkeys(categorical or (), None)
-        check_names(file, features, [*chosen, *dates])
-        for name in ends:
-            if (kind := _kind(table.column(name), typeless)) != "number":
-                raise SourceError(f"{file}: column {name!r} must hold numbers; it holds {kind}.")
-        numeric, levels = [], {}
-        for name in features:
-            kind = "date" if name in dates else "text" if name in chosen else _kind(table.column(name), typeless)
-            if kind == "number":
-                numeric.append(name)
-            elif kind == "text":
-                given = chosen.get(name)
-                levels[name] = tuple(given) if given else _levels(file, name, table.column(name), max_levels)
-            elif kind == "date" and name not in dates:
-                raise SourceError(f"{file}: column {name!r} holds dates. Ask for it as one (dates), or leave it out.")
-            elif kind != "date":
-                raise SourceError(f"{file}: column {name!r} holds {kind}, which cannot be a feature. Leave it out.")
-        return cls(target, weight, tuple(numeric), levels, tuple(dates), drop_first, unseen, tuple(features))
+            raise SourceError(f"{first.file}: there must be at least one column besides the target and the weight.")
+        given = dict(categorical) if isinstance(categorical, Mapping) else dict.fromkeys(categorical or ())
+        numeric, levels = infer_features(first, numbers, features, given, dates, max_levels)
+        return cls(target, weight, numeric, levels, tuple(dates), drop_first, unseen, tuple(features))
 
     def encode(self, table: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, list[Cell]]:
-        """(X, y, weights, bad) of a table: X (b, d) float64; bad has the first bad cell of each row that has one."""
-        bad = _Bad(table)
-        y = None if self.target is None else bad.checked(self.target, *cells.numbers(table.column(self.target)))
-        w = None if self.weight is None else bad.checked(self.weight, *_weights(table.column(self.weight)))
+        """Encode the rows of a table.
+
+        Parameters
+        ----------
+        table : pyarrow.Table or RecordBatch
+            Must have the columns of `wanted`.
+
+        Returns
+        -------
+        X : array of shape (n, d), float64
+        y, weights : array of shape (n,), or None
+        bad : list of Cell
+            The first bad cell of each bad row.
+        """
+        bad = BadCells(table)
+        y = w = None
+        if self.target is not None:
+            y, faults = parse_numbers(table.column(self.target))
+            bad.note(self.target, faults)
+        if self.weight is not None:
+            w, faults = parse_weights(table.column(self.weight))
+            bad.note(self.weight, faults)
         X = np.empty((table.num_rows, len(self.names)))
         at = 0
         for name in self.features:
-            width = len(self._expanded(name))
-            column = table.column(name)
+            column, width = table.column(name), len(self._encoded_names(name))
             if name in self.categorical:
-                codes = bad.checked(name, *self._coded(name, column))
-                X[:, at : at + width] = 0.0
-                hit = np.flatnonzero(codes >= 0)
-                X[hit, at + codes[hit]] = 1.0
+                encoded = X[:, at : at + width]
+                faults = one_hot(column, self._level_numbers[name], encoded, reject_unseen=self.unseen == "reject")
             else:
-                values, faults = cells.days(column) if name in self.dates else cells.numbers(column)
-                X[:, at] = bad.checked(name, values, faults)
+                X[:, at], faults = parse_days(column) if name in self.dates else parse_numbers(column)
+            bad.note(name, faults)
             at += width
-        return X, y, w, bad.sorted()
+        return X, y, w, bad.in_order()
 
-    def _expanded(self, feature: str) -> list[str]:
+    def _encoded_names(self, feature: str) -> list[str]:
         if feature not in self.categorical:
             return [feature]
         return [f"{feature}={level}" for level in self.categorical[feature][self.drop_first :]]
 
     @cached_property
-    def _known(self) -> dict[str, dict[bytes, int]]:
-        """The number of each level's column; of a dropped one, -1."""
+    def _level_numbers(self) -> dict[str, dict[bytes, int]]:
+        """For each categorical feature the column of each level; -1 for the level that is dropped."""
         return {
             name: {level.encode(): i - self.drop_first for i, level in enumerate(levels)}
             for name, levels in self.categorical.items()
         }
-
-    def _coded(self, name: str, column: Any) -> tuple[np.ndarray, Faults | None]:
-        codes, faults = cells.levels(column, self._known[name])
-        if faults is not None and self.unseen == "zero":
-            keep = [i for i, why in enumerate(faults.why) if why != Reason.UNSEEN]
-            faults = Faults(faults.at[keep], [faults.why[i] for i in keep]) if keep else None
-        return codes, faults
-
-
-class _Bad:
-    """The first bad cell of each row of a table."""
-
-    def __init__(self, table: Any) -> None:
-        self.table = table
-        self.cells: dict[int, Cell] = {}
-
-    def checked(self, name: str, values: np.ndarray, faults: Faults | None) -> np.ndarray:
-        """`values`, once their bad cells are noted."""
-        if faults is not None:
-            column = cells.plain(self.table.column(name))
-            for at, why in zip(faults.at.tolist(), faults.why, strict=True):
-                if at not in self.cells:
-                    value = "" if why == Reason.MISSING else shown(column, at)
-                    self.cells[at] = Cell(at, name, why, value)
-        return values
-
-    def sorted(self) -> list[Cell]:
-        return [self.cells[at] for at in sorted(self.cells)]
-
-
-def _weights(column: Any) -> tuple[np.ndarray, Faults | None]:
-    values, faults = cells.numbers(column)
-    if not (values < 0).any():
-        return values, faults
-    why = dict(zip(faults.at.tolist(), faults.why, strict=True)) if faults else {}
-    why |= dict.fromkeys((i for i in np.flatnonzero(values < 0).tolist() if i not in why), Reason.NEGATIVE_WEIGHT)
-    return values, Faults(np.array(sorted(why)), [why[i] for i in sorted(why)])
-
-
-def _first_rows(
-    files: Iterable[Path],
-    asked: list[str] | None,
-    ends: list[str],
-    rows: int,
-    options: dict[str, Any],
-    skip_unreadable: bool,
-) -> tuple[str, Any, bool]:
-    """Name, first rows and typelessness of the first file that has rows; the needed columns are there, once."""
-    for file in files:
-        found = reader(file, batch_rows=rows, **options)
-        try:
-            if found.empty:
-                continue
-            there = found.names()
-            if there is not None:
-                check_names(str(file), there, [*ends, *(there if asked is None else asked)])
-            table = found.head(asked, rows)
-        except Unreadable:
-            if not skip_unreadable:
-                raise
-            continue
-        finally:
-            found.close()
-        if table is not None and table.num_rows:
-            check_names(str(file), table.column_names, asked or ends)
-            return str(file), table, found.typeless
-    raise SourceError(f"There is no row in {', '.join(str(file) for file in files)[:500]}.")
-
-
-def _kind(column: Any, typeless: bool) -> str:
-    """What most cells of a column are: "number", "date", "text", or the name of a type that is none of them."""
-    column = cells.plain(column)
-    if cells.is_number(column.type):
-        return "number"
-    if cells.is_date(column.type):
-        return "date"
-    if not cells.is_text(column.type):
-        return str(column.type)
-    _, faults = cells.numbers(column)
-    why = faults.why if faults else []
-    missing = why.count(Reason.MISSING)
-    others = len(why) - missing - why.count(Reason.NOT_FINITE)
-    filled = len(column) - missing
-    if not filled or (typeless and 2 * others <= filled):
-        return "number"
-    _, faults = cells.days(column)
-    good = len(column) - (len(faults.at) if faults else 0)
-    return "date" if 2 * good >= filled else "text"
-
-
-def _levels(file: str, name: str, column: Any, max_levels: int) -> tuple[str, ...]:
-    found = cells.distinct(column)
-    if len(found) > max_levels:
-        raise SourceError(
-            f"{file}: column {name!r} has {len(found):,} different texts, more than {max_levels:,}. "
-            "Leave it out, or give its levels."
-        )
-    return tuple(found)

@@ -1,4 +1,4 @@
-"""Files: what a source names, which format each file has, and how to know it again."""
+"""Finding files, their formats and fingerprints; standard input."""
 
 import functools
 import glob
@@ -26,21 +26,30 @@ FORMATS = {
     ".jsonl.gz": "jsonl.gz",
     ".ndjson.gz": "jsonl.gz",
 }
-_END = 1 << 16  # bytes of each end of a file that its fingerprint holds
+_END = 1 << 16  # bytes at each end of a file that its fingerprint covers
 
 
 class SourceError(ValueError):
-    """A source that cannot be read as asked; the message names the file and what to change."""
+    """A source that cannot be read with these settings; the message names the file and what to change."""
 
 
 class Unreadable(SourceError):
-    """A file that is not what its format says: truncated, damaged, or of another kind."""
+    """A file that does not have the expected format: truncated, damaged, or of another format."""
 
 
 def find(source: str) -> list[Path]:
-    """The files of `source`: a file, a folder (with its folders), a glob, or "-" for standard input.
+    """Find the files of a source.
 
-    Of a folder, the files of a known suffix, sorted; names that begin with "." or "_" are skipped.
+    Parameters
+    ----------
+    source : str
+        A file, a folder, a glob, or "-" for standard input. In a folder and its subfolders, all files with a known
+        suffix are found, except those whose names begin with "." or "_".
+
+    Returns
+    -------
+    list of Path
+        Sorted by name.
     """
     path = Path(source)
     if path == STDIN:
@@ -59,7 +68,7 @@ def find(source: str) -> list[Path]:
 
 
 def format_of(path: Path, given: str | None = None) -> str:
-    """`given`, or the format that the suffix of `path` says; CSV for standard input."""
+    """The format `given`, else the one that the suffix of `path` says; CSV for standard input."""
     known = sorted(set(FORMATS.values()))
     if given is not None:
         if given not in known:
@@ -72,13 +81,12 @@ def format_of(path: Path, given: str | None = None) -> str:
         if name.endswith(suffix):
             return FORMATS[suffix]
     raise SourceError(
-        f"{path}: the suffix {path.suffix or '(none)'!r} is not one of {', '.join(FORMATS)}. Say which format it has."
+        f"{path}: the suffix {path.suffix or '(none)'!r} is not one of {', '.join(FORMATS)}. Give the format."
     )
 
 
 def fingerprint(path: Path) -> dict[str, str | int] | None:
-    """Name, size, time of change, and SHA-256 of the first and last 64 KiB: cheap, whatever the size. None for standard
-    input."""
+    """Name, size, modification time, and SHA-256 of the first and last 64 KiB of a file; None for standard input."""
     if path == STDIN:
         return None
     digest = hashlib.sha256()
@@ -95,13 +103,18 @@ def fingerprint(path: Path) -> dict[str, str | int] | None:
 
 
 class Replay:
-    """A stream of bytes whose beginning can be read twice: once to look at it, once to learn from it."""
+    """A stream of bytes that can be rewound: its first rows are read to infer the columns, and read again to learn.
+
+    Parameters
+    ----------
+    stream : binary stream
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._kept, self._at, self._keep = stream, bytearray(), 0, True
 
     def read(self, size: int) -> bytes:
-        """The next bytes, `size` of them unless the stream ends."""
+        """The next `size` bytes; fewer only at the end of the stream."""
         held = bytes(self._kept[self._at : self._at + size])
         parts, missing = [held], size - len(held)
         while missing and (part := self._stream.read(missing)):
@@ -115,14 +128,14 @@ class Replay:
         return b"".join(parts)
 
     def rewind(self, *, keep: bool) -> None:
-        """Begin again; unless `keep`, for the last time."""
+        """Start again at the first byte. Unless `keep`, this is the last time, and bytes are no longer kept."""
         if not self._keep:
-            raise SourceError("Standard input can be read only once. Write it to a file to go over it again.")
+            raise SourceError("Standard input can be read only once. To read it again, write it to a file.")
         self._at, self._keep = 0, keep
 
 
 def stdin(stream: BinaryIO | Replay | None = None) -> Replay:
-    """`stream` as one that can be looked at first; by default this process's standard input, always the same one."""
+    """The stream as a `Replay`. The default is the standard input of this process, the same object in every call."""
     if stream is None:
         return _own_stdin()
     return stream if isinstance(stream, Replay) else Replay(stream)
@@ -146,6 +159,6 @@ def _in_folder(folder: Path) -> list[Path]:
         there = [str(path.relative_to(folder)) for path in inside]
         shown = ", ".join(there[:5]) + (f" and {len(there) - 5} more" if len(there) > 5 else "")
         raise SourceError(
-            f"{folder}: no file that can be read ({', '.join(FORMATS)}); there is {shown or 'nothing'} in it."
+            f"{folder}: no file with a known suffix ({', '.join(FORMATS)}); the folder has {shown or 'no files'}."
         )
     return files

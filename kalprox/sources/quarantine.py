@@ -1,4 +1,4 @@
-"""Bad rows: why a row was refused, where refused rows are written, and how many are too many."""
+"""Bad rows: the reasons, the file that they are written to, and the largest number that is allowed."""
 
 import csv
 import io
@@ -12,12 +12,12 @@ from kalprox.sources.files import SourceError
 
 __all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows"]
 
-_JUDGED_FROM = 10_000  # rows: before that many, a share says little
-_SHOWN = 5
+_MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
+_SHOWN = 5  # bad rows in the message of TooManyBadRows
 
 
 class Reason(StrEnum):
-    """Why a row was refused."""
+    """Why a row is bad."""
 
     MISSING = "missing"
     NOT_NUMBER = "not a number"
@@ -39,7 +39,21 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that was refused: its number counts the file's data rows from 1; 0 is the file itself."""
+    """A row that cannot be used.
+
+    Parameters
+    ----------
+    file : str
+        The name of the file or partition.
+    row : int
+        The number of the row in the file, counted from 1 without the header; 0 stands for the file itself.
+    column : str
+        The column of the bad cell; "" where the whole row is bad.
+    reason : str
+        One of `Reason`.
+    value : str
+        What the cell holds.
+    """
 
     file: str
     row: int
@@ -55,15 +69,36 @@ class BadRow:
 
 
 class TooManyBadRows(SourceError):
-    """More bad rows than `max_bad`; the message names the first few."""
+    """There are more bad rows than `max_bad`; the message lists the first of them."""
 
 
 class Quarantine:
-    """Where bad rows go, and how many of them a run bears.
+    """Counts bad rows, writes them to a file, and raises TooManyBadRows where there are too many.
 
-    path: a CSV file (file, row, column, reason, value) in the order of reading, or None. max_bad: a count, a share
-    ("1%", of the rows read, judged at the end and, to stop early, once more than 10,000 rows have been read), or
-    None: 0 without a `path`, no limit with one. resume: what `state()` was; the file is cut back to it.
+    Parameters
+    ----------
+    path : path, optional
+        A CSV file with the columns file, row, column, reason and value, in the order of reading.
+    max_bad : int or str, optional
+        The maximum number of bad rows, or a percentage of the rows read, such as "1%". A percentage is checked at the
+        end and, to stop early, once more than 10,000 rows have been read. The default is 0 without a `path`, and no
+        limit with one.
+    resume : dict, optional
+        What `state` returned in the run to resume. The file is truncated to its length at that time.
+
+    Attributes
+    ----------
+    bad, read : int
+        The number of bad rows, and of all rows read.
+    first : list of BadRow
+        The first bad rows.
+
+    Examples
+    --------
+    >>> quarantine = Quarantine(max_bad=1)
+    >>> quarantine.take([BadRow("a.csv", 3, "distance", Reason.MISSING, "")], 100)
+    >>> quarantine.bad, quarantine.read
+    (1, 100)
     """
 
     def __init__(
@@ -71,13 +106,13 @@ class Quarantine:
     ) -> None:
         self.path = path
         self.limit, self.share = _limit(max_bad, path)
-        was = resume or {"bytes": 0, "bad": 0, "read": 0, "first": []}
-        self.bad, self.read = int(was["bad"]), int(was["read"])
-        self.first = [BadRow(**row) for row in was["first"]]
-        self._file = None if path is None else _open(path, int(was["bytes"]), fresh=resume is None)
+        state = resume or {"bytes": 0, "bad": 0, "read": 0, "first": []}
+        self.bad, self.read = int(state["bad"]), int(state["read"])
+        self.first = [BadRow(**row) for row in state["first"]]
+        self._file = None if path is None else _open(path, int(state["bytes"]), new=resume is None)
 
     def take(self, bad_rows: Sequence[BadRow], n_read: int) -> None:
-        """Write the bad rows among the `n_read` rows just read; raise TooManyBadRows where they are too many."""
+        """Add the bad rows among the next `n_read` rows; raise TooManyBadRows where there are too many."""
         self.bad, self.read = self.bad + len(bad_rows), self.read + n_read
         self.first += bad_rows[: _SHOWN - len(self.first)]
         if bad_rows and self._file is not None:
@@ -86,29 +121,30 @@ class Quarantine:
                 (row.file, row.row, row.column, row.reason, row.value) for row in bad_rows
             )
             self._file.write(text.getvalue().encode("utf-8", "backslashreplace"))
-        self._judge(early=True)
+        self._check(early=True)
 
     def finish(self) -> None:
-        """Judge the share over all rows, and close the file."""
+        """Close the file, and check the percentage over all rows."""
         self.close()
-        self._judge(early=False)
+        self._check(early=False)
 
     def close(self) -> None:
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def state(self) -> dict:
-        """All that is needed to go on from here (JSON's types); what was written so far is on the disk."""
+        """What `resume` takes, in JSON's types. All rows so far are written to the disk first."""
         if self._file is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
         size = 0 if self._file is None else self._file.tell()
         return {"bytes": size, "bad": self.bad, "read": self.read, "first": [vars(row) for row in self.first]}
 
-    def _judge(self, *, early: bool) -> None:
+    def _check(self, *, early: bool) -> None:
         over = self.limit is not None and self.bad > self.limit
-        if self.share is not None and not (early and self.read <= _JUDGED_FROM):
+        if self.share is not None and not (early and self.read <= _MIN_ROWS):
             over = self.bad > self.share * self.read
         if not over:
             return
@@ -117,12 +153,12 @@ class Quarantine:
         self.close()
         raise TooManyBadRows(
             f"{self.bad:,} bad of {self.read:,} rows read, more than the {allowed} allowed:\n  {rows}\n"
-            "Allow more with max_bad (a number, or a share such as 1%)."
+            "Allow more with max_bad (a number, or a percentage such as 1%)."
         )
 
 
 def _limit(max_bad: int | str | None, path: object) -> tuple[int | None, float | None]:
-    """(count, None), (None, share), or (None, None) for no limit."""
+    """The limit as (number, None) or (None, share); (None, None) for no limit."""
     if max_bad is None:
         return (0 if path is None else None), None
     text = str(max_bad).strip()
@@ -131,23 +167,23 @@ def _limit(max_bad: int | str | None, path: object) -> tuple[int | None, float |
     except ValueError:
         number = -1
     if not number >= 0 or (text.endswith("%") and number > 100):
-        raise SourceError(f"max_bad must be a number of rows >= 0 or a share such as 1%; got {max_bad!r}.")
+        raise SourceError(f"max_bad must be a number of rows >= 0 or a percentage such as 1%; got {max_bad!r}.")
     return (None, number / 100) if text.endswith("%") else (int(number), None)
 
 
-def _open(path: str | os.PathLike, size: int, *, fresh: bool) -> BinaryIO:
-    """The file at its end, which is `size`; a fresh one has the header."""
-    if fresh:
+def _open(path: str | os.PathLike, size: int, *, new: bool) -> BinaryIO:
+    """Create the file with its header, or open it and truncate it to `size` bytes."""
+    if new:
         file = open(path, "w+b")  # noqa: SIM115
         file.write(b"file,row,column,reason,value\n")
         return file
     try:
         file = open(path, "r+b")  # noqa: SIM115
     except FileNotFoundError:
-        raise SourceError(f"{path}: the quarantine file of the run to go on with is not there.") from None
+        raise SourceError(f"{path}: the quarantine file of the run to resume does not exist.") from None
     if file.seek(0, os.SEEK_END) < size:
         file.close()
-        raise SourceError(f"{path}: the quarantine file is shorter than the run to go on with left it.")
+        raise SourceError(f"{path}: the quarantine file is shorter than when the run to resume was saved.")
     file.truncate(size)
     file.seek(size)
     return file

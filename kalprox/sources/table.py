@@ -1,78 +1,52 @@
-"""Files as a source: the rows of a table, block by block, from any cursor; bad rows apart."""
+"""Files as a source: the rows of a table in blocks, starting at any cursor."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, reduce
-from operator import add
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.sources.base import Block, Folded, fold_blocks
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import STDIN, Replay, Unreadable, find, fingerprint, format_of
 from kalprox.sources.files import stdin as standard_input
+from kalprox.sources.places import Cursor, Place
 from kalprox.sources.quarantine import BadRow, Reason
-from kalprox.sources.readers import Piece, Reader, reader
+from kalprox.sources.readers import RawBlock, reader
+from kalprox.sources.sizes import FileSize, Size, file_size, share_read, total_size
 
-__all__ = ["Block", "Cursor", "Size", "Table"]
+__all__ = ["Cursor", "Place", "Size", "Table"]
 
-_COPIES = 16  # of a block: as read, decoded, encoded, and what the reader of the blocks makes of it
-_MAX_ROWS, _MAX_BYTES = 1 << 15, 1 << 21  # larger blocks are no faster to read, or to learn
-
-
-@dataclass(frozen=True)
-class Cursor:
-    """Where reading stands, in JSON's types.
-
-    file: its place in the order of reading. offset: where a piece of it begins. skip, row: how many rows of that piece,
-    and of the file, have been read. sha256: of the bytes before the offset, for standard input.
-    """
-
-    file: int = 0
-    offset: int = 0
-    skip: int = 0
-    row: int = 0
-    sha256: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Cursor":
-        return cls(**data)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some consecutive rows of a file, and the cursor to go on from after them.
-
-    X, y, weights: the good rows. good: which of `rows` these are; rows: numbers in the file, from 1, of all rows read.
-    """
-
-    X: np.ndarray
-    y: np.ndarray | None
-    weights: np.ndarray | None
-    good: np.ndarray
-    rows: np.ndarray
-    file: str
-    bad: list[BadRow]
-    cursor: Cursor
-
-
-class Size(NamedTuple):
-    """Bytes and rows of all files; None where they cannot be known."""
-
-    bytes: int | None
-    rows: int | None
+T = TypeVar("T")
+_COPIES = 16  # of a block in memory at a time: as read, decoded, encoded, and the copies that the learner makes
+_MAX_ROWS, _MAX_BYTES = 1 << 15, 1 << 21  # larger blocks are no faster to read or to learn
 
 
 class Table:
-    """The rows of a source, in blocks whose size follows from `memory` (bytes for all blocks in flight) and d alone.
+    """The rows of one or several files as a source. The blocks have a `Place`.
 
-    source: what `find` takes, or files. shuffle: a seed; the files in an order drawn from it, and the rows of every
-    block permuted. skip_unreadable: a file that cannot be read becomes a bad row and is skipped.
+    The size of the blocks depends on `memory` and on the number of columns alone, so the same files give the same
+    blocks in every run.
+
+    Parameters
+    ----------
+    source : str or sequence of Path
+        A file, folder or glob, "-" for standard input, or a list of files.
+    columns : Columns
+        The target, weight and features, and how the features are encoded.
+    memory : int
+        The number of bytes to use for all blocks that are held at a time.
+    format, encoding, delimiter : str, optional
+        The format of all files, such as "csv.gz" (by default from each suffix), the encoding of text files, and the
+        delimiter of CSV files.
+    skip_unreadable : bool
+        Whether a file that cannot be read becomes a bad row instead of an error.
+    stdin : binary stream, optional
+        The stream to read for "-". The default is the standard input of this process.
+    shuffle : int, optional
+        A random seed: the files are read in a random order, and the rows of every block are permuted.
     """
 
     def __init__(
@@ -105,36 +79,35 @@ class Table:
             format_of(file, format)
 
     def blocks(self, start: Cursor | None = None) -> Iterator[Block]:
-        """The blocks after the cursor `start`, the same ones as in a run from the beginning."""
+        """The blocks after the cursor `start`: the same blocks as in a run from the beginning."""
         start = start or Cursor()
         for index in range(start.file, len(self.files)):
-            at = start if index == start.file else Cursor(index)
+            cursor = start if index == start.file else Cursor(index)
             try:
-                yield from self._blocks(self.files[index], at)
+                yield from self._blocks_of_file(self.files[index], cursor)
             except (Unreadable, OSError) as error:
                 if not self.skip_unreadable:
                     if isinstance(error, OSError):
                         raise Unreadable(f"{self.files[index]}: {error.strerror or error}.") from error
                     raise
-                yield self._fault(index, Reason.UNREADABLE, str(error)[:80])
+                yield self._bad_file(index, Reason.UNREADABLE, str(error)[:80])
 
-    def sum(self, part: Callable[[Array, Array, Array], Any]) -> Any:
-        """part(X, y, weights) of every block, added up with `+`: one pass over the good rows."""
-        blocks = (block for block in self.blocks() if len(block.X))
-        return reduce(add, (part(b.X, b.y, np.ones(len(b.X)) if b.weights is None else b.weights) for b in blocks))
+    def fold(self, part: Callable[[Block], T]) -> Folded[T]:
+        """One pass over all rows; see `kalprox.sources.Source`."""
+        return fold_blocks(self.blocks(), part)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells these files from others: name, size and both ends of each, in the order of reading."""
+        """Name, size and digest of both ends of each file, in the order of reading: other files give another one."""
         return {"files": [fingerprint(file) for file in self.files]}
 
     def identity(self) -> dict[str, Any]:
-        """How the files are cut into blocks and rows: with all of this the same, the blocks are the same."""
+        """All settings that determine how the files are divided into blocks."""
         plain = {name: value for name, value in self._options.items() if name != "stdin"}
         return plain | {"skip_unreadable": self.skip_unreadable, "shuffle": self.shuffle}
 
     @property
     def options(self) -> dict[str, Any]:
-        """With which another Table reads some of these files in the same way."""
+        """The keyword arguments for another Table that reads some of these files in the same way."""
         names = ("format", "encoding", "delimiter")
         return {name: self._options[name] for name in names} | {
             "memory": self.memory,
@@ -142,127 +115,69 @@ class Table:
         }
 
     def size(self) -> Size:
-        """Bytes and, where every file says it, rows."""
-        rows = [length.rows for length in self._lengths]
-        if STDIN in self.files:
-            return Size(None, None)
-        total = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
-        return Size(sum(length.bytes or 0 for length in self._lengths), total)
+        """The number of bytes and, where every file tells it, of rows; None for standard input."""
+        return Size(None, None) if STDIN in self.files else total_size(self._sizes)
 
     def done(self, cursor: Cursor) -> float | None:
-        """The share of the source that lies before the cursor, by bytes; None for standard input.
-
-        An Arrow stream, which does not say how long it is, counts once it has been read.
-        """
-        total = self.size().bytes
-        if total is None:
-            return None
-        before = float(sum(length.bytes or 0 for length in self._lengths[: cursor.file]))
-        if cursor.file < len(self.files):
-            length = self._lengths[cursor.file]
-            whole, here = (length.unpacked, cursor.offset) if length.rows is None else (length.rows, cursor.row)
-            before += length.bytes * min(1.0, here / whole) if whole else 0
-        return before / total if total else 1.0
+        """The share of the files, in bytes, that lies before the cursor; None for standard input."""
+        return None if STDIN in self.files else share_read(self._sizes, cursor)
 
     @cached_property
-    def _lengths(self) -> list["_Length"]:
-        return [_Length(0, None, 0) if file == STDIN else self._length(file) for file in self.files]
+    def _sizes(self) -> list[FileSize]:
+        return [file_size(file, self._options) for file in self.files]
 
-    def _length(self, file: Path) -> "_Length":
-        try:
-            size = file.stat().st_size
-            kind = format_of(file, self._options["format"])
-            unpacked = 0 if kind == "arrow" else size
-            if kind.endswith(".gz"):
-                with open(file, "rb") as packed:
-                    packed.seek(max(0, size - 4))
-                    unpacked = max(size, int.from_bytes(packed.read(4), "little"))  # what gzip says, modulo 4 GiB
-            found = self._reader(file)
-            rows = 0 if size == 0 else found.rows()
-            found.close()
-            return _Length(size, rows, unpacked)
-        except (OSError, Unreadable):
-            return _Length(0, 0, 0)
-
-    def _reader(self, file: Path) -> Reader:
-        return reader(file, **self._options)
-
-    def _fault(self, index: int, reason: Reason, value: str = "") -> Block:
-        """No row, but a bad one: the file itself."""
-        columns = self.columns
-        nothing = np.empty(0)
+    def _bad_file(self, index: int, reason: Reason, value: str = "") -> Block:
+        """A block without rows and with one bad row, number 0, which stands for the file."""
+        columns, file, none = self.columns, str(self.files[index]), np.empty(0)
         return Block(
             np.empty((0, len(columns.names))),
-            None if columns.target is None else nothing,
-            None if columns.weight is None else nothing,
-            np.empty(0, bool),
-            np.empty(0, np.int64),
-            str(self.files[index]),
-            [BadRow(str(self.files[index]), 0, "", reason, value)],
-            Cursor(index + 1),
+            None if columns.target is None else none,
+            None if columns.weight is None else none,
+            bad=[BadRow(file, 0, "", reason, value)],
+            place=Place(file, np.empty(0, np.int64), np.empty(0, bool), Cursor(index + 1)),
         )
 
-    def _blocks(self, file: Path, at: Cursor) -> Iterator[Block]:
-        found = self._reader(file)
+    def _blocks_of_file(self, file: Path, cursor: Cursor) -> Iterator[Block]:
+        opened = reader(file, **self._options)
         try:
-            if found.empty:
-                yield self._fault(at.file, Reason.EMPTY)
+            if opened.empty:
+                yield self._bad_file(cursor.file, Reason.EMPTY)
                 return
-            at, skip = replace(at, row=at.row - at.skip, skip=0), at.skip
-            for piece in found.pieces(self.columns.wanted, at.offset, at.sha256):
-                for begin in range(skip, piece.read, self.block_rows):
-                    yield self._block(piece, begin, min(begin + self.block_rows, piece.read), at)
-                at = replace(at, offset=piece.offset, row=at.row + piece.read, sha256=piece.sha256)
+            cursor, skip = replace(cursor, row=cursor.row - cursor.skip, skip=0), cursor.skip
+            for raw in opened.blocks(self.columns.wanted, cursor.offset, cursor.sha256):
+                for begin in range(skip, raw.read, self.block_rows):
+                    yield self._block(raw, begin, min(begin + self.block_rows, raw.read), cursor)
+                cursor = replace(cursor, offset=raw.offset, row=cursor.row + raw.read, sha256=raw.sha256)
                 skip = 0
         finally:
-            found.close()
+            opened.close()
 
-    def _block(self, piece: Piece, begin: int, end: int, at: Cursor) -> Block:
-        """The rows from `begin` to `end` of a piece that begins at the cursor `at`."""
-        places = np.arange(begin, end) if piece.rows is None else piece.rows
+    def _block(self, raw: RawBlock, begin: int, end: int, cursor: Cursor) -> Block:
+        """The rows from `begin` up to `end` of a raw block that starts at `cursor`."""
+        places = np.arange(begin, end) if raw.rows is None else raw.rows  # of the rows of raw.table in the raw block
         low, high = np.searchsorted(places, (begin, end))
         places = places[low:high] - begin
-        first = begin if piece.rows is None else low
-        X, y, w, bad = self.columns.encode(piece.table.slice(first, high - low))
+        first = begin if raw.rows is None else low
+        X, y, w, bad = self.columns.encode(raw.table.slice(first, high - low))
         cells = {places[cell.at]: cell for cell in bad} | {
-            cell.at - begin: cell for cell in reversed(piece.bad) if begin <= cell.at < end
+            cell.at - begin: cell for cell in reversed(raw.bad) if begin <= cell.at < end
         }
         good = np.ones(end - begin, bool)
         good[list(cells)] = False
-        rows = np.arange(at.row + begin + 1, at.row + end + 1)
+        rows = np.arange(cursor.row + begin + 1, cursor.row + end + 1)
         keep = np.flatnonzero(good[places]) if cells else None
         if self.shuffle is not None:
-            order = np.random.default_rng([self.shuffle, at.file, at.offset, begin]).permutation(end - begin)
+            order = np.random.default_rng([self.shuffle, cursor.file, cursor.offset, begin]).permutation(end - begin)
             rank = np.full(end - begin, -1)
             rank[places] = np.arange(len(places))
             good, rows = good[order], rows[order]
             keep = rank[order[good]]
         if keep is not None:
             X, y, w = X[keep], None if y is None else y[keep], None if w is None else w[keep]
-        file = str(self.files[at.file])
-        numbered = [(at.row + begin + place + 1, cells[place]) for place in sorted(cells)]
-        whole = end == piece.read
-        return Block(
-            X,
-            y,
-            w,
-            good,
-            rows,
-            file,
-            [BadRow(file, int(row), cell.column, cell.reason, cell.value) for row, cell in numbered],
-            replace(
-                at,
-                offset=piece.offset if whole else at.offset,
-                skip=0 if whole else end,
-                row=at.row + end,
-                sha256=piece.sha256 if whole else at.sha256,
-            ),
-        )
-
-
-class _Length(NamedTuple):
-    """Of a file: bytes, rows where it says them, and bytes of the text in it (0 where there is none)."""
-
-    bytes: int
-    rows: int | None
-    unpacked: int
+        file = str(self.files[cursor.file])
+        numbered = [(cursor.row + begin + place + 1, cells[place]) for place in sorted(cells)]
+        bad_rows = [BadRow(file, int(row), cell.column, cell.reason, cell.value) for row, cell in numbered]
+        after = replace(cursor, skip=end, row=cursor.row + end)
+        if end == raw.read:
+            after = replace(after, offset=raw.offset, skip=0, sha256=raw.sha256)
+        return Block(X, y, w, end - begin, bad_rows, Place(file, rows, good, after))

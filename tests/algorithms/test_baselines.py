@@ -142,7 +142,7 @@ def test_sgd_against_its_formula():
 
 
 def test_every_algorithm_keeps_the_contract():
-    """init and step are pure, swap for one another, cross jit, and give NumPy for NumPy."""
+    """init, step and predict are pure, swap for one another, cross jit, and give NumPy for NumPy."""
     h, g = models.GLM("tanh"), regularizers.Ridge(0.01)
     algorithms = [
         kp.pipg(h, g, gamma=1.0),
@@ -159,3 +159,6 @@ def test_every_algorithm_keeps_the_contract():
         assert isinstance(new.mean, np.ndarray) and new.mean.dtype == np.float64
         with jax.enable_x64(True):
             np.testing.assert_allclose(jax.jit(alg.step)(state, x, y).mean, new.mean, rtol=1e-13)
+        predicted = alg.predict(new, x)
+        np.testing.assert_allclose(predicted.mean, np.tanh(x @ new.mean), rtol=1e-13)
+        assert predicted.std.dtype == np.float64 and np.isfinite(predicted.std) == hasattr(new, "var")

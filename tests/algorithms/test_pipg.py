@@ -9,6 +9,9 @@ from data import behind_link
 
 import kalprox as kp
 from kalprox import models, regularizers
+from kalprox._arrays import namespace, pytree
+from kalprox.covariance import Diagonal, LowRank
+from kalprox.likelihoods import Likelihood
 
 D = 6
 A = np.random.default_rng(7).normal(size=(4, D)) / 8
@@ -120,6 +123,107 @@ def test_step_is_jittable_and_follows_float32():
     eager = alg.step(state, np.ones(3, np.float32), np.float32(0.5))
     assert eager.mean.dtype == np.float32
     np.testing.assert_allclose(new.mean, eager.mean, rtol=1e-6)
+
+
+@pytree
+class Poisson(Likelihood):
+    """Counts with the logarithm of their mean f: the loss is exp(f) - y f."""
+
+    def loss(self, y, f):
+        return namespace(f).exp(f) - y * f
+
+    def expand(self, y, f):
+        mean = namespace(f).exp(f)
+        return mean - y, mean
+
+    def predict(self, f, leverage, noise):
+        raise NotImplementedError
+
+
+def test_a_likelihood_is_expanded_to_second_order_at_every_row():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)) / 2
+    y = rng.poisson(np.exp(X @ [0.5, -0.3, 1.0])).astype(float)
+    lam, gamma, theta, V = 0.01, 0.8, np.zeros(3), np.eye(3)
+    for x, count in zip(X, y, strict=True):
+        M = np.eye(3) - gamma * V * lam
+        theta, V = M @ theta, M @ V @ M.T
+        rate = np.exp(x @ theta)
+        s = 1 / (gamma * rate) + x @ V @ x
+        theta, V = theta + V @ x * (count / rate - 1) / s, V - np.outer(V @ x, V @ x) / s
+    alg = kp.pipg(models.Linear(), regularizers.Ridge(lam), gamma=gamma, likelihood=Poisson())
+    close(kp.run(alg, alg.init(np.zeros(3), 1.0), X, y).state, theta, V, 1e-10)
+    several = kp.ipm(models.Function(lambda theta, x: x @ theta), gamma=gamma, likelihood=Poisson())
+    state = several.init(np.zeros(3), 1.0)
+    P = np.eye(3) + gamma * X[:5].T @ (np.exp(0) * X[:5])
+    new = several.step(state, X[:5], y[:5])
+    close(new, np.linalg.solve(P, gamma * X[:5].T @ (y[:5] - 1)), np.linalg.inv(P), 1e-12)
+    sgd = kp.sgd(models.Linear(), regularizers.Zero(), alpha0=0.1, alpha1=0.0, likelihood=Poisson())
+    mean = sgd.step(sgd.init(np.full(3, 0.2)), X[0], np.array(y[0])).mean
+    np.testing.assert_allclose(mean, 0.2 + 0.1 * (y[0] - np.exp(0.2 * X[0].sum())) * X[0], rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "v0", [0.7, Diagonal(np.full(D, 0.7)), LowRank.start(0.7, D, 3)], ids=["dense", "diagonal", "low_rank"]
+)
+@pytest.mark.parametrize("link", ["identity", "sigmoid"])
+def test_predictions_of_a_row_and_of_a_block(link, v0):
+    X, y, _ = behind_link(link, n=40)
+    gamma = 3.0
+    alg = kp.pipg(models.GLM(link), regularizers.Ridge(0.01), gamma=gamma)
+    state = kp.run(alg, alg.init(np.zeros(D), v0), X[:30], y[:30]).state
+    h, dh = oracle.LINKS[link]
+    u = X[30:] @ state.mean
+    J = np.broadcast_to(dh(u), u.shape)[:, None] * X[30:]
+    std = np.sqrt(1 / gamma + np.einsum("ij,jk,ik->i", J, state.cov(), J))
+    block = alg.predict(state, X[30:])
+    np.testing.assert_allclose(block.mean, h(u), rtol=1e-12)
+    np.testing.assert_allclose(block.std, std, rtol=1e-11)
+    assert block.dof == np.inf
+    for i, x in enumerate(X[30:]):
+        row = alg.predict(state, x)
+        assert row.mean.shape == row.std.shape == ()
+        np.testing.assert_allclose([row.mean, row.std], [h(u)[i], std[i]], rtol=1e-11)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(jax.jit(alg.predict)(state, X[30:]).std, std, rtol=1e-11)
+    low, high = block.interval(0.95)
+    np.testing.assert_allclose(high - low, 2 * 1.959963984540054 * std, rtol=1e-10)
+
+
+@pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
+@pytest.mark.parametrize(
+    "v0", [0.7, Diagonal(np.full(3, 0.7)), LowRank.start(0.7, 3, 2)], ids=lambda v: type(v).__name__
+)
+def test_jit_over_a_parameter_with_concrete_arrays_closed_over(xp, v0):
+    with jax.enable_x64(True):
+        x, y, mean = xp.asarray([1.0, 2.0, -0.5]), xp.asarray(0.5), xp.zeros(3)
+        h = models.GLM("tanh")
+
+        def pipg(lam):
+            alg = kp.pipg(h, regularizers.SmoothL1(lam, 0.3), gamma=1.0, q=1e-3)
+            return alg.step(alg.init(mean, v0), x, y)
+
+        def ipm(gamma):
+            alg = kp.ipm(h, gamma=gamma)
+            return alg.step(alg.init(mean, v0), x, y)
+
+        def sgd(alpha0):
+            alg = kp.sgd(h, regularizers.Ridge(0.1), alpha0=alpha0, alpha1=0.0)
+            return alg.step(alg.init(mean), x, y)
+
+        def ipg(gamma):
+            alg = kp.ipg(h, regularizers.Ridge(0.1), gamma=gamma)
+            return alg.step(alg.init(mean), x, y)
+
+        for step in (pipg, ipm, sgd, ipg) if v0 == 0.7 else (pipg, ipm):
+            compiled, eager = jax.jit(step)(0.1), step(0.1)
+            assert jax.tree.structure(compiled) == jax.tree.structure(eager)
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15), compiled, eager)
+        gradient = jax.grad(lambda lam: pipg(lam).mean.sum())(0.1)
+        difference = (pipg(0.1 + 1e-6).mean.sum() - pipg(0.1 - 1e-6).mean.sum()) / 2e-6
+        np.testing.assert_allclose(gradient, difference, rtol=1e-6, atol=1e-12)
+        std = jax.jit(lambda gamma: kp.ipm(h, gamma=gamma).predict(kp.ipm(h, gamma=1.0).init(mean, v0), x).std)(4.0)
+        np.testing.assert_allclose(std, (0.25 + 0.7 * (x @ x)) ** 0.5, rtol=1e-12)
 
 
 # What was found out about the method, pinned (the docstring of `pipg` says the first two to the user).

@@ -322,7 +322,7 @@ def test_the_warm_up_ends_by_itself_and_is_said_when_the_bound_cuts_it_short():
         state = kp.run(alg, alg.init(np.zeros(4), None), X, y, record_every=100).state
     assert state.held is None
     short = kp.proximal_filter(models.GLM("tanh"), g, warmup=20 * 48)
-    with pytest.warns(WarmupCutShort, match=r"cut short at 20 rows by its bound of 960 bytes.*Raise warmup"):
+    with pytest.warns(WarmupCutShort, match=r"cut short at 20 rows by its limit of 960 bytes.*Raise warmup"):
         state = short.step(short.init(np.zeros(4), None), X[:20], y[:20])
     assert state.held is None
 
@@ -427,8 +427,9 @@ def test_run_refuses_a_second_pass_and_calibrates_a_first():
     sure = kp.proximal_filter(LINEAR, regularizers.Ridge(0.1), gamma=1.0)
     out = kp.run(sure, sure.init(np.zeros(4), None), X, y, record_every=50, calibrate=True)
     assert out.calibration.verdict().word == "over-confident"
-    with pytest.raises(ValueError, match="needs an algorithm that predicts"):
-        kp.run(kp.ipm(LINEAR, gamma=1.0), kp.ipm(LINEAR, gamma=1.0).init(np.zeros(4), 1.0), X, y, calibrate=True)
+    sgd = kp.sgd(LINEAR, regularizers.Zero(), alpha0=0.1, alpha1=0.1)
+    with pytest.raises(ValueError, match="calibrate"):
+        kp.run(sgd, sgd.init(np.zeros(4)), X, y, calibrate=True)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from kalprox.information import Information
 from kalprox.models import GLM, Function, Linear
 from kalprox.regularizers import L1, Box, Quadratic, Ridge, SmoothL1, Zero
 from kalprox.solvers.prox import prox
-from kalprox.sources import ArrayRows
+from kalprox.sources import ArraySource, Folded
 
 # -- NIST's reference problems ------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ def test_blocks_do_not_matter(block):
     x, y = _noisy("rational")
     fn, _, start = FAMILIES["rational"]
     whole = refine(Function(fn), Ridge(0.1), (x, y), np.array(start))
-    blocks = refine(Function(fn), Ridge(0.1), ArrayRows(x, y, block=block), np.array(start))
+    blocks = refine(Function(fn), Ridge(0.1), ArraySource(x, y, block_rows=block), np.array(start))
     np.testing.assert_allclose(blocks.mean, whole.mean, rtol=1e-10)
     np.testing.assert_allclose(blocks.cov, whole.cov, rtol=1e-8)
 
@@ -264,12 +264,13 @@ class Counted:
     """A source of another kind: two shards, summed in the other order, that counts its passes."""
 
     def __init__(self, x, y):
-        self.shards = [ArrayRows(x[::2], y[::2]), ArrayRows(x[1::2], y[1::2])]
+        self.shards = [ArraySource(x[::2], y[::2]), ArraySource(x[1::2], y[1::2])]
         self.passes = 0
 
-    def sum(self, part):
+    def fold(self, part):
         self.passes += 1
-        return self.shards[1].sum(part) + self.shards[0].sum(part)
+        first, second = self.shards[1].fold(part), self.shards[0].fold(part)
+        return Folded(first.total + second.total, first.counts + second.counts)
 
 
 def test_any_source_with_a_sum_will_do_and_every_pass_is_counted():
@@ -445,7 +446,7 @@ def test_more_passes_are_never_worse(passes):
 def test_a_start_where_the_model_is_not_finite_is_refused_by_row():
     x = np.array([1.0, 2.0, 3.0, 4.0])
     with pytest.raises(ValueError, match=r"2 row\(s\): 2, 3\. Change start"):
-        refine(Function(lambda b, x: jnp.log(b[0] - x)), Zero(), ArrayRows(x, x, block=3), np.array([2.5]))
+        refine(Function(lambda b, x: jnp.log(b[0] - x)), Zero(), ArraySource(x, x, block_rows=3), np.array([2.5]))
 
 
 def test_a_trial_that_is_not_finite_is_refused_and_nothing_is_warned_of():

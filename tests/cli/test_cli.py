@@ -1,9 +1,10 @@
-"""The command line, run as a user runs it, in small: the numbers beside the figures, the page in a browser."""
+"""The command line as a user runs it, on small problems: the numbers beside the figures, and the page in a browser."""
 
 import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import browser
 import pytest
@@ -32,20 +33,24 @@ def invoke(*arguments):
     return result.output.strip().splitlines()
 
 
-def test_help_imports_nothing_heavy():
+@pytest.mark.integration
+@pytest.mark.parametrize("command", [[], ["reproduce"]])
+def test_help_imports_nothing_heavy(command):
     code = (
         "import sys; from click.testing import CliRunner; from kalprox.cli import main; "
-        "assert CliRunner().invoke(main, ['reproduce', '--help']).exit_code == 0; "
+        f"assert CliRunner().invoke(main, {[*command, '--help']}).exit_code == 0; "
         "heavy = {'numpy', 'scipy', 'jax', 'matplotlib', 'rich'} & set(sys.modules); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.integration
 def test_the_installed_command_answers():
     done = subprocess.run([sys.executable, "-m", "kalprox", "--version"], check=True, capture_output=True, text=True)
     assert "kalprox, version" in done.stdout
 
 
+@pytest.mark.integration
 def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path):
     lines = invoke("demo", "--out", tmp_path / "demo", "--seed", 3)
     assert lines[-1] == str(tmp_path / "demo" / "demo.html")
@@ -59,6 +64,7 @@ def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path)
     assert "3, 4" in page  # the seeds are on the page
 
 
+@pytest.mark.integration
 def test_reproduce_all_is_repeatable_cached_and_reads_well_in_a_browser(small, tmp_path):
     options = ("--quick", "--seeds", 2, "--seed", 5, "--out", tmp_path)
     lines = invoke("reproduce", "all", *options, "--format", "png")
@@ -85,6 +91,7 @@ def test_reproduce_all_is_repeatable_cached_and_reads_well_in_a_browser(small, t
             assert all(min(browser.box(driver, svg)[2:]) > 100 for svg in drawn)
 
 
+@pytest.mark.integration
 def test_claims_follow_from_the_numbers(small, tmp_path):
     found = claims.compute(SMALL[claims], range(3), tmp_path, jobs=2)
     verdicts = {claim.says: claim.verdict for claim in found}
@@ -102,18 +109,36 @@ def test_claims_follow_from_the_numbers(small, tmp_path):
     assert len(table.rows) == len(found) >= 10
 
 
-def test_a_missing_matplotlib_is_said(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("option", "registry", "others"),
+    [("--link", "kalprox.models.LINKS", []), ("--penalty", "kalprox.learning.penalties.PENALTIES", ["none"])],
+)
+def test_links_and_penalties_are_those_of_the_library(option, registry, others):
+    module, _, name = registry.rpartition(".")
+    names = [*others, *getattr(import_module(module), name)]
+    (parameter,) = (p for p in main.commands["fit"].params if option in p.opts)
+    assert list(parameter.type.choices) == names
+    assert [item.value for item in parameter.type.shell_complete(None, parameter, "")] == names
+    result = CliRunner().invoke(main, ["fit", "a.csv", "-y", "a", option, "unknown"])
+    assert result.exit_code == 2 and all(repr(name) in result.output.replace("\n", " ") for name in names)
+
+
+def test_missing_packages_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 7
-    assert "pip install 'kalprox[report]'" in result.output
+    assert "need jinja2 and matplotlib: pip install 'kalprox[report]'" in result.output
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell):
     result = CliRunner().invoke(main, ["completion", shell])
     assert result.exit_code == 0 and "_KALPROX_COMPLETE" in result.output and "kalprox" in result.output
-    words = {"COMP_WORDS": "kalprox fit --pen", "COMP_CWORD": "2", "_KALPROX_COMPLETE": f"{shell}_complete"}
-    words |= {"COMP_CWORD": "--pen"} if shell == "fish" else {}
-    found = subprocess.run([sys.executable, "-m", "kalprox"], env=os.environ | words, capture_output=True, text=True)
-    assert "--penalty" in found.stdout
+    for line, last, expected in (("kalprox fit --pen", 2, "--penalty"), ("kalprox fit --penalty gro", 3, "group")):
+        words = {"COMP_WORDS": line, "COMP_CWORD": str(last), "_KALPROX_COMPLETE": f"{shell}_complete"}
+        words |= {"COMP_CWORD": line.split()[-1]} if shell == "fish" else {}
+        found = subprocess.run(
+            [sys.executable, "-m", "kalprox"], env=os.environ | words, capture_output=True, text=True
+        )
+        assert expected in found.stdout

@@ -1,12 +1,14 @@
 """Covariance structures: equal where each is exact, and honest about the rest."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 from data import behind_link
 
 import kalprox as kp
-from kalprox import models, regularizers
+from kalprox import covariance, models, regularizers
 from kalprox.covariance import Dense, Diagonal, LowRank
 
 
@@ -44,11 +46,11 @@ def test_low_rank_adds_process_noise_exactly_and_curvature_to_first_order():
     np.testing.assert_allclose(low.apply(x), V @ x, rtol=1e-12)
     for q in (0.3, np.linspace(0.1, 0.5, 5), np.diag(np.linspace(0.1, 0.5, 5))):
         Q = q if np.ndim(q) == 2 else np.diag(np.broadcast_to(q, 5))
-        np.testing.assert_allclose(low.predict(1.0, np.zeros(5), q).dense(), V + Q, rtol=1e-12)
+        np.testing.assert_allclose(low.contract(1.0, np.zeros(5)).diffuse(q).dense(), V + Q, rtol=1e-12)
     for gamma in (1e-3, 1e-4):
         H = np.linspace(0.5, 1, 5)
-        exact = Dense(V).predict(gamma, H, 0.0).dense()
-        assert np.abs(low.predict(gamma, H, 0.0).dense() - exact).max() < 5 * gamma**2
+        exact = Dense(V).contract(gamma, H).dense()
+        assert np.abs(low.contract(gamma, H).dense() - exact).max() < 5 * gamma**2
 
 
 def test_low_rank_keeps_every_parameters_own_precision():
@@ -78,5 +80,88 @@ def test_diagonal_of_a_dense_curvature_keeps_the_diagonal():
     rng = np.random.default_rng(4)
     v, B = rng.uniform(0.5, 1, size=4), rng.normal(size=(4, 4)) / 3
     H = B @ B.T
-    expected = np.diagonal(Dense(np.diag(v)).predict(0.5, H, 0.1).dense())
-    np.testing.assert_allclose(Diagonal(v).predict(0.5, H, 0.1).diag(), expected, rtol=1e-13)
+    expected = np.diagonal(Dense(np.diag(v)).contract(0.5, H).diffuse(0.1).dense())
+    np.testing.assert_allclose(Diagonal(v).contract(0.5, H).diffuse(0.1).diag(), expected, rtol=1e-13)
+
+
+RNG = np.random.default_rng(5)
+B = RNG.normal(size=(5, 5))
+SAMPLES = {  # a value for each parameter of a structure of five parameters
+    "V": B @ B.T / 5 + np.eye(5),
+    "v": RNG.uniform(0.5, 2, size=5),
+    "p": RNG.uniform(0.5, 2, size=5),
+    "W": RNG.normal(size=(5, 2)),
+}
+
+
+def structures():
+    """One of each structure that `kalprox.covariance` exports."""
+    classes = [getattr(covariance, name) for name in covariance.__all__ if name != "Covariance"]
+    return [cls(**{f.name: SAMPLES[f.name] for f in dataclasses.fields(cls)}) for cls in classes]
+
+
+@pytest.mark.parametrize("V", structures(), ids=lambda V: type(V).__name__)
+def test_every_structure_is_its_dense_matrix(V):
+    rng = np.random.default_rng(6)
+    matrix, d, D = V.dense(), rng.normal(size=5), rng.normal(size=(7, 5))
+    np.testing.assert_allclose(V.apply(d), matrix @ d, rtol=1e-12)
+    np.testing.assert_allclose(V.diag(), np.diagonal(matrix), rtol=1e-12)
+    np.testing.assert_allclose(V.variance(D), np.diagonal(D @ matrix @ D.T), rtol=1e-12)
+    np.testing.assert_allclose(V.variance(d), d @ matrix @ d, rtol=1e-12)
+    np.testing.assert_allclose(V.condition(d, 1.5)[0], Dense(matrix).condition(d, 1.5)[0], rtol=1e-12)
+    V.check(5)
+    with pytest.raises(ValueError, match="v0 must be the covariance of 6 parameters"):
+        V.check(6)
+
+
+@pytest.mark.parametrize("V", structures(), ids=lambda V: type(V).__name__)
+def test_the_largest_eigenvalue_that_guards_the_first_step(V):
+    rng = np.random.default_rng(7)
+    B = rng.normal(size=(3, 5))
+    for H in (rng.uniform(0, 2, size=5), rng.uniform(-2, 2, size=5), B.T @ B, np.zeros(5)):
+        true = np.linalg.eigvals(V.dense() @ (np.diag(H) if H.ndim == 1 else H)).real.max()
+        if isinstance(V, LowRank):
+            bounds = np.sort(H / V.p) if H.ndim == 1 else [-np.inf]
+            assert true <= V.max_eigenvalue(H) + 1e-12
+            assert (H < 0).any() or bounds[-3 if H.ndim == 1 else 0] <= true + 1e-12  # by interlacing, r = 2
+        else:
+            np.testing.assert_allclose(V.max_eigenvalue(H), true, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("V", "message"),
+    [
+        (Diagonal(np.ones(2)), r"v0 must be the covariance of 3 parameters, as mean0 has; got shape \(2,\)"),
+        (Diagonal(np.ones((3, 3))), r"got shape \(3, 3\)"),
+        (Diagonal(np.array([1.0, 0.0, 2.0])), "v0 must be positive definite; its smallest eigenvalue is 0"),
+        (Diagonal(np.array([1.0, np.inf, 2.0])), "v0 must be finite"),
+        (LowRank(np.ones(2), np.ones((2, 1))), r"covariance of 3 parameters.*got shape \(2,\)"),
+        (LowRank(np.ones(3), np.ones((2, 1))), r"got shape \(2, 1\)"),
+        (LowRank(np.ones(3), np.ones(3)), r"got shape \(3,\)"),
+        (LowRank(np.array([1.0, -0.5, 1.0]), np.ones((3, 1))), "its diagonal precision p must be > 0; got -0.5"),
+        (LowRank(np.ones(3), np.full((3, 1), np.nan)), "v0 must be finite"),
+        (Dense(np.ones((3, 2))), r"got shape \(3, 2\)"),
+    ],
+)
+def test_a_structure_that_is_no_covariance_is_refused(V, message):
+    with pytest.raises(ValueError, match=message):
+        kp.ipm(models.Linear(), gamma=1.0).init(np.zeros(3), V)
+
+
+@pytest.mark.parametrize("make", [lambda d: Diagonal(np.full(d, 0.5)), lambda d: LowRank.start(0.5, d, rank=3)])
+def test_a_structure_of_100_000_parameters_starts_steps_predicts_and_is_read(make):
+    """A matrix of 100,000 x 100,000 would need 80 GB."""
+    d = 100_000
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(3, d)) / d**0.5
+    y = X[:, :10].sum(axis=1)
+    for alg in (
+        kp.ipm(models.Linear(), gamma=1.0),
+        kp.pipg(models.GLM("tanh"), regularizers.SmoothL1(0.01, 0.3), gamma=1.0, q=1e-4),
+    ):
+        state = alg.init(np.zeros(d), make(d))
+        state = alg.step(state, X[0], np.array(y[0]))
+        state = kp.run(alg, state, X[1:], y[1:]).state
+        assert np.isfinite(state.mean).all() and (state.var() > 0).all() and (state.var() < 0.51).all()
+    with pytest.raises(ValueError, match="would expand the covariance"):
+        kp.pipg(models.Linear(), regularizers.SmoothL1(1.0, 0.1), gamma=1.0).init(np.zeros(d), make(d))

@@ -1,15 +1,17 @@
 """Dask: the single-machine fit, from workers in processes of their own, also when some of them are killed."""
 
+import asyncio
+import gc
+import logging
 import os
 import random
 import signal
 import time
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import pytest
-from test_engines import (
+from engine_data import (
     COLUMNS,
     KINDS,
     bits,
@@ -24,13 +26,11 @@ from test_engines import (
     write,
 )
 
-import kalprox as kp
 from kalprox import engines
-from kalprox.engines.local import LocalEngine
-from kalprox.engines.partitions import partitions_of
-from kalprox.engines.source import EngineRows
+from kalprox.engines import EngineFailed, EngineSource, LocalEngine, partitions_of
 from kalprox.information import Information
 from kalprox.information.linearized import linearize
+from kalprox.likelihoods import Gaussian
 from kalprox.models import Function
 from kalprox.sources.files import Unreadable
 from kalprox.sources.quarantine import Quarantine, TooManyBadRows
@@ -40,6 +40,8 @@ dask = pytest.importorskip("dask", reason="needs kalprox[dask]")
 pytest.importorskip("dask.array", reason="needs kalprox[dask]")
 pytest.importorskip("dask.dataframe", reason="needs kalprox[dask]")
 distributed = pytest.importorskip("distributed", reason="needs kalprox[dask]")
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,9 @@ def test_dask_gives_the_single_machine_fit(engine, kind, n, seed):
 
 def test_dask_gives_the_bits_of_threads(engine):
     partitions = cut(sample(3), 13, 3)
-    assert bits(information(EngineRows(engine, partitions))) == bits(information(EngineRows(LocalEngine(), partitions)))
+    assert bits(information(EngineSource(engine, partitions))) == bits(
+        information(EngineSource(LocalEngine(), partitions))
+    )
 
 
 def test_a_scheduler_by_its_address(cluster):
@@ -78,13 +82,13 @@ def test_a_scheduler_by_its_address(cluster):
 
 
 def test_workers_are_processes_of_their_own_that_compute_in_float64(engine):
-    def seen(X, y, weights):
+    def seen(block):
         import jax
 
-        found = linearize(Function(lambda theta, x: theta @ x), np.ones(3), X, y, weights)
+        found = linearize(Function(lambda theta, x: theta @ x), Gaussian(), np.ones(3), block)
         return [(os.getpid(), found.information.T.dtype.name, jax.config.jax_enable_x64)]
 
-    found = engine.sum(cut(sample(), 6, 0), seen)
+    found = engine.fold(cut(sample(), 6, 0), seen).total
     pids, dtypes, flags = (set(column) for column in zip(*found, strict=True))
     assert os.getpid() not in pids and dtypes == {"float64"} and flags == {False}
 
@@ -99,20 +103,22 @@ def test_dask_arrays(engine):
         for n, count in ((None, 6), (2, 2)):
             partitions = partitions_of(source, n=n)
             assert len(partitions) == count
-            found = fitted("l1", EngineRows(engine, partitions))
-            np.testing.assert_allclose(found, fitted("l1", None, (X, y, w)), rtol=1e-10, atol=1e-13)
-    with_threads = fitted("l1", EngineRows(LocalEngine(), partitions_of(arrays)))
-    np.testing.assert_allclose(with_threads, fitted("l1", None, (X, y, w)), rtol=1e-10, atol=1e-13)
+            found = fitted("l1", EngineSource(engine, partitions))
+            np.testing.assert_allclose(found, fitted("l1", (X, y, w)), rtol=1e-10, atol=1e-13)
+    with_threads = fitted("l1", EngineSource(LocalEngine(), partitions_of(arrays)))
+    np.testing.assert_allclose(with_threads, fitted("l1", (X, y, w)), rtol=1e-10, atol=1e-13)
+    assert engines.engine_of(arrays[0]) is engine.client
+    np.testing.assert_allclose(fitted("l1", arrays), fitted("l1", (X, y, w)), rtol=1e-10, atol=1e-13)
 
 
 def test_a_dask_dataframe_names_the_partition_of_a_bad_row(engine):
     frame = with_bad_rows(table(), [30]).to_pandas()
     source = dask.dataframe.from_pandas(frame, npartitions=4)
     with pytest.raises(TooManyBadRows, match="partition 1, row 6, column 'a'"):
-        information(EngineRows(engine, partitions_of(source, COLUMNS)))
-    rows = EngineRows(engine, partitions_of(source, COLUMNS), quarantine=Quarantine(max_bad=1))
+        information(EngineSource(engine, partitions_of(source, COLUMNS)))
+    rows = EngineSource(engine, partitions_of(source, COLUMNS), quarantine=Quarantine(max_bad=1))
     good = frame[np.isfinite(frame.a)]
-    expected = kp.Information.from_rows(good[["a", "b", "c"]].to_numpy(), good.y.to_numpy(), good.w.to_numpy())
+    expected = Information.from_rows(good[["a", "b", "c"]].to_numpy(), good.y.to_numpy(), good.w.to_numpy())
     np.testing.assert_allclose(information(rows).solve(), expected.solve(), rtol=1e-10)
 
 
@@ -126,7 +132,7 @@ def test_a_chunk_that_cannot_be_computed_is_named(engine):
     source = X, dask.array.ones(8, chunks=4)
     for one in (engine, LocalEngine()):
         with pytest.raises(Unreadable, match="chunk 1: the disk is gone"):
-            information(EngineRows(one, partitions_of(source)))
+            information(EngineSource(one, partitions_of(source)))
 
 
 def test_an_unreadable_chunk_can_be_skipped(engine):
@@ -138,19 +144,19 @@ def test_an_unreadable_chunk_can_be_skipped(engine):
     X = dask.array.from_array(np.arange(8.0)[:, None], chunks=(4, 1)).map_blocks(load, meta=np.empty((0, 0)))
     source = X, dask.array.ones(8, chunks=4)
     for one in (engine, LocalEngine()):
-        rows = EngineRows(one, partitions_of(source, skip_unreadable=True), quarantine=Quarantine(max_bad=1))
+        rows = EngineSource(one, partitions_of(source, skip_unreadable=True), quarantine=Quarantine(max_bad=1))
         assert float(information(rows).rows) == 4
-        assert [str(row) for row in rows.reports[1].bad] == ["chunk 1: unreadable ('the disk is gone')"]
+        assert [str(row) for row in rows.summaries[1].bad] == ["chunk 1: unreadable ('the disk is gone')"]
 
 
 def test_files_are_read_by_the_workers(engine, tmp_path):
     names = write(tmp_path, [table(50, seed) for seed in range(5)])
-    rows = EngineRows(engine, partitions_of(names, COLUMNS))
-    expected = Table(str(tmp_path), COLUMNS).sum(kp.Information.from_rows)
+    rows = EngineSource(engine, partitions_of(names, COLUMNS))
+    expected = Table(str(tmp_path), COLUMNS).fold(Information.from_block).total
     np.testing.assert_allclose(information(rows).solve(), expected.solve(), rtol=1e-10)
     (tmp_path / "003.parquet").write_bytes(b"PAR1 no longer")
     with pytest.raises(Unreadable, match=r"003\.parquet"):
-        information(EngineRows(engine, partitions_of(names, COLUMNS)))
+        information(EngineSource(engine, partitions_of(names, COLUMNS)))
 
 
 def test_flights_in_48_files(engine, tmp_path):
@@ -162,14 +168,14 @@ def test_flights_in_48_files(engine, tmp_path):
 
 @contextmanager
 def killing(client, cluster, when):
-    """A `watch` that kills a worker (SIGKILL) when it has been told of so many partitions, and how many it killed."""
-    told, killed = [], []
+    """A `watch` that kills a worker when one of the numbers `when` of partitions is done, and the killed processes."""
+    done, killed = [], []
 
-    def watch(number, index, report):
-        told.append(index)
-        if len(told) in when:
+    def watch(number, index, summary):
+        done.append(index)
+        if len(done) in when:
             pids = sorted(nanny.pid for nanny in cluster.workers.values() if nanny.pid)
-            pid = random.Random(len(told)).choice(pids)
+            pid = random.Random(len(done)).choice(pids)
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
 
@@ -178,30 +184,36 @@ def killing(client, cluster, when):
 
 
 def slowly(seconds):
-    def part(X, y, weights):
+    def part(block):
         time.sleep(seconds)
-        return Information.from_rows(X, y, weights)
+        return Information.from_block(block)
 
     return part
 
 
+def fails(block):
+    raise ValueError("no")
+
+
 def kill_and_compare(kills):
-    """`kills` workers killed in as many moments: the bits are those of a run in peace."""
+    """The bits of the total are the same when `kills` workers are killed; an error of a part is raised, not logged."""
     partitions = cut(sample(5, 4000), 30, 5)
-    expected = bits(information(EngineRows(LocalEngine(), partitions)))
+    expected = bits(information(EngineSource(LocalEngine(), partitions)))
     with engines.open("dask", workers=2) as engine:
         client, left = engine.client, kills
         while left > 0:
             when = (4, 17)[: min(2, left)]
             with killing(client, client.cluster, when) as (watch, killed):
-                rows = EngineRows(engine, partitions, watch=watch)
-                assert bits(rows.sum(slowly(0.03))) == expected
-            assert len(killed) == len(when) and rows.read == 4000
+                found = EngineSource(engine, partitions, watch=watch).fold(slowly(0.03))
+            assert bits(found.total) == expected and found.counts.read == 4000 and len(killed) == len(when)
             left -= len(when)
+        with pytest.raises(ValueError, match="no"):
+            engine.fold(partitions[2:4], fails)
 
 
-def test_two_killed_workers_change_no_bit():
+def test_two_killed_workers_change_no_bit(capfd):
     kill_and_compare(2)
+    assert "Compute Failed" not in capfd.readouterr().err  # the workers do not log the error that is raised here
 
 
 @pytest.mark.slow
@@ -213,13 +225,79 @@ def test_a_killed_worker_in_a_refinement(client, cluster):
     arrays = sample(6)
     partitions = cut(arrays, 6, 6)
     with engines.open(client) as engine, killing(client, cluster, (15,)) as (watch, killed):
-        found = fitted("sigmoid", EngineRows(engine, partitions, watch=watch))
+        found = fitted("sigmoid", EngineSource(engine, partitions, watch=watch))
     assert len(killed) == 1
-    assert found.tobytes() == fitted("sigmoid", EngineRows(LocalEngine(), partitions)).tobytes()
+    assert found.tobytes() == fitted("sigmoid", EngineSource(LocalEngine(), partitions)).tobytes()
+
+
+def test_a_lost_scheduler_is_named():
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster:
+        address = cluster.scheduler_address
+        with (
+            pytest.raises(EngineFailed, match=f"scheduler {address} is lost.*last complete pass"),
+            engines.open(address) as engine,
+        ):
+            EngineSource(engine, cut(sample(), 9, 0), watch=lambda *_: cluster.close()).fold(slowly(0.03))
+
+
+def test_a_scheduler_that_is_not_there_is_named(capfd):
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
+        pytest.raises(EngineFailed, match=r"Cannot connect to a Dask scheduler at tcp://127\.0\.0\.1:1"),
+        engines.open("tcp://127.0.0.1:1"),
+    ):
+        pass
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_error_of_the_disk_in_a_part_is_not_a_lost_scheduler(engine):
+    def fails(block):
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full") as caught:
+        EngineSource(engine, cut(sample(), 3, 0)).fold(fails)
+    assert caught.value.__notes__[0].startswith("in rows ")
+
+
+class Collected(logging.Handler):
+    def __init__(self):
+        super().__init__(logging.ERROR)
+        self.messages = []
+
+    def emit(self, record):
+        self.messages.append(record.getMessage())
+
+
+def test_only_the_clients_that_we_open_are_silent(cluster, client):
+    async def log(message):
+        for name in ("distributed.client", "distributed.core", "tornado.application", "asyncio"):
+            logging.getLogger(name).error(message)
+
+    async def leave_a_failed_task():
+        async def fail():
+            raise RuntimeError("nobody awaits this")
+
+        asyncio.create_task(fail())  # noqa: RUF006
+
+    handler, loggers = Collected(), [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
+    loggers += [logging.getLogger(name) for name in ("distributed.client", "tornado.application")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with engines.open(cluster.scheduler_address) as engine:
+            engine.client.sync(log, "ours")
+            client.sync(log, "the user's")
+            engine.client.sync(leave_a_failed_task)
+        gc.collect()
+        client.sync(log, "the user's, later")
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    assert set(handler.messages) == {"the user's", "the user's, later"}
 
 
 def test_a_partition_that_kills_every_worker_is_given_up_by_name():
-    def dies(X, y, weights):
+    def dies(block):
         os.kill(os.getpid(), signal.SIGKILL)
 
     with (
@@ -227,6 +305,6 @@ def test_a_partition_that_kills_every_worker_is_given_up_by_name():
         distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
         engines.open(client) as engine,
-        pytest.raises(RuntimeError, match=r"rows 1 to 600: given up after more workers died"),
+        pytest.raises(EngineFailed, match=r"rows 1 to 600: gave up because more workers died"),
     ):
-        EngineRows(engine, partitions_of(sample(), n=1)).sum(partial(dies))
+        EngineSource(engine, partitions_of(sample(), n=1)).fold(dies)

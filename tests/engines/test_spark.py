@@ -4,34 +4,33 @@ import os
 import shutil
 import sys
 import time
+import uuid
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_engines import (
+from engine_data import (
     COLUMNS,
     bits,
     check_equal,
     check_flights,
     cut,
-    decay,
     fitted,
     information,
+    polynomial,
     sample,
     table,
     with_bad_rows,
     write,
 )
 
-import kalprox as kp
 from kalprox import engines
-from kalprox.engines.local import LocalEngine
-from kalprox.engines.partitions import partitions_of
-from kalprox.engines.source import EngineRows
+from kalprox.engines import EngineSource, LocalEngine, partitions_of
 from kalprox.information import Information
 from kalprox.information.linearized import linearize
-from kalprox.sources import ArrayRows
+from kalprox.likelihoods import Gaussian
+from kalprox.sources import ArraySource
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.quarantine import Quarantine, TooManyBadRows
 from kalprox.sources.table import Table
@@ -39,6 +38,7 @@ from kalprox.sources.table import Table
 pyspark = pytest.importorskip("pyspark", reason="needs kalprox[spark]")
 
 pytestmark = [
+    pytest.mark.integration,
     pytest.mark.skipif(not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="Spark needs Java"),
     # PySpark 4 says so of pandas 3 whenever it is asked for a DataFrame; nothing here goes through pandas.
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
@@ -85,18 +85,19 @@ def test_spark_gives_the_single_machine_fit(engine, kind):
 def test_spark_gives_the_bits_of_threads_also_over_a_shuffle(engine):
     partitions = cut(sample(3), 31, 3)
     assert len(partitions) > 32
-    rows = EngineRows(engine, partitions)
-    assert bits(information(rows)) == bits(information(EngineRows(LocalEngine(), partitions)))
-    assert sorted(rows.reports) == list(range(len(partitions))) and rows.read == 600
+    source = EngineSource(engine, partitions)
+    found, expected = (one.fold(Information.from_block) for one in (source, EngineSource(LocalEngine(), partitions)))
+    assert bits(found.total) == bits(expected.total) and found.counts == expected.counts
+    assert sorted(source.summaries) == list(range(len(partitions)))
 
 
 def test_two_passes_of_a_function(engine):
-    """What a refinement sends: a model that JAX compiles, at one theta after another; in float64."""
-    arrays, model = sample(4), decay()
-    rows, alone = EngineRows(engine, cut(arrays, 1, 4)), ArrayRows(*arrays)
+    """The parts of a refinement: a model that JAX compiles, at one theta after another, in float64."""
+    arrays, model = sample(4), polynomial()
+    rows, alone = EngineSource(engine, cut(arrays, 1, 4)), ArraySource(*arrays)
     for theta in (np.ones(3), np.array([0.2, 0.1, 0.5])):
-        part = partial(linearize, model, theta)
-        found, expected = rows.sum(part), alone.sum(part)
+        part = partial(linearize, model, Gaussian(), theta)
+        found, expected = rows.fold(part).total, alone.fold(part).total
         np.testing.assert_allclose([found.rss, found.size], [expected.rss, expected.size], rtol=1e-10)
         np.testing.assert_allclose(found.information.solve(), expected.information.solve(), rtol=1e-10)
 
@@ -106,67 +107,71 @@ def test_flights_in_48_files(engine, tmp_path):
 
 
 def slowly():
-    """Information, 0.3 s a block; a function within one, since executors do not know this module."""
+    """A part that takes 0.3 s per block; a nested function, because executors cannot import this module."""
 
-    def part(X, y, weights):
+    def part(block):
         time.sleep(0.3)
-        return Information.from_rows(X, y, weights)
+        return Information.from_block(block)
 
     return part
 
 
-def test_partitions_are_told_of_as_they_finish(engine):
-    """Eight of 0.3 s each, two at a time: the first is told of long before the last."""
-    told = []
-    rows = EngineRows(engine, cut(sample(3), 8, 3)[:8], watch=lambda *_: told.append(time.monotonic()))
-    rows.sum(slowly())
-    assert len(told) == len(rows.partitions) and told[-1] - told[0] > 0.5
-    assert sorted(rows.reports) == list(range(len(rows.partitions)))
+def test_partitions_are_reported_as_they_finish(engine):
+    """Eight partitions of 0.3 s each, two at a time: the first one is reported long before the last one."""
+    times = []
+    source = EngineSource(engine, cut(sample(3), 8, 3)[:8], watch=lambda *_: times.append(time.monotonic()))
+    source.fold(slowly())
+    assert len(times) == len(source.partitions) and times[-1] - times[0] > 0.5
+    assert sorted(source.summaries) == list(range(len(source.partitions)))
 
 
-def test_what_a_watcher_raises_stops_the_job(session, engine):
+def test_what_a_watcher_raises_stops_the_job(session, engine, tmp_path):
     class Enough(Exception):
         pass
 
-    def watch(number, index, report):
+    def watch(number, index, summary):
         raise Enough
 
-    start = time.monotonic()
+    folder = str(tmp_path)
+
+    def part(block):
+        time.sleep(0.3)
+        with open(os.path.join(folder, uuid.uuid4().hex), "w"):
+            return 1
+
     with pytest.raises(Enough):
-        EngineRows(engine, partitions_of(sample(3, 4000), n=100), watch=watch).sum(slowly())
-    assert time.monotonic() - start < 10  # of 15 s and more
-    deadline = time.monotonic() + 20
-    while session.sparkContext.statusTracker().getActiveJobsIds() and time.monotonic() < deadline:
+        EngineSource(engine, partitions_of(sample(3, 4000), n=100), watch=watch).fold(part)
+    while session.sparkContext.statusTracker().getActiveJobsIds():
         time.sleep(0.1)
-    assert not session.sparkContext.statusTracker().getActiveJobsIds()
+    assert len(os.listdir(folder)) < 90  # the other partitions were cancelled
 
 
 def test_a_data_frame(session, engine, tmp_path):
     one = table(300)
     frame = frame_of(session, one, tmp_path)
-    rows = EngineRows(engine, partitions_of(frame, COLUMNS))
+    rows = EngineSource(engine, partitions_of(frame, COLUMNS))
     arrays = np.column_stack([one.column(name).to_numpy() for name in "abc"]), *(one.column(n).to_numpy() for n in "yw")
-    np.testing.assert_allclose(fitted("l1", rows), fitted("l1", None, arrays), rtol=1e-10, atol=1e-13)
-    assert rows.read == 300
+    np.testing.assert_allclose(fitted("l1", rows), fitted("l1", arrays), rtol=1e-10, atol=1e-13)
+    assert sum(summary.read for summary in rows.summaries.values()) == 300
     with pytest.raises(SourceError, match="engine='spark'"):
-        information(EngineRows(LocalEngine(), partitions_of(frame, COLUMNS)))
+        information(EngineSource(LocalEngine(), partitions_of(frame, COLUMNS)))
 
 
 def test_a_bad_row_of_a_data_frame_has_its_partition(session, engine, tmp_path):
     frame = frame_of(session, with_bad_rows(table(), [7]), tmp_path, files=1)
     with pytest.raises(TooManyBadRows, match="partition 0, row 8, column 'a': not finite"):
-        information(EngineRows(engine, partitions_of(frame, COLUMNS)))
+        information(EngineSource(engine, partitions_of(frame, COLUMNS)))
 
 
 def test_files_are_read_by_the_executors(engine, tmp_path):
     names = write(tmp_path, [with_bad_rows(table(50, seed), [seed]) for seed in range(3)])
-    rows = EngineRows(engine, partitions_of(names, COLUMNS), quarantine=Quarantine(max_bad=3))
-    expected = Table(str(tmp_path), COLUMNS).sum(kp.Information.from_rows)
+    rows = EngineSource(engine, partitions_of(names, COLUMNS), quarantine=Quarantine(max_bad=3))
+    expected = Table(str(tmp_path), COLUMNS).fold(Information.from_block).total
     np.testing.assert_allclose(information(rows).solve(), expected.solve(), rtol=1e-10)
-    assert [row.file for i in range(3) for row in rows.reports[i].bad] == names
+    assert [row.file for i in range(3) for row in rows.summaries[i].bad] == names
     Path(names[1]).write_bytes(b"PAR1 no longer")
     with pytest.raises(Unreadable, match=r"001\.parquet"):
-        information(EngineRows(engine, partitions_of(names, COLUMNS), quarantine=Quarantine(max_bad=3)))
+        information(EngineSource(engine, partitions_of(names, COLUMNS), quarantine=Quarantine(max_bad=3)))
 
 
 @pytest.mark.parametrize("fault", ["dies", pytest.param("raises", marks=pytest.mark.slow)])
@@ -174,18 +179,18 @@ def test_a_task_that_fails_at_first_changes_no_bit(engine, tmp_path, fault):
     partitions = cut(sample(3), 3, 3)
     marker = str(tmp_path / "failed")
 
-    def part(X, y, weights):
-        if len(y) > 100 and not os.path.exists(marker):
+    def part(block):
+        if len(block) > 100 and not os.path.exists(marker):
             with open(marker, "w"):
                 pass
             if fault == "dies":
                 os._exit(1)
             raise RuntimeError("once")
-        return Information.from_rows(X, y, weights)
+        return Information.from_block(block)
 
-    found = EngineRows(engine, partitions).sum(part)
+    found = EngineSource(engine, partitions).fold(part).total
     assert os.path.exists(marker)
-    assert bits(found) == bits(information(EngineRows(LocalEngine(), partitions)))
+    assert bits(found) == bits(information(EngineSource(LocalEngine(), partitions)))
 
 
 def test_the_active_session_is_taken_and_left_running(session):

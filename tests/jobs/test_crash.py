@@ -190,7 +190,7 @@ def assert_same_arrays(one, job):
 def test_interrupted_and_out_of_disk_it_keeps_the_last_checkpoint(job):
     """Out of disk: no file may grow beyond what the first checkpoint takes, and some more."""
     one = job.new("interrupted")
-    assert "goes on from there" in one.stop_after(1).stderr
+    assert "resumes from the last checkpoint" in one.stop_after(1).stderr
     blocks = one.checkpoint.stat().st_size // 512 + 2
     done = run(*one.arguments(), limit=f"-f {blocks}", code=7)  # Python ignores SIGXFSZ: a write fails with EFBIG
     assert "Error:" in done.stderr and "too large" in done.stderr
@@ -237,7 +237,7 @@ def test_a_damaged_checkpoint_is_refused(linear, tmp_path):
     one.checkpoint.write_bytes(good)
     quarantine = one.bad.read_bytes()
     one.bad.unlink()
-    assert "the quarantine file of the run to go on with is not there" in invoke(*one.arguments(), code=3).output
+    assert "the quarantine file of the run to resume does not exist" in invoke(*one.arguments(), code=3).output
     one.bad.write_bytes(quarantine[:40])
     assert "shorter than" in invoke(*one.arguments(), code=3).output
     one.bad.write_bytes(quarantine)
@@ -257,7 +257,7 @@ def test_another_job_is_refused_with_what_differs(linear, tmp_path):
     def refused(*says, options=(), source=one.source):
         job = Job(one.model.parent, source, [*one.options, *options])
         output = invoke(*job.arguments(), code=5).output
-        assert all(text in output for text in ("is of another job", *says)), output
+        assert all(text in output for text in ("is a checkpoint of another job", *says)), output
         assert one.checkpoint.read_bytes() == kept and one.bad.read_bytes() == quarantined
 
     refused("settings.alpha: was 1.0, is 2.0", options=["--alpha", "2"])
@@ -291,7 +291,7 @@ def test_a_second_process_is_refused_and_the_first_is_not_disturbed(linear):
     try:
         kept, quarantined = one.checkpoint.read_bytes(), one.bad.read_bytes()
         output = invoke(*one.arguments(), code=5).output
-        assert "Another process is at work on" in output and str(one.checkpoint) in output
+        assert "Another process is using the checkpoint" in output and str(one.checkpoint) in output
         assert one.checkpoint.read_bytes() == kept and one.bad.read_bytes() == quarantined
     finally:
         first.send_signal(signal.SIGCONT)

@@ -51,7 +51,7 @@ def same(model, expected):
 
 @pytest.fixture(scope="module")
 def client():
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
         yield client
 
 
@@ -80,7 +80,7 @@ def test_what_needs_the_order_of_the_rows_is_refused():
     X, y = data()
     with pytest.raises(ValueError, match="alpha='auto' needs penalty='ridge' here"):
         KalproxRegressor(penalty="l1", alpha="auto", engine="local").fit(X, y)
-    with pytest.raises(ValueError, match="forget=1"):
+    with pytest.raises(ValueError, match="forget must be 1"):
         KalproxRegressor(forget=0.99, engine="local").fit(X, y)
     same(KalproxRegressor(alpha="auto", engine="local").fit(X, y), KalproxRegressor(alpha="auto").fit(X, y))
 
@@ -207,7 +207,7 @@ def test_the_command_on_an_engine(engine, folder, tmp_path, client, request):
     for link in ("identity", "tanh"):
         here, there = (TableModel.load(tmp_path / f"{name}-{link}") for name in ("here", "there"))
         same(there.model, here.model)
-        mine, theirs = here.account.quality, there.account.quality
+        mine, theirs = here.record.quality, there.record.quality
         assert (
             (mine.read, mine.bad, mine.reasons) == (theirs.read, theirs.bad, theirs.reasons) == (4000, 1, mine.reasons)
         )
@@ -290,7 +290,7 @@ def test_a_lost_scheduler_costs_one_pass(folder, tmp_path):
         assert wait_for((tmp_path / "c").exists, process)
         scheduler.kill()
         failed = finish(process, 7)
-    assert "is gone" in failed.stderr and "last whole pass" in failed.stderr
+    assert "is lost" in failed.stderr and "last complete pass" in failed.stderr
     assert (tmp_path / "c").exists() and not (tmp_path / "lost").exists()
     with dask_processes(tmp_path / "second") as (address, _):
         run(*job, tmp_path / "second.events", "--scheduler", address)
@@ -309,4 +309,4 @@ def test_an_unreadable_partition_is_named_or_skipped(folder, tmp_path, client):
     assert result.exit_code == 3 and "part-4.parquet" in result.output
     result = CliRunner().invoke(main, [*command, "--skip-unreadable"])
     assert result.exit_code == 0, result.output
-    assert TableModel.load(tmp_path / "m").account.quality.bad == 2
+    assert TableModel.load(tmp_path / "m").record.quality.bad == 2

@@ -34,7 +34,7 @@ def options(case):
 def good_rows(case, source):
     """X, y and weights of the good rows."""
     reading = {name: value for name, value in case.options.items() if name in READING}
-    columns = Columns.look(find(source), **({"target": "y"} | case.options))
+    columns = Columns.infer(find(source), **({"target": "y"} | case.options))
     blocks = [block for block in Table(source, columns, **reading).blocks() if len(block.X)]
     weights = None if columns.weight is None else np.concatenate([block.weights for block in blocks])
     return np.concatenate([b.X for b in blocks]), np.concatenate([b.y for b in blocks]), weights
@@ -62,7 +62,7 @@ def check(case, folder, command):
         refused = [(int(row["row"]), row["column"], row["reason"]) for row in csv.DictReader(file)]
     assert tuple(refused) == expected.bad
     found = TableModel.load(out)
-    assert found.account.quality.bad == len(expected.bad)
+    assert found.record.quality.bad == len(expected.bad)
     straight = KalproxRegressor().fit(*good_rows(case, source))
     np.testing.assert_allclose(found.model.coef_, straight.coef_, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(found.model.covariance_, straight.covariance_, rtol=1e-9, atol=1e-12)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import (
-    gram_inverse,
     inverse,
     maybe_singular,
     minimum_norm,
@@ -61,7 +61,7 @@ def test_every_reading_follows_the_rule(rows, gap, full, scale):
             assert bool(maybe_singular(R_, rows)) or full
             V = np.asarray(covariance(R_, Zero(), xp.asarray(zero), rows=rows))
             assert np.isfinite(V).all() == full
-            np.testing.assert_allclose(V, gram_inverse(R_, rows), rtol=1e-6)
+            np.testing.assert_allclose(V, Factor.of(R_, rows).covariance(), rtol=1e-6)
             if not full:
                 assert V[0, 0] == V[1, 1] == np.inf and V[0, 1] == -np.inf
             found = prox(R_, z_, Zero(), rows=rows)

@@ -1,4 +1,4 @@
-"""The report: numbers as given, the same bytes each time, nothing half-written, a page that a browser shows whole."""
+"""Figures and pages: the numbers as given, the same bytes each time, atomic files, a page that a browser shows well."""
 
 import dataclasses
 import json
@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from browser import box, browser, colours, console_errors, outside_requests, overflow, show
 
-from kalprox.pages import Figure, Page, Section, Table, figures, write, write_page
-from kalprox.pages.page import MINUS, TIMES, number
+from kalprox.pages import Figure, Page, Section, Table, figures, plots, write, write_page
+from kalprox.pages.style import LINES, STYLE, line_style
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+formatting = pytest.importorskip("kalprox.pages.formatting", reason="jinja2 is not installed", exc_type=ImportError)
+MINUS, TIMES = formatting.MINUS, formatting.TIMES
+
 
 ROWS = np.geomspace(10, 1e5, 40)
 RNG = np.random.default_rng(0)
@@ -32,7 +35,7 @@ HOSTILE = "<script>alert(1)</script> & \"quoted\" 'too' <img src=http://example.
 def drawing(helper, *args, **kwargs):
     def draw(fig):
         ax = fig.subplots()
-        getattr(figures, helper)(ax, *args, **kwargs)
+        getattr(plots, helper)(ax, *args, **kwargs)
         ax.set(xlabel=ax.get_xlabel() or "rows", ylabel=ax.get_ylabel() or "value")
 
     return draw
@@ -41,13 +44,13 @@ def drawing(helper, *args, **kwargs):
 COVARIANCE = 1e-4 * np.linalg.inv(0.8 ** np.abs(np.subtract.outer(np.arange(30), np.arange(30))))
 DRAWINGS = {
     "curves": drawing("curves", ROWS, RUNS, log_x=True),
-    "many": drawing("many", ROWS, np.outer(np.linspace(1, 2, 12), ROWS**-0.5), "12 step sizes"),
+    "sweep": drawing("sweep", ROWS, np.outer(np.linspace(1, 2, 12), ROWS**-0.5), "12 step sizes"),
     "estimates": drawing("estimates", TRUTH, MEAN, STD, label="filter"),
     "matrix": drawing("matrix", COVARIANCE, "covariance"),
     "traces": drawing("traces", ROWS, 100 / (1 + np.outer(ROWS, np.arange(1, 9))), "variance of each tap"),
     "calibration": drawing("calibration", [0.5, 0.8, 0.95], [0.48, 0.83, 0.94], rows=300),
 }
-SIZES = {"matrix": (5.0, 4.2), "calibration": (4.6, 4.6), "many": (9.6, 3.6)}
+SIZES = {"matrix": (5.0, 4.2), "calibration": (4.6, 4.6), "sweep": (9.6, 3.6)}
 
 
 def figure(name, **changes):
@@ -68,7 +71,7 @@ def whole_page():
     sections = [
         Section("Errors", "First paragraph, a < b.\n\nSecond, with `code` and **bold**.", [figure("curves")], [table]),
         Section("Beliefs", "", [figure("estimates"), figure("matrix"), figure("traces")]),
-        Section("Sweep", "", [figure("many")]),
+        Section("Sweep", "", [figure("sweep")]),
         Section("Calibration", "", [figure("calibration")]),
     ]
     settings = {"seed": 20240817, "lam": 1e-5, "gammas": [0.005, 0.1], "quick": False, "path": "x" * 200}
@@ -93,7 +96,7 @@ def test_the_numbers_beside_a_figure_are_those_given(tmp_path):
 
 def test_numbers_that_json_cannot_hold_are_refused_by_place():
     with pytest.raises(TypeError, match=re.escape("numbers['a'][1] must be")):
-        figures.plain({"a": [1, 2j]})
+        figures.to_json({"a": [1, 2j]})
 
 
 @pytest.mark.parametrize("form", ["svg", "pdf", "png"])
@@ -109,11 +112,12 @@ def test_the_same_figure_gives_the_same_bytes_whatever_the_users_settings(form, 
         assert first[kind].read_bytes() == second[kind].read_bytes()
 
 
+@pytest.mark.integration
 def test_drawing_does_not_start_pyplot_nor_import_matplotlib_early():
     code = (
-        "import sys, kalprox; assert 'kalprox.report' not in sys.modules\n"
-        "from kalprox.report import Figure, figures; assert 'matplotlib' not in sys.modules\n"
-        "draw = lambda fig: figures.curves(fig.subplots(), [1, 2], {'a': [1, 2]})\n"
+        "import sys, kalprox; assert 'kalprox.pages' not in sys.modules\n"
+        "from kalprox.pages import Figure, figures, plots; assert not {'matplotlib', 'jinja2'} & set(sys.modules)\n"
+        "draw = lambda fig: plots.curves(fig.subplots(), [1, 2], {'a': [1, 2]})\n"
         "figures.render(Figure('a', 'a', 'a', {}, draw), 'svg')\n"
         "assert 'matplotlib.pyplot' not in sys.modules and 'jax' not in sys.modules\n"
     )
@@ -170,11 +174,13 @@ def test_a_write_that_is_interrupted_leaves_the_old_file(tmp_path, monkeypatch):
 
 def test_bands_are_quantiles_and_a_diverged_run_counts_as_infinite():
     runs = RNG.normal(size=(11, 4, 3))
-    np.testing.assert_allclose(figures.bands(runs), np.quantile(runs, [0.1, 0.5, 0.9], axis=0), rtol=1e-12)
-    np.testing.assert_allclose(figures.bands(runs[:, 0, 0]), np.quantile(runs[:, 0, 0], [0.1, 0.5, 0.9]), rtol=1e-12)
+    np.testing.assert_allclose(plots.quantile_bands(runs), np.quantile(runs, [0.1, 0.5, 0.9], axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        plots.quantile_bands(runs[:, 0, 0]), np.quantile(runs[:, 0, 0], [0.1, 0.5, 0.9]), rtol=1e-12
+    )
     runs[:6, 0, 0] = np.nan
     runs[:5, 1, 0] = np.inf
-    low, middle, high = figures.bands(runs)
+    low, middle, high = plots.quantile_bands(runs)
     assert np.isfinite(low).all() and middle[0, 0] == high[0, 0] == high[1, 0] == np.inf
     assert middle[1, 0] == runs[:, 1, 0][np.isfinite(runs[:, 1, 0])].max()  # the sixth of eleven
 
@@ -182,9 +188,9 @@ def test_bands_are_quantiles_and_a_diverged_run_counts_as_infinite():
 def axes_after(helper, *args, **kwargs):
     from matplotlib.figure import Figure as Canvas
 
-    with matplotlib.style.context(figures.STYLE, after_reset=True):
+    with matplotlib.style.context(STYLE, after_reset=True):
         ax = Canvas().subplots()
-        getattr(figures, helper)(ax, *args, **kwargs)
+        getattr(plots, helper)(ax, *args, **kwargs)
     return ax
 
 
@@ -195,7 +201,7 @@ def test_curves_draw_the_median_and_differ_in_colour_line_and_marker():
         np.testing.assert_allclose(line.get_ydata(), np.median(np.atleast_2d(runs), axis=0), rtol=1e-12)
     assert len(ax.collections) == 2  # one run has no band
     for key in ("color", "linestyle", "marker"):
-        assert len({figures.look(slot)[key] for slot in range(len(figures.LOOKS))}) == len(figures.LOOKS)
+        assert len({line_style(slot)[key] for slot in range(len(LINES))}) == len(LINES)
 
 
 def test_a_line_stops_where_half_of_the_runs_have_diverged():
@@ -205,7 +211,7 @@ def test_a_line_stops_where_half_of_the_runs_have_diverged():
     ax = axes_after("curves", ROWS, {"a": runs})
     assert np.isfinite(ax.lines[0].get_ydata()).sum() == 20
     top = max(path.vertices[:, 1].max() for path in ax.collections[0].get_paths())
-    shown = figures.bands(runs)
+    shown = plots.quantile_bands(runs)
     assert top == shown[np.isfinite(shown)].max()
 
 
@@ -293,7 +299,7 @@ def test_columns_of_numbers_stand_right(page):
     ],
 )
 def test_numbers_read_well(value, shown):
-    assert number(value) == shown
+    assert formatting.number(value) == shown
 
 
 def test_two_figures_of_one_name_and_ragged_rows_are_refused(tmp_path):
@@ -322,6 +328,7 @@ def driver():
         yield driver
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_browser_shows_the_page_whole(driver, page, width, dark):
@@ -339,6 +346,7 @@ def test_a_browser_shows_the_page_whole(driver, page, width, dark):
     assert driver.execute_script("return matchMedia('(prefers-color-scheme: dark)').matches") == dark
 
 
+@pytest.mark.integration
 def test_a_wide_table_scrolls_in_its_own_box(driver, page):
     show(driver, page, 390)
     table = driver.find_element("class name", "scroll")
@@ -346,15 +354,17 @@ def test_a_wide_table_scrolls_in_its_own_box(driver, page):
     assert box(driver, table)[2] <= 390
 
 
+@pytest.mark.integration
 def test_figures_have_names_for_those_who_do_not_see_them(driver, page):
     show(driver, page, 1280)
     drawn = driver.find_elements("css selector", "figure svg")
     assert [svg.accessible_name for svg in drawn] == [
-        "Curves", "Estimates", "Matrix", "Traces", "Many", "Calibration",
+        "Curves", "Estimates", "Matrix", "Traces", "Sweep", "Calibration",
     ]  # fmt: skip
     assert {svg.aria_role for svg in drawn} <= {"img", "image"}
 
 
+@pytest.mark.integration
 def test_hostile_words_stay_words_in_a_browser(driver, tmp_path):
     one = Figure("a", HOSTILE, HOSTILE, {}, DRAWINGS["estimates"])
     section = Section(HOSTILE, HOSTILE, [one], [Table([HOSTILE], [[HOSTILE]])])

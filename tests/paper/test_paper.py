@@ -15,8 +15,8 @@ import pytest
 from scipy import stats
 
 import kalprox as kp
-from kalprox.pages.figures import plain, render
-from kalprox.paper import cache, problems, ridge, sparse
+from kalprox.pages.figures import render, to_json
+from kalprox.paper import cache, problems, ridge, ridge_report, sparse, sparse_report
 from kalprox.paper.cache import Task, cached, cached_all
 
 RIDGE = ridge.Settings(n=3000, d=12, gammas=(0.005, 0.02, 0.05, 0.1, 0.15, 0.2), points=25)
@@ -26,7 +26,7 @@ SEEDS = (0, 1, 2)
 
 @contextlib.contextmanager
 def here(jobs):
-    """In the place of `_workers`: no processes, so that a test need not wait for them to import JAX."""
+    """A replacement for `workers` without processes, so that a test need not wait for them to import JAX."""
 
     def submit(function, *args):
         future = Future()
@@ -39,14 +39,14 @@ def here(jobs):
 @pytest.fixture(scope="module")
 def ridges(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "_workers", here)
+        patch.setattr(cache, "workers", here)
         return [ridge.compute(RIDGE, seed, tmp_path_factory.mktemp("ridge")) for seed in SEEDS]
 
 
 @pytest.fixture(scope="module")
 def sparses(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "_workers", here)
+        patch.setattr(cache, "workers", here)
         return sparse.compute(SPARSE, SEEDS, tmp_path_factory.mktemp("sparse"))
 
 
@@ -120,7 +120,7 @@ def test_a_damaged_file_is_computed_again(tmp_path):
 def test_a_failure_leaves_no_file_and_the_old_one_untouched(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         cached(tmp_path, "thing", {}, lambda: {"a": 1 / 0})
-    with pytest.raises(TypeError, match="must be arrays, numbers, booleans or words; 'a' holds"):
+    with pytest.raises(TypeError, match="must be arrays, numbers, booleans or text; 'a' holds"):
         cached(tmp_path, "thing", {}, lambda: {"a": None})
     monkeypatch.setattr(os, "fsync", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -138,6 +138,7 @@ def write_all(folder):
         cached(folder, "slow", {"i": i}, lambda i=i: slowly({"i": i}))
 
 
+@pytest.mark.integration
 def test_two_processes_at_once(tmp_path):
     context = get_context("spawn")
     two = [context.Process(target=write_all, args=(tmp_path,)) for _ in range(2)]
@@ -155,6 +156,7 @@ def failing(settings):
     raise ArithmeticError("no such number")
 
 
+@pytest.mark.integration
 def test_order_progress_and_a_failing_task(tmp_path):
     tasks = [Task("slow", {"i": i}, slowly) for i in range(4)]
     seen = []
@@ -217,7 +219,7 @@ def test_ridge_filter_is_the_closed_form_at_every_mark(ridges):
 
 
 def test_ridge_pipg_settles_where_g_counts_once_per_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "_workers", here)
+    monkeypatch.setattr(cache, "workers", here)
     settings = ridge.Settings(n=20_000, d=5, lam=0.5, gammas=(0.2,), points=3)
     results = ridge.compute(settings, 0, tmp_path)
     assert results["ridge_every_row"] > 0.3
@@ -275,15 +277,15 @@ def test_sparse_order_of_the_methods(sparses):
 
 
 def test_sparse_coverage_counts_taps_within_two_sigma(sparses):
-    covered = sparse._coverage(sparses, "pipg")
+    covered = sparse.coverage(sparses, "pipg")
     for i in range(2):
         for j in range(3):
             truth, mean = sparses["truth"][i, j], sparses["mean_pipg"][i, j]
             sigma = np.sqrt(np.diag(sparses["cov_pipg"][i, j]))
             inside = [abs(t - m) <= 2 * s for t, m, s in zip(truth, mean, sigma, strict=True)]
             assert covered[i, j] == sum(inside) / SPARSE.d
-    assert sparse._coverage(sparses, "sgd") is None
-    assert sparse._coverage(sparses, "refined").mean() > 0.8
+    assert sparse.coverage(sparses, "sgd") is None
+    assert sparse.coverage(sparses, "refined").mean() > 0.8
 
 
 # --- both
@@ -291,10 +293,10 @@ def test_sparse_coverage_counts_taps_within_two_sigma(sparses):
 
 @pytest.mark.parametrize("which", ["ridge", "sparse"])
 def test_figures_hold_their_numbers_and_the_words_are_derived(which, ridges, sparses):
-    module, results = (ridge, ridges[0]) if which == "ridge" else (sparse, sparses)
+    module, results = (ridge_report, ridges[0]) if which == "ridge" else (sparse_report, sparses)
     section = module.section(results)
     for figure in section.figures:
-        written = json.loads(json.dumps(plain(figure.numbers), allow_nan=False))
+        written = json.loads(json.dumps(to_json(figure.numbers), allow_nan=False))
         assert written["settings"]["n"] == results["settings"]["n"]
         for key in set(written) & set(numbers(results)) - {"settings", "seed", "seeds"}:
             expected = np.asarray(results[key])
@@ -309,6 +311,7 @@ def test_figures_hold_their_numbers_and_the_words_are_derived(which, ridges, spa
     assert f"{last:.3g}" in spoken
 
 
+@pytest.mark.integration
 @pytest.mark.slow
 def test_ridge_same_numbers_whatever_jobs(tmp_path):
     settings = ridge.Settings(n=400, d=12, gammas=tuple(np.linspace(0.01, 0.2, 7)), points=5)
@@ -322,6 +325,7 @@ def running(pid):
     return False
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="looks for the processes in Linux's /proc")
 def test_a_killed_run_resumes_and_gives_the_same_numbers_whatever_jobs(tmp_path):
     settings = sparse.Settings(n=2000, d=6, sizes=(2.0,), points=5, filter_points=2)

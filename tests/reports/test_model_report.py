@@ -1,4 +1,4 @@
-"""The report of a model fitted to files: its numbers are the model's, and its page opens whatever the model is."""
+"""The report of a model fitted to files: its numbers are the model's, and browsers show it whatever the model is."""
 
 import dataclasses
 import re
@@ -8,18 +8,19 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+pytest.importorskip("jinja2", reason="jinja2 is not installed")
 
 from browser import box, browser, colours, console_errors, outside_requests, overflow, show
 
 from kalprox import KalproxRegressor
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.record import Account, History, Quality
+from kalprox.jobs.record import DataQuality, ErrorHistory, FitRecord
 from kalprox.pages import figures, write_page
 from kalprox.reports import model as report
-from kalprox.reports import summary
+from kalprox.reports import summary, words
+from kalprox.sources import Block
 from kalprox.sources.columns import Columns
 from kalprox.sources.quarantine import BadRow, Reason
-from kalprox.sources.table import Block, Cursor
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -36,15 +37,15 @@ HOSTILE = (
 
 def learned(columns, X, y, *, block=200, bad=(), sources=("flights/*.csv",), **settings):
     """The model of these rows, block by block, as a fit leaves it; `bad` rows come with the first block."""
-    model, history, quality = KalproxRegressor(**settings), History(), Quality()
+    model, history, quality = KalproxRegressor(**settings), ErrorHistory(), DataQuality()
     for begin in range(0, len(X), block):
         B, t = X[begin : begin + block], y[begin : begin + block]
         faults = list(bad) if begin == 0 else []
         read = np.arange(len(B) + sum(row.row > 0 for row in faults))
-        quality = quality.after(Block(B, t, None, read >= 0, read + 1, "a.csv", faults, Cursor()))
+        quality = quality.after(Block(B, t, None, len(read), faults))
         model.partial_fit(B, t)
         history = history.after(model.n_rows_seen_, model.diagnostics_)
-    return TableModel(model, columns, Account(history, quality), tuple(sources))
+    return TableModel(model._learner, columns, FitRecord(history, quality), tuple(sources))
 
 
 def numeric(names):
@@ -160,11 +161,11 @@ def test_the_tables_hold_the_models_numbers(models):
     told = facts(about)
     assert told["target"] == "arrival_delay" and told["link"] == "identity" and told["columns"] == "15"
     assert told["penalty"] == f"ridge, alpha = auto -> {model.alpha_:.4g}"
-    assert told["rows learned"] == "12,000" and told["rows refused"] == "42"
+    assert told["rows learned"] == "12,000" and told["rows rejected"] == "42"
     assert told["noise std"].startswith(f"{model.noise_var_**0.5:.4g} (learned, 11,98")
     assert told["passes over the rows"] == "1, converged" and "forget" not in told
 
-    t = model._fitted.noise.quantile(0.8)
+    t = model._belief.noise.quantile(0.8)
     middle, std = model.intercept_, model.intercept_std_
     assert coefficients.rows[0][1] == "intercept"
     np.testing.assert_allclose(coefficients.rows[0][2:6], [middle, std, middle - t * std, middle + t * std])
@@ -172,7 +173,7 @@ def test_the_tables_hold_the_models_numbers(models):
     numbers = np.array([row[2:] for row in coefficients.rows[1:] if row[3] != "undetermined"], float)
     keep = np.isfinite(model.coef_std_)
     coef, std = model.coef_[keep], model.coef_std_[keep]
-    span = np.subtract(found.account.quality.high, found.account.quality.low)[keep]
+    span = np.subtract(found.record.quality.high, found.record.quality.low)[keep]
     expected = np.column_stack([coef, std, coef - t * std, coef + t * std, np.abs(coef) * span])
     np.testing.assert_allclose(numbers, expected)
     assert "80% intervals" in coefficients.caption
@@ -190,7 +191,7 @@ def test_top_keeps_the_largest_effects_in_the_columns_order(models):
     largest = set(np.argsort(-summary.effects(found))[:3])
     kept = [name for j, name in enumerate(found.columns.names) if j in largest]
     assert [row[1] for row in table.rows] == ["intercept", *kept]
-    assert "The 3 with the largest effect, of 15" in table.caption
+    assert "The 3 with the largest effects, of 15, are shown" in table.caption
     assert [row[0] for row in table.rows[1:]] == sorted(found.columns.names.index(name) + 1 for name in kept)
 
 
@@ -205,11 +206,11 @@ def test_exact_zeros_and_undetermined_coefficients_are_told_apart(models):
 
 
 def test_settings_of_all_kinds_are_told_in_words(models):
-    told = {name: facts(summary.fitted(found)) for name, found in models.items()}
+    told = {name: facts(summary.overview(found)) for name, found in models.items()}
     assert told["noise given"]["noise std"] == "0.5 (given)"
     assert told["undetermined"]["penalty"] == "none"
     assert told["auto l1"]["penalty"].startswith("l1, alpha = auto -> ")
-    assert told["auto l1"]["forget"] == "0.999, half of a row's weight after 693 more"
+    assert told["auto l1"]["forget"] == "0.999, the weight of a row is halved after 693 more rows"
     assert told["no freedom"]["noise std"].startswith("unknown")
     assert told["sigmoid"]["link"] == "sigmoid"
     assert [row[3] for row in summary.coefficients(models["no freedom"]).rows] == ["unknown"] * 6
@@ -220,7 +221,7 @@ def test_a_model_that_judged_no_row_says_so(models):
     (row,) = summary.calibration(models["one block"]).rows
     assert row == [0, None, None, None, None, None, "too few rows to say"]
     page = report.page(models["one block"], "m")
-    assert "no row was predicted before it was learned" in page.conclusions[0]
+    assert "No rows were scored." in page.conclusions[0]
     assert [figure.name for section in page.sections for figure in section.figures] == ["coefficients", "correlation"]
 
 
@@ -235,11 +236,12 @@ def test_the_conclusions_say_what_matters(models):
     points = report.page(models["flights"], "m").conclusions
     assert points[0].startswith("**Calibrated**: over 11700 rows")
     assert points[1] == (
-        "**41 rows of 12,041 (0.341%) and 1 file** were refused; the main reason (40): `departure_delay` missing."
+        "**41 rows of 12,041 (0.341%) and 1 file** were rejected; "
+        "the most frequent reason (40): `departure_delay` missing."
     )
-    assert "2 of 15 columns are without variation" in points[-1] and "`constant`, `carrier=ZZ`" in points[-1]
+    assert "2 of 15 columns are constant" in points[-1] and "`constant`, `carrier=ZZ`" in points[-1]
     points = report.page(models["undetermined"], "m").conclusions
-    assert points[1] == "No row was refused of 2,000 read."
+    assert points[1] == "No rows were rejected, of 2,000 read."
     assert points[2].startswith("3 of 4 coefficients are **undetermined**: `x1`, `x2`, `x3`.")
     points = report.page(models["300 columns"], "m").conclusions
     assert any("coefficients are exactly 0" in point for point in points)
@@ -250,7 +252,7 @@ def test_the_data_are_told_by_column_and_level(models):
     found = models["flights"]
     columns, levels = section(report.page(found, "m"), "Data").tables
     rows = {row[0]: row[1:] for row in columns.rows}
-    quality = found.account.quality
+    quality = found.record.quality
     np.testing.assert_allclose(rows["`distance`"][:3], [quality.low[0], quality.high[0], quality.total[0] / 12_000])
     assert rows["`day`"][:2] == ["2011-01-26", "2012-01-25"]
     assert rows["`carrier=ZZ`"] == [None, None, None, 0]
@@ -263,17 +265,17 @@ def test_without_its_first_level_a_column_does_not_count_the_unknown():
     columns = Columns("y", categorical={"c": ("a", "b")}, drop_first=True)
     X = np.random.default_rng(0).integers(0, 2, (50, 1)).astype(float)
     _, levels = section(report.page(learned(columns, X, X[:, 0] + 1e-3 * np.arange(50)), "m"), "Data").tables
-    assert levels.rows == [["`c`", 2, None]] and "cannot be told" in levels.caption
+    assert levels.rows == [["`c`", 2, None]] and "cannot be distinguished" in levels.caption
 
 
-def test_what_was_refused_is_counted_and_the_first_are_named(models):
-    counts, first = section(report.page(models["flights"], "m"), "What was refused").tables
+def test_rejected_rows_are_counted_and_the_first_are_shown(models):
+    counts, first = section(report.page(models["flights"], "m"), "Rejected rows").tables
     assert counts.rows == [
         ["`departure_delay`", "missing", 40], [None, "empty file", 1], ["`distance`", "not a number", 1],
     ]  # fmt: skip
     assert len(first.rows) == 20
     assert first.rows[0] == ["`flights/2013-01.csv`", 2, "`departure_delay`", "missing", None]
-    assert "Nothing" in section(report.page(models["sigmoid"], "m"), "What was refused").text
+    assert "No rows" in section(report.page(models["sigmoid"], "m"), "Rejected rows").text
 
 
 def test_the_figures_hold_the_models_numbers(models):
@@ -289,7 +291,7 @@ def test_the_figures_hold_the_models_numbers(models):
     at = [found.columns.names.index(name) for name in drawn["correlation"]["column"]]
     C = found.model.covariance_[np.ix_(at, at)]
     np.testing.assert_allclose(drawn["correlation"]["correlation"], C / np.sqrt(np.outer(np.diag(C), np.diag(C))))
-    np.testing.assert_array_equal(drawn["running"]["rmse"], found.account.history.running()[1])
+    np.testing.assert_array_equal(drawn["running"]["rmse"], found.record.history.running()[1])
 
 
 def test_many_columns_are_capped_and_said(models):
@@ -298,7 +300,7 @@ def test_many_columns_are_capped_and_said(models):
     coefficients = section(page, "Coefficients")
     assert len(coefficients.tables[1].rows) == 501 and "The 500 with the largest" in coefficients.tables[1].caption
     assert len(coefficients.figures[0].numbers["column"]) == 40 and "shows the 40" in coefficients.text
-    together = section(page, "How the coefficients go together")
+    together = section(page, "Correlations of the coefficients")
     assert np.shape(together.figures[0].numbers["correlation"]) == (60, 60) and "the 60 with" in together.text
     assert len(section(page, "Data").tables[0].rows) == 500
 
@@ -321,7 +323,7 @@ def test_a_model_that_was_saved_and_loaded_has_the_same_page(models, pages, tmp_
 def test_hostile_names_stay_words_on_the_page_and_in_figures(models, pages):
     text = pages["hostile"].read_text()
     assert not re.search(r"<script|<b>[^<]*alert", text)
-    for shown in ("<code>$x^2$</code>", "<code>温度</code>", "<code>حجم</code>", "<code>**b** &#x27;c&#x27;</code>"):
+    for shown in ("<code>$x^2$</code>", "<code>温度</code>", "<code>حجم</code>", "<code>**b** &#39;c&#39;</code>"):
         assert shown in text
     assert "n" * 61 not in text.partition('id="settings"')[0]  # settings are shown in full
 
@@ -341,7 +343,7 @@ def test_hostile_names_stay_words_on_the_page_and_in_figures(models, pages):
 
 @pytest.mark.parametrize(("name", "width", "short"), [("short", 9, "short"), ("a" * 9 + "z" * 9, 8, "aaaa…zzz")])
 def test_long_names_lose_their_middle(name, width, short):
-    assert summary.cut(name, width) == short
+    assert words.shorten(name, width) == short
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------
@@ -353,6 +355,7 @@ def driver():
         yield driver
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_browser_shows_the_report_whole(driver, pages, name, width):

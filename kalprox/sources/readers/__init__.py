@@ -1,12 +1,12 @@
-"""Readers: one file a format. Each yields pieces of a table, from any offset that a piece ended at."""
+"""Readers: one file per format. Each yields raw blocks of rows, from any offset where a raw block ended."""
 
 from pathlib import Path
 from typing import Any
 
 from kalprox.sources.files import STDIN, Replay, SourceError, format_of
-from kalprox.sources.readers.base import Piece, Reader, Wanted
+from kalprox.sources.readers.base import RawBlock, Reader, Wanted
 
-__all__ = ["Piece", "Reader", "Wanted", "reader"]
+__all__ = ["RawBlock", "Reader", "Wanted", "reader"]
 
 
 def reader(
@@ -19,10 +19,27 @@ def reader(
     chunk_bytes: int = 1 << 20,
     batch_rows: int = 1 << 16,
 ) -> Reader:
-    """The reader of one file: pieces of about `chunk_bytes` of text, or of at most `batch_rows` rows."""
-    kind, _, packed = format_of(path, format).partition(".")
+    """The reader of one file.
+
+    Parameters
+    ----------
+    path : Path
+    format : str, optional
+        The format of the file, such as "csv.gz". The default is the format that the suffix says.
+    encoding, delimiter : str, optional
+        The encoding of text files, and the delimiter of CSV files.
+    stdin : Replay, optional
+        The stream to read for the path "-".
+    chunk_bytes, batch_rows : int
+        The size of raw blocks: about `chunk_bytes` of a text file, at most `batch_rows` rows of a Parquet file.
+
+    Returns
+    -------
+    Reader
+    """
+    kind, _, compression = format_of(path, format).partition(".")
     if kind in ("parquet", "arrow") and path == STDIN:
-        raise SourceError(f"Standard input can be csv, tsv or jsonl, also packed (csv.gz); not {kind}.")
+        raise SourceError(f"Standard input must be csv, tsv or jsonl, or one of them with .gz; got {kind}.")
     if kind == "parquet":
         from kalprox.sources.readers.parquet import ParquetReader
 
@@ -33,7 +50,7 @@ def reader(
         return ArrowReader(path)
     from kalprox.sources.readers.text import Text
 
-    text = Text(path, packed=packed == "gz", encoding=encoding, stdin=stdin)
+    text = Text(path, compressed=compression == "gz", encoding=encoding, stdin=stdin)
     options: dict[str, Any] = {"chunk_bytes": chunk_bytes}
     if kind == "jsonl":
         from kalprox.sources.readers.jsonl import JsonReader

@@ -1,4 +1,4 @@
-"""Arrow: the file format (Feather) and the stream format, batch by batch as they were written."""
+"""The reader of Arrow files, in the file format (Feather) or the stream format, batch by batch as written."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.readers.base import Piece, Wanted, check_names, check_types, first_rows, guarded
+from kalprox.sources.readers.base import RawBlock, Wanted, check_names, check_types, guarded, head_of
 
 __all__ = ["ArrowReader"]
 
@@ -14,34 +14,38 @@ _ipc = load("pyarrow.ipc")
 
 
 class ArrowReader:
-    """An Arrow file or stream; memory is one batch of it, of the columns asked for."""
+    """An Arrow file or stream. One batch of the wanted columns is in memory at a time."""
 
-    typeless = True
+    text_may_be_number = True
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
 
     @property
     def empty(self) -> bool:
+        """Whether the file has no bytes."""
         return self.path.stat().st_size == 0
 
     def close(self) -> None:
-        pass
+        """Do nothing: the file is closed after each method."""
 
     def names(self) -> list[str]:
+        """The names of the columns."""
         with self._open() as (opened, _):
             return opened.schema.names
 
     def rows(self) -> int | None:
-        """What a file says; a stream does not say it."""
-        with self._open() as (opened, whole):
-            return opened.count_rows() if whole else None
+        """The number of rows; None for the stream format, which does not tell it."""
+        with self._open() as (opened, in_file_format):
+            return opened.count_rows() if in_file_format else None
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
+        """The first rows; see `Reader`."""
         columns = self.names() if names is None else list(names)
-        return first_rows(self._batches(columns), rows)
+        return head_of(self._batches(columns), rows)
 
-    def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
+    def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
+        """The rows from row `start` on; see `Reader`."""
         names, offset = list(wanted.names), 0
         with self._open() as (opened, _):
             check_names(self.name, opened.schema.names, names)
@@ -49,27 +53,27 @@ class ArrowReader:
         for batch in self._batches(names):
             offset += batch.num_rows
             if offset > start:
-                yield Piece(batch, batch.num_rows, offset)
+                yield RawBlock(batch, batch.num_rows, offset)
 
     def _batches(self, names: list[str]) -> Iterator[Any]:
         there = self.names()
-        with self._open([there.index(name) for name in names]) as (opened, whole):
-            for batch in map(opened.get_batch, range(opened.num_record_batches)) if whole else opened:
+        with self._open([there.index(name) for name in names]) as (opened, in_file_format):
+            for batch in map(opened.get_batch, range(opened.num_record_batches)) if in_file_format else opened:
                 for column in batch.columns:
                     _as_bytes(column).validate(full=True)
                 yield batch.select(names)
 
     @contextmanager
     def _open(self, fields: list[int] | None = None) -> Iterator[tuple[Any, bool]]:
-        """The file's reader of some fields, and whether it is of the file format and not of the stream format."""
+        """pyarrow's reader of some fields, and whether the file is in the file format (else in the stream format)."""
         options = _ipc.IpcReadOptions(use_threads=False, included_fields=fields)
         with guarded(self.name, "Arrow"), pa.OSFile(str(self.path)) as source:
-            whole = source.read(6) == b"ARROW1"
+            in_file_format = source.read(6) == b"ARROW1"
             source.seek(0)
-            yield (_ipc.open_file if whole else _ipc.open_stream)(source, options=options), whole
+            yield (_ipc.open_file if in_file_format else _ipc.open_stream)(source, options=options), in_file_format
 
 
 def _as_bytes(column: Any) -> Any:
-    """Text without its promise to be UTF-8, which is for each cell's own check."""
+    """Text as bytes: whether a cell is valid UTF-8 is checked cell by cell, when it is parsed."""
     kinds = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
     return column.view(kinds[column.type]) if column.type in kinds else column

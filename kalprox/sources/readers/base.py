@@ -1,4 +1,4 @@
-"""What readers take and give."""
+"""The interface of readers: raw blocks of rows, as pyarrow tables."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,15 +9,26 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kalprox.sources._arrow import pa
-from kalprox.sources.cell_parsing import is_date, is_number, is_text
+from kalprox.sources.cell_types import is_date, is_number, is_text
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.quarantine import Reason
 
-__all__ = ["Cell", "Piece", "Reader", "Wanted", "check_names", "check_types", "guarded"]
+__all__ = ["Cell", "RawBlock", "Reader", "Wanted", "check_names", "check_types", "guarded", "head_of"]
 
 
 class Cell(NamedTuple):
-    """A bad cell: the position of its row in a piece, its column ("" for the whole row), why, and what was there."""
+    """A bad cell.
+
+    Parameters
+    ----------
+    at : int
+        The position of its row in a raw block.
+    column : str
+        The name of its column; "" where the whole row is bad.
+    reason : Reason
+    value : str
+        What the cell holds.
+    """
 
     at: int
     column: str
@@ -27,7 +38,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """The columns to read: as numbers, as text, as dates (text or a type of their own)."""
+    """The names of the columns to read: as numbers, as text, and as dates (which may be text or have a date type)."""
 
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
@@ -35,14 +46,29 @@ class Wanted:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """All names, each of them once."""
         return tuple(dict.fromkeys(self.numbers + self.texts + self.dates))
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Consecutive rows of a file: `read` of them, those at `rows` in `table` (None: all), others bad as a whole.
+class RawBlock:
+    """Consecutive rows of a file, as they were read.
 
-    Reading can go on from `offset`, which is the same for the same rows: bytes of text, or rows.
+    Parameters
+    ----------
+    table : pyarrow.Table or RecordBatch
+        The rows that could be split into cells.
+    read : int
+        The number of rows read, including those that could not.
+    offset : int
+        Where to resume after these rows: a number of bytes for text files, of rows for other files. The raw block that
+        starts at an offset is the same in every run.
+    rows : array of int, optional
+        The positions among the rows read of the rows of `table`. The default is all rows.
+    bad : list of Cell
+        The bad cells that the reader found, and the rows that are bad as a whole.
+    sha256 : str, optional
+        For standard input, the digest of all bytes up to the offset.
     """
 
     table: Any
@@ -54,43 +80,44 @@ class Piece:
 
 
 class Reader(Protocol):
-    """One file: its columns and its rows."""
+    """Reads one file."""
 
-    typeless: bool  # whether text may stand for a number
+    text_may_be_number: bool  # whether the format stores numbers as text
 
     def names(self) -> list[str] | None:
-        """The columns there, or None where only the rows say; also None for a file without a byte (see `empty`)."""
+        """The names of the columns; None where the format has no header, or the file is empty."""
 
     @property
     def empty(self) -> bool:
-        """Whether the file has not a byte."""
+        """Whether the file has no content at all."""
 
     def rows(self) -> int | None:
-        """How many rows there are, where the format says it."""
+        """The number of rows, where the format tells it without reading them."""
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
-        """The first `rows` rows (or fewer) as a table, as they are: to look at."""
+        """The first rows, at most `rows` of them, with their types as they are in the file; None names: all columns."""
 
-    def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
-        """The rows from `start` on; `sha256` is of the bytes before it, for a stream that cannot seek."""
+    def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
+        """The rows from offset `start` on; `sha256` is the digest of the bytes before it, for standard input."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the file. It is opened again when rows are read."""
 
 
 @contextmanager
 def guarded(file: str, kind: str) -> Iterator[None]:
-    """Whatever goes wrong within is the file's fault: damaged bytes make pyarrow raise errors of every kind."""
+    """Turn any error into `Unreadable`: for a damaged file pyarrow raises errors of every kind."""
     try:
         yield
     except SourceError:
         raise
     except Exception as error:
-        told = (str(error).splitlines() or [""])[0][:200]
-        raise Unreadable(f"{file}: not a whole {kind} file ({type(error).__name__}: {told}).") from error
+        first_line = (str(error).splitlines() or [""])[0][:200]
+        raise Unreadable(f"{file}: not a valid {kind} file ({type(error).__name__}: {first_line}).") from error
 
 
-def first_rows(batches: Iterable[Any], rows: int) -> Any:
-    """A table of the first rows, read no further than they need; None where there is no batch."""
+def head_of(batches: Iterable[Any], rows: int) -> Any:
+    """A table of the first `rows` rows of some batches, or None where there is no batch; reads no further batches."""
     taken, count = [], 0
     for batch in batches:
         taken.append(batch)
@@ -101,21 +128,21 @@ def first_rows(batches: Iterable[Any], rows: int) -> Any:
 
 
 def check_names(file: str, there: Sequence[str], needed: Sequence[str]) -> None:
-    """Refuse a needed column that is missing or there twice."""
+    """Raise SourceError where a needed column is missing or occurs twice."""
     for name in needed:
         if (count := there.count(name)) == 1:
             continue
         if count:
-            raise SourceError(f"{file}: there are {count} columns {name!r}. Rename them, or leave this one out.")
+            raise SourceError(f"{file}: there are {count} columns {name!r}. Rename them, or leave this column out.")
         near = difflib.get_close_matches(name, there, n=1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         shown = ", ".join(map(repr, there[:20])) + (f" and {len(there) - 20} more" if len(there) > 20 else "")
-        raise SourceError(f"{file}: there is no column {name!r}.{meant} There are {shown[:2000]}.")
+        raise SourceError(f"{file}: there is no column {name!r}.{meant} The columns are {shown[:2000]}.")
 
 
 def check_types(file: str, schema: Any, wanted: Wanted) -> None:
-    """Refuse a column whose type cannot be read as it is wanted."""
-    for names, as_what, others in (
+    """Raise SourceError where a column has a type that cannot be read as wanted."""
+    for names, as_what, allowed in (
         (wanted.numbers, "numbers", is_number),
         (wanted.texts, "levels", is_number),
         (wanted.dates, "dates", lambda kind: is_date(kind) or pa.types.is_null(kind)),
@@ -123,5 +150,5 @@ def check_types(file: str, schema: Any, wanted: Wanted) -> None:
         for name in names:
             kind = schema.field(name).type
             cell = kind.value_type if pa.types.is_dictionary(kind) else kind
-            if not is_text(cell) and not others(cell):
+            if not is_text(cell) and not allowed(cell):
                 raise SourceError(f"{file}: column {name!r} is of type {kind}, which cannot be read as {as_what}.")

@@ -1,4 +1,4 @@
-"""JSON lines: parsed by pyarrow with types given; line by line only where it refuses a chunk."""
+"""The reader of JSON lines: chunks parsed by pyarrow with known types, or line by line where pyarrow refuses."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,39 +9,52 @@ import numpy as np
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.cell_parsing import all_finite
 from kalprox.sources.quarantine import Reason
-from kalprox.sources.readers.base import Cell, Piece, Wanted, guarded
-from kalprox.sources.readers.text import MAX_RECORD, Chunk, Text, chunks, last_line
+from kalprox.sources.readers.base import Cell, RawBlock, Wanted, guarded
+from kalprox.sources.readers.text import BOM, MAX_RECORD, Chunk, Text, chunks, last_line
 
 __all__ = ["JsonReader"]
 
 _arrow_json = load("pyarrow.json")
-_BOM = b"\xef\xbb\xbf"
 
 
 class _Number(str):
-    """A number as it was written."""
+    """A number as it is written in the file."""
 
 
 class JsonReader:
-    """One object a line; keys that are not asked for are ignored, a key that is not there is a missing cell."""
+    """A file with one JSON object per line. A key that an object does not have is a missing cell.
 
-    typeless = False
+    Parameters
+    ----------
+    text : Text
+        The bytes of the file.
+    chunk_bytes : int
+        The number of bytes to parse at a time.
+    max_record : int
+        The largest number of bytes in a line; a longer line is a bad row.
+    """
+
+    text_may_be_number = False
 
     def __init__(self, text: Text, *, chunk_bytes: int, max_record: int = MAX_RECORD) -> None:
         self.text, self.chunk_bytes, self.max_record = text, chunk_bytes, max_record
         self._empty: bool | None = None
 
     def rows(self) -> None:
+        """None: the file does not tell the number of its rows."""
         return None
 
     def names(self) -> None:
+        """None: there is no header."""
         return None
 
     def close(self) -> None:
+        """Close the file."""
         self.text.close()
 
     @property
     def empty(self) -> bool:
+        """Whether the file has no bytes."""
         if self._empty is None:
             self.text.open(again=True)
             self._empty = not self.text.read(1)
@@ -49,7 +62,7 @@ class JsonReader:
         return self._empty
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
-        """As they are, but numbers where at least half of a key's values are: text and numbers do not mix."""
+        """The first rows. A key is numeric where at least half of its values are numbers, else it is text."""
         objects: list[dict] = []
         for chunk in self._chunks(0, None, again=True):
             for line in _lines(chunk.data) if chunk.fault is None else []:
@@ -59,20 +72,21 @@ class JsonReader:
                 break
         there = dict.fromkeys(key for one in objects[:rows] for key in one)
         keys = there if names is None else [key for key in names if key in there]
-        return pa.table({key: _as_one(key, objects[:rows]) for key in keys}) if objects else None
+        return pa.table({key: _column(key, objects[:rows]) for key in keys}) if objects else None
 
-    def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
+    def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
+        """The rows from the byte `start` on; see `Reader`."""
         texts = [name for name in wanted.names if name not in wanted.numbers]
         for chunk in self._chunks(start, sha256, again=False):
             if chunk.fault:
                 data = chunk.data.decode("utf-8", "backslashreplace")
                 bad = [Cell(0, "", chunk.fault, data[:80])]
                 table = _table(wanted.numbers, texts, {name: [] for name in wanted.names})
-                yield Piece(table, 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
+                yield RawBlock(table, 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
             else:
                 with guarded(self.text.name, "JSON lines"):
-                    piece = _fast(chunk, wanted.numbers, texts) or _line_by_line(chunk, wanted.numbers, texts)
-                yield piece
+                    raw = _by_pyarrow(chunk, wanted.numbers, texts) or _line_by_line(chunk, wanted.numbers, texts)
+                yield raw
         self.text.close()
 
     def _chunks(self, start: int, sha256: str | None, *, again: bool) -> Iterator[Chunk]:
@@ -80,7 +94,7 @@ class JsonReader:
         self.text.seek(start, sha256)
         first = start == 0
         for chunk in chunks(self.text, start, self.chunk_bytes, last_line, max_record=self.max_record):
-            yield chunk._replace(data=chunk.data.removeprefix(_BOM)) if first else chunk
+            yield chunk._replace(data=chunk.data.removeprefix(BOM)) if first else chunk
             first = False
 
 
@@ -89,12 +103,12 @@ def _table(numbers: Sequence[str], texts: Sequence[str], values: dict[str, list]
     return pa.table(arrays | {name: pa.array(values[name], pa.binary()) for name in texts})
 
 
-def _fast(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> Piece | None:
-    """The chunk as pyarrow reads it; None where it refuses, or where lines and objects are not one to one."""
+def _by_pyarrow(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock | None:
+    """The chunk parsed by pyarrow; None where pyarrow refuses, or where a line may hold no object or more than one."""
     data = chunk.data.rstrip(b"\r\n")
     lines = data.count(b"\n")
     if not data.startswith(b"{") or data.count(b"}\n{") + data.count(b"}\r\n{") != lines:
-        return None  # what begins with null would crash pyarrow
+        return None  # pyarrow crashes on a chunk that begins with null
     schema = pa.schema([(name, pa.float64()) for name in numbers] + [(name, pa.string()) for name in texts])
     try:
         table = _arrow_json.read_json(
@@ -106,10 +120,10 @@ def _fast(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> Piece |
         return None
     if table.num_rows != lines + 1 or not all(all_finite(table.column(name)) for name in numbers):
         return None
-    return Piece(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
+    return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
 
 
-def _line_by_line(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> Piece:
+def _line_by_line(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock:
     values: dict[str, list] = {name: [] for name in (*numbers, *texts)}
     bad: list[Cell] = []
     rows: list[int] = []
@@ -124,7 +138,7 @@ def _line_by_line(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) ->
             values[name].append(_number(read.get(name), at, name, bad))
         for name in texts:
             values[name].append(_text(read.get(name), at, name, bad))
-    return Piece(_table(numbers, texts, values), at + 1, chunk.offset, np.array(rows, np.int64), bad, chunk.sha256)
+    return RawBlock(_table(numbers, texts, values), at + 1, chunk.offset, np.array(rows, np.int64), bad, chunk.sha256)
 
 
 def _lines(data: bytes) -> list[bytes]:
@@ -132,7 +146,7 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def _load(line: bytes) -> Any:
-    """What a line says, numbers as written; None where it is not JSON. Bytes that are not UTF-8 are kept."""
+    """The value of a line, numbers as written; None where the line is not JSON. Bytes that are not UTF-8 are kept."""
     try:
         text = line.strip().decode("utf-8", "surrogateescape")
         return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
@@ -152,18 +166,18 @@ def _number(value: Any, at: int, name: str, bad: list[Cell]) -> float | None:
 
 
 def _text(value: Any, at: int, name: str, bad: list[Cell]) -> bytes | None:
-    """Text as bytes; a number or a truth value as it was written. Foreign bytes are for the cell's own check."""
+    """Text as bytes, numbers and booleans as written. That the bytes are UTF-8 is checked when cells are parsed."""
     if value is None:
         return None
     if isinstance(value, bool):
         return b"true" if value else b"false"
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape" if _escaped(value) else "surrogatepass")
+        return value.encode("utf-8", "surrogateescape" if _has_only_escaped_bytes(value) else "surrogatepass")
     bad.append(Cell(at, name, Reason.NOT_TEXT, _shown(value)))
     return None
 
 
-def _escaped(value: str) -> bool:
+def _has_only_escaped_bytes(value: str) -> bool:
     return not any("\ud800" <= c <= "\udfff" and not "\udc80" <= c <= "\udcff" for c in value)
 
 
@@ -172,8 +186,8 @@ def _shown(value: Any) -> str:
     return text.encode("utf-8", "backslashreplace").decode()[:80]
 
 
-def _as_one(key: str, objects: list[dict]) -> Any:
-    """The values of a key as one column: numbers, text, or of no type that can be learnt from."""
+def _column(key: str, objects: list[dict]) -> Any:
+    """The values of a key as a column of numbers or text, or of lists where some values are lists or objects."""
     values = [value for one in objects if (value := one.get(key)) is not None]
     numbers = sum(isinstance(value, bool | _Number) for value in values)
     if 2 * numbers >= len(values):

@@ -1,22 +1,22 @@
-"""Parquet: row group by row group, in batches."""
+"""The reader of Parquet files: row group by row group, in batches."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from kalprox.sources._arrow import load
-from kalprox.sources.readers.base import Piece, Wanted, check_names, check_types, first_rows, guarded
+from kalprox.sources.readers.base import RawBlock, Wanted, check_names, check_types, guarded, head_of
 
 __all__ = ["ParquetReader"]
 
 _parquet = load("pyarrow.parquet")
-_BUFFER = 1 << 18  # bytes read ahead of each column
+_BUFFER = 1 << 18  # bytes of each column to read ahead
 
 
 class ParquetReader:
-    """A Parquet file; memory is a batch and a page of each column, however large the row groups are."""
+    """A Parquet file. A batch and a page of each column are in memory at a time, however large the row groups are."""
 
-    typeless = True
+    text_may_be_number = True
 
     def __init__(self, path: Path, batch_rows: int) -> None:
         self.path, self.name, self.batch_rows = path, str(path), batch_rows
@@ -24,18 +24,22 @@ class ParquetReader:
 
     @property
     def empty(self) -> bool:
+        """Whether the file has no bytes."""
         return self.path.stat().st_size == 0
 
     def names(self) -> list[str]:
+        """The names of the columns."""
         with guarded(self.name, "Parquet"):
             return self.file.schema_arrow.names
 
     def rows(self) -> int:
+        """The number of rows."""
         with guarded(self.name, "Parquet"):
             return self.file.metadata.num_rows
 
     @property
     def file(self) -> Any:
+        """The `pyarrow.parquet.ParquetFile`, opened at its first use."""
         if self._file is None:
             self._file = _parquet.ParquetFile(
                 self.path, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True
@@ -43,23 +47,26 @@ class ParquetReader:
         return self._file
 
     def close(self) -> None:
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
+        """The first rows; see `Reader`."""
         columns = self.names() if names is None else list(names)
-        return first_rows((batch for batch, _ in self._batches(columns, 0)), rows)
+        return head_of((batch for batch, _ in self._batches(columns, 0)), rows)
 
-    def pieces(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[Piece]:
+    def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
+        """The rows from row `start` on; see `Reader`."""
         check_names(self.name, self.names(), wanted.names)
         check_types(self.name, self.file.schema_arrow, wanted)
         for batch, offset in self._batches(list(wanted.names), start):
-            yield Piece(batch, batch.num_rows, offset)
+            yield RawBlock(batch, batch.num_rows, offset)
         self.close()
 
     def _batches(self, columns: list[str], start: int) -> Iterator[tuple[Any, int]]:
-        """Batches from row `start` on, where one begins, each with the row after it."""
+        """The batches from row `start` on, where a batch begins; each with the number of rows up to its end."""
         offset = 0
         with guarded(self.name, "Parquet"):
             for group in range(self.file.num_row_groups):

@@ -1,4 +1,4 @@
-"""Text files as one stream of UTF-8 bytes, cut into chunks of whole records."""
+"""Text files as a stream of UTF-8 bytes, divided into chunks of complete records."""
 
 import codecs
 import gzip
@@ -13,31 +13,44 @@ from kalprox.sources.files import STDIN, Replay, SourceError, Unreadable
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.quarantine import Reason
 
-__all__ = ["MAX_RECORD", "Chunk", "Text", "chunks", "last_line"]
+__all__ = ["BOM", "MAX_RECORD", "Chunk", "Text", "chunks", "last_line"]
 
-MAX_RECORD = 1 << 24  # bytes; a record that has not ended by then is bad
-_STEP = 1 << 20
+BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
+MAX_RECORD = 1 << 24  # bytes; a longer record is a bad row
+_STEP = 1 << 20  # bytes to read at a time
 
 
 class Text:
-    """The bytes of a text file: unpacked, in UTF-8, without a byte order mark; on standard input with their SHA-256."""
+    """The bytes of a text file, decompressed and in UTF-8.
 
-    def __init__(self, path: Path, *, packed: bool, encoding: str, stdin: Replay | None) -> None:
-        self.path, self.packed, self.name = path, packed, str(path)
+    Parameters
+    ----------
+    path : Path
+        The file; "-" for standard input, whose bytes are also hashed.
+    compressed : bool
+        Whether the file is compressed with gzip.
+    encoding : str
+        The encoding of the file.
+    stdin : Replay, optional
+        The stream to read for "-".
+    """
+
+    def __init__(self, path: Path, *, compressed: bool, encoding: str, stdin: Replay | None) -> None:
+        self.path, self.compressed, self.name = path, compressed, str(path)
         try:
             self.encoding = codecs.lookup(encoding).name
         except (LookupError, ValueError):
-            raise SourceError(f"There is no encoding {encoding!r}.") from None
+            raise SourceError(f"encoding must be one that Python knows, such as latin-1; got {encoding!r}.") from None
         self.stdin = standard_input(stdin) if path == STDIN else None
         self._raw: Any = None
         self._stream: Any = None
         self.digest: Any = None
 
     def open(self, *, again: bool = False) -> None:
-        """Begin at the first byte; `again`: it will be read once more, which a pipe must know."""
+        """Start at the first byte. `again` says that the text will be opened once more, so standard input is kept."""
         self.close()
         self._raw = stream = self._source(again=again)
-        if self.packed:
+        if self.compressed:
             stream = gzip.GzipFile(fileobj=stream)
         if self.encoding not in ("utf-8", "utf-8-sig", "ascii"):
             stream = _Recoded(stream, self.encoding)
@@ -54,14 +67,14 @@ class Text:
             raise Unreadable(f"{self.name}: {error.strerror}.") from error
 
     def read(self, size: int) -> bytes:
-        """The next bytes, `size` of them unless the file ends."""
+        """The next `size` bytes; fewer only at the end of the file."""
         try:
             return self._stream.read(size)
         except (OSError, EOFError, zlib.error) as error:
             raise Unreadable(f"{self.name}: cannot be read to its end ({error}).") from error
 
     def seek(self, offset: int, sha256: str | None = None) -> None:
-        """From the beginning to `offset`: at once in a plain file, by reading elsewhere, checking the bytes."""
+        """Move from the beginning to `offset`; where the stream cannot seek, read up to there and check the digest."""
         if isinstance(self._stream, io.BufferedReader):
             self._stream.seek(offset)
             return
@@ -69,23 +82,24 @@ class Text:
             self.consume(data)
             offset -= len(data)
         if offset or (sha256 is not None and self.digest is not None and self.digest.hexdigest() != sha256):
-            raise SourceError(f"{self.name}: these are not the bytes that were read before.")
+            raise SourceError(f"{self.name}: the bytes differ from those of the run to resume.")
 
     def consume(self, data: bytes) -> str | None:
-        """The SHA-256 of all bytes up to and with `data`; None but for standard input."""
+        """Add `data` to the digest, and return the SHA-256 of all bytes so far; for standard input only, else None."""
         if self.digest is None:
             return None
         self.digest.update(data)
         return self.digest.copy().hexdigest()
 
     def close(self) -> None:
+        """Close the file; standard input stays open."""
         if self._raw is not None and self.stdin is None:
             self._raw.close()
         self._stream = self._raw = None
 
 
 class _Recoded:
-    """A stream of bytes in another encoding as UTF-8; what cannot be decoded becomes U+FFFD."""
+    """A stream of bytes in another encoding, converted to UTF-8. What cannot be decoded becomes U+FFFD."""
 
     def __init__(self, stream: Any, encoding: str) -> None:
         self._stream, self._held = stream, b""
@@ -102,7 +116,18 @@ class _Recoded:
 
 
 class Chunk(NamedTuple):
-    """Whole records, the offset after them, and, for a single record that has no end, why it is bad."""
+    """Complete records.
+
+    Parameters
+    ----------
+    data : bytes
+    offset : int
+        The offset after the records.
+    sha256 : str, optional
+        For standard input, the digest of all bytes up to the offset.
+    fault : Reason, optional
+        Why a single record, which does not end, is bad.
+    """
 
     data: bytes
     offset: int
@@ -111,7 +136,7 @@ class Chunk(NamedTuple):
 
 
 def last_line(data: bytes) -> tuple[int, bool]:
-    """The end of the last whole line in `data`; no quote is ever open."""
+    """The end of the last complete line in `data`, and False: no quote is open."""
     return data.rfind(b"\n") + 1, False
 
 
@@ -119,17 +144,31 @@ def chunks(
     text: Text,
     start: int,
     size: int,
-    cut: Callable[[bytes], tuple[int, bool]],
+    end_of_last: Callable[[bytes], tuple[int, bool]],
     *,
     newline: bytes = b"\n",
     max_record: int = MAX_RECORD,
 ) -> Iterator[Chunk]:
-    """Whole records from offset `start` on, about `size` bytes of them at a time; `text` stands at `start`.
+    """Divide a text into chunks of complete records.
 
-    A chunk depends only on the offset where it begins, so that reading can go on from any of them. cut(data) is the end
-    of the last whole record of `data` and whether a quote is open after it. A record that has not ended after
-    `max_record` bytes, or one whose quote is open at the end of the file, is a chunk of its own with a fault; the next
-    one begins after its first line.
+    A chunk depends only on the offset where it begins, so reading can be resumed at the end of any chunk. A record that
+    does not end within `max_record` bytes, or with a quote that is open at the end of the file, is a chunk of its own
+    with a fault; the next chunk begins after the first line of that record.
+
+    Parameters
+    ----------
+    text : Text
+        The text, positioned at `start`.
+    start : int
+        The offset of the first record.
+    size : int
+        The number of bytes of a chunk, roughly.
+    end_of_last : callable
+        Takes bytes, and returns the end of the last complete record in them and whether a quote is open at their end.
+    newline : bytes
+        The bytes that end a line.
+    max_record : int
+        The largest number of bytes in a record.
     """
     held, offset = b"", start
     while True:
@@ -137,7 +176,7 @@ def chunks(
         while True:
             held += text.read(max(0, want - len(held)))
             ended = len(held) < want
-            end, open_quote = cut(held[:want])
+            end, open_quote = end_of_last(held[:want])
             if ended and not open_quote:
                 end = len(held)
             if end or ended or want == max_record:
@@ -156,7 +195,7 @@ def chunks(
 
 
 def _after_line(text: Text, held: bytes, newline: bytes) -> tuple[int, bytes]:
-    """How many bytes go up to the next line, and what is held of it."""
+    """The number of bytes up to the next line, and the bytes of that line that have been read."""
     skipped = 0
     while held:
         if ends := [at + 1 for mark in newline if (at := held.find(mark)) >= 0]:

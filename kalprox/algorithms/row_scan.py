@@ -1,0 +1,93 @@
+"""The compiled loop over single rows, and the pieces of the data that it is given."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from kalprox._arrays import Array, namespace
+from kalprox.predictive import Predictive, Student
+
+__all__ = ["PIECE", "degrees_of_freedom", "piece_length", "pieces", "scan_rows", "window"]
+
+PIECE = 8192  # rows given to the compiled loop at once, at most: enough for the calls from Python to cost nothing
+_PIECE_BYTES = 1 << 26  # of inputs given to the compiled loop at once, at most: fewer rows where rows are long
+
+
+def piece_length(X: Array) -> int:
+    """The number of rows of X to give to the compiled loop at once. It depends on the size of a row only."""
+    return max(1, min(PIECE, _PIECE_BYTES * len(X) // max(X.nbytes, 1)))
+
+
+def pieces(n: int, length: int, record_every: int, passes: int) -> Iterator[tuple[int, int]]:
+    """Where each piece starts and stops: at most `length` rows, and none across a recorded row."""
+    stretch = max(record_every, length)
+    for _ in range(passes):
+        for first in range(0, n, stretch):
+            last = min(first + stretch, n)
+            for start in range(first, last, length):
+                yield start, min(start + length, last)
+
+
+def window(a: Array, begin: int, length: int) -> Array:
+    """Rows begin to begin + length of `a`, padded with zeros, which are never read, where `a` has fewer."""
+    if len(a) < length:
+        return namespace(a).pad(a, [(0, length - len(a)), *[(0, 0)] * (a.ndim - 1)])
+    if namespace(a) is not jnp:
+        return a[begin : begin + length]
+    return lax.dynamic_slice_in_dim(a, begin, length)  # a[begin:...] would be compiled for each begin
+
+
+@partial(jax.jit, static_argnames=("every", "record"))
+def scan_rows(
+    step: Any,
+    predict: Any,
+    state: Any,
+    X: Array,
+    y: Array,
+    start: Any,
+    stop: Any,
+    every: int,
+    record: Callable | None,
+) -> tuple[Any, Any, Any]:
+    """Take rows start to stop of (X, y) through `step`.
+
+    Returns
+    -------
+    state : object
+        The last state.
+    records : tuple
+        The mean, the variances and the result of `record` after every `every` rows, stacked.
+    predicted : tuple or None
+        The means and standard deviations of all rows, each predicted before it was learned; None where `predict` is.
+    """
+
+    def one_row(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        state, predicted = carry
+        if predict is not None:
+            new = predict(state, X[i], block=False)
+            degrees_of_freedom(new)
+            predicted = tuple(a.at[i].set(b) for a, b in zip(predicted, (new.mean, new.std), strict=True))
+        return step(state, X[i], y[i]), predicted
+
+    def stretch(carry: tuple[Any, Any], first: Array) -> tuple[Any, Any]:
+        carry = state, _ = lax.fori_loop(first, jnp.minimum(first + every, stop), one_row, carry)
+        var = state.var() if hasattr(state, "var") else None
+        return carry, (state.mean, var, record(state) if record else None)
+
+    nothing = None if predict is None else (jnp.zeros(y.shape, state.mean.dtype),) * 2
+    (state, predicted), records = lax.scan(stretch, (state, nothing), start + jnp.arange(0, len(X), every))
+    return state, records, predicted
+
+
+def degrees_of_freedom(predicted: Predictive) -> Any:
+    """The degrees of freedom of predictions that a `Calibration` can judge; others are refused."""
+    if not isinstance(predicted, Student):
+        raise TypeError(
+            f"calibrate=True judges normal and Student predictions, those of the Gaussian likelihood; got "
+            f"{type(predicted).__name__}. Set calibrate=False."
+        )
+    return predicted.dof

@@ -1,0 +1,251 @@
+"""Running sums over predictions and the observations that followed, from which every diagnostic is read.
+
+Predict each block before learning it, and give predictions and observations to a `Calibration`. Every error is turned
+into its normal score u = Phi^-1(F(y)), where F is the predictive distribution function, normal or Student's. If the
+predictions are right, u is standard normal whatever the degrees of freedom, so that every bound is exact.
+"""
+
+import math
+from dataclasses import field, fields
+from types import ModuleType
+from typing import Any, Self
+
+import numpy as np
+from scipy import special
+
+from kalprox._arrays import Array, namespace, pytree
+from kalprox._checks import check_finite, check_positive, concrete
+from kalprox.calibration.verdict import BINS, LEVELS, Verdict, judge
+from kalprox.predictive import special_functions, standard_score
+
+__all__ = ["Calibration"]
+
+
+def _zeros(*shape: int) -> Any:
+    return field(default_factory=lambda: np.zeros(shape))
+
+
+@pytree
+class Calibration:
+    """Sums over the rows scored so far; `Calibration()` has seen none. Calibrations add up: see `merge`.
+
+    Weights are repetitions: 2 counts a row twice, and 0 not at all, whatever the row holds. A row whose predictive std
+    or mean is infinite or NaN makes no claim that y could contradict, so it is counted in `undetermined` and nowhere
+    else. A std of 0 is a claim, and any error then counts as enormous. JAX arrays are accepted, also inside jit; in
+    float32 the counts are exact up to 16.7 million rows.
+
+    Attributes
+    ----------
+    rows : array
+        The number of rows judged.
+    undetermined : array
+        The number of rows not judged, because no finite predictive distribution was stated.
+    covered : array
+        The number of rows inside their central interval, for each of `LEVELS`.
+    squares : array
+        The sum of the squared normal scores.
+    pit : array
+        The histogram of the probability integral transform Phi(u), in `BINS` bins.
+    log_score : array
+        The sum of the log predictive densities.
+    errors, squared_errors : array
+        The sums of y - mean and of its square.
+    shared : array
+        The number of pairs of rows predicted from one learned noise variance, each divided by its degrees of freedom.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.normal(size=1000)
+    >>> honest = Calibration().update(np.zeros(1000), np.ones(1000), y)
+    >>> honest.verdict().word
+    'calibrated'
+    >>> print(Calibration().update(np.zeros(1000), np.full(1000, 0.5), y).verdict())
+    over-confident: over 1000 rows the errors are 1.96 times as large as stated (NIS 3.83, expected \
+0.88 to 1.13) and 95% intervals cover 68.0% (expected 93.0% to 96.8%). The stated std is too small: widen it, \
+or look for what the model leaves out, such as drift, a missing input, or a linearisation far from the solution.
+    """
+
+    rows: Any = _zeros()
+    undetermined: Any = _zeros()
+    covered: Any = _zeros(len(LEVELS))
+    squares: Any = _zeros()
+    pit: Any = _zeros(BINS)
+    log_score: Any = _zeros()
+    errors: Any = _zeros()
+    squared_errors: Any = _zeros()
+    shared: Any = _zeros()
+
+    def update(
+        self,
+        mean: Array,
+        std: Array,
+        y: Array,
+        dof: Any = math.inf,
+        weights: Array | None = None,
+        together: Array | None = None,
+    ) -> Self:
+        """Add a block's predictions, made before it was learned, and the observations that followed.
+
+        Any division into blocks gives the same sums, to rounding, except `shared`. O(b): about 0.1 us per row, and
+        0.2 ms per call.
+
+        Parameters
+        ----------
+        mean : array
+            The predicted means, shape (b,), or a number.
+        std : array
+            The scales of the predictive distributions (`Noise.std`), shape (b,), or one for all.
+        y : array
+            The observations, shape (b,), or a number.
+        dof : array
+            The degrees of freedom (`Noise.dof`), shape (b,), or one for all; infinite for normal predictions.
+        weights : array, optional
+            Repetitions, shape (b,); 1 by default.
+        together : array, optional
+            For each row, how many rows were predicted at once, itself included; by default the whole block.
+
+        Returns
+        -------
+        Calibration
+            The sums including the block.
+        """
+        xp = namespace(mean, std, y, dof, weights)
+        y = np.asarray(y, float) if xp is np else xp.asarray(y) * 1.0
+        if y.ndim > 1:
+            raise ValueError(f"y must be a number or a vector of shape (b,); got shape {y.shape}.")
+        y = xp.atleast_1d(y)
+        weights = _like(xp, "weights", 1.0 if weights is None else weights, y)
+        mean, std, dof = _like(xp, "mean", mean, y), _like(xp, "std", std, y), _like(xp, "dof", dof, y)
+        check_positive("weights", weights, strict=False)
+        counts = weights > 0
+        check_finite("y", xp.where(counts, y, 0))
+        negative = concrete(counts & (std < 0))
+        if negative is not None and negative.any():
+            raise ValueError(f"std must be >= 0; got a negative one in {negative.sum()} row(s). Infinity says unknown.")
+        with np.errstate(all="ignore"):  # overflow is handled by value, below
+            block = _sums(xp, mean, std, y, dof, weights, together)
+        return type(self)(*(_add(getattr(self, f.name), block[f.name]) for f in fields(self)))
+
+    def merge(self, other: Self) -> Self:
+        """The calibration of both streams of rows together."""
+        return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @property
+    def nis(self) -> Array:
+        """The mean squared normalised innovation (NIS): 1 is expected, 4 means a std too small by half."""
+        return self._mean(self.squares)
+
+    @property
+    def coverage(self) -> Array:
+        """The share of the rows inside their central interval, for each of `LEVELS`."""
+        return self._mean(self.covered)
+
+    @property
+    def mean_log_score(self) -> Array:
+        """The mean log predictive density: for comparing models on the same rows; higher is better."""
+        return self._mean(self.log_score)
+
+    @property
+    def bias(self) -> Array:
+        """The mean of y - mean."""
+        return self._mean(self.errors)
+
+    @property
+    def rmse(self) -> Array:
+        """The root mean square of y - mean."""
+        return self._mean(self.squared_errors) ** 0.5
+
+    @property
+    def uniformity(self) -> tuple[float, float]:
+        """Pearson's statistic of the PIT histogram against the uniform one, and its p-value (chi-square, `BINS` - 1).
+
+        It detects what the spread alone does not show: tails, skewness, bias. It needs 100 rows or more.
+        """
+        expected = float(self.rows) / BINS
+        if expected == 0:
+            return math.nan, math.nan
+        statistic = float(((np.asarray(self.pit) - expected) ** 2).sum() / expected)
+        return statistic, float(special.chdtrc(BINS - 1, statistic))
+
+    def verdict(self) -> Verdict:
+        """Calibrated, over-confident or under-confident, or too few rows to say; with the numbers.
+
+        Two tests are made, each allowed half of `FALSE_ALARMS`: n NIS against chi-square with n degrees of freedom, and
+        the number of rows inside their 95% interval against the binomial distribution. So a calibrated stream is called
+        something else with probability 0.01 at most. The ranges are never narrower than what a std wrong by 5%
+        (`MATERIAL`) leads to: a million rows do not reject a std wrong by a thousandth. Where the two tests disagree
+        (many small errors, a few huge ones), the verdict is over-confident, the more harmful of the two.
+
+        Power: a std wrong by a factor f, too small or too large, is detected with probability 0.99 from 30 rows on for
+        f = 2, from 121 for 1.4, from 403 for 1.2 and from 1,461 for 1.1. With fewer than `FEWEST_ROWS` rows and nothing
+        detected, the verdict is "too few rows to say".
+
+        The distributions are exact when rows are predicted one at a time. The b rows of a block share one learned noise
+        variance, whose relative variance is 2/dof, so that their sum of squares has the variance 2b + 2b(b - 1)/dof
+        instead of 2b. They are as informative as fewer rows (`Verdict.worth`), and the ranges widen accordingly. They
+        share the error of theta too; this is not accounted for, and is small once rows^2 is well above b d.
+
+        Returns
+        -------
+        Verdict
+        """
+        return judge(
+            float(self.rows),
+            float(self.shared),
+            float(self.undetermined),
+            nis=float(self.nis),
+            coverage=float(self.coverage[-1]),
+            uniformity=self.uniformity[0],
+        )
+
+    def _mean(self, total: Array) -> Array:
+        xp = namespace(total)
+        return xp.where(self.rows > 0, total / xp.where(self.rows > 0, self.rows, 1), xp.nan)
+
+
+def _like(xp: ModuleType, name: str, value: Any, y: Array) -> Array:
+    """`value` in the dtype of y: a number, or an array of y's shape."""
+    value = xp.asarray(value, y.dtype)
+    if value.ndim and value.shape != y.shape:
+        raise ValueError(f"{name} must be a number or have y's shape, {y.shape}; got shape {value.shape}.")
+    return value
+
+
+def _add(total: Array, value: Array) -> Array:
+    """total + value in the dtype of the total, so that a state carried through a loop keeps its type."""
+    total = namespace(value).asarray(total)
+    return total + value.astype(total.dtype)
+
+
+def _sums(
+    xp: ModuleType, mean: Array, std: Array, y: Array, dof: Array, weights: Array, together: Array | None
+) -> dict[str, Array]:
+    """A block's contribution to each field of `Calibration`."""
+    counts = weights > 0
+    judged = counts & xp.isfinite(mean) & xp.isfinite(std) & xp.isfinite(y) & (dof > 0)
+    # Rows that are not judged may hold anything: they are replaced by harmless numbers with weight 0.
+    w = xp.where(judged, weights, 0)
+    e = xp.where(judged, y - mean, 0)
+    dof = xp.where(dof > 0, dof, xp.inf)
+    std = xp.maximum(xp.where(judged, std, 1), xp.finfo(y.dtype).tiny)
+    limit = xp.finfo(y.dtype).max ** 0.25  # z^4 stays finite, so that no row can turn a sum into NaN
+    z = xp.clip(e / std, -limit, limit)
+    u, log_density = standard_score(z, dof)
+    size = xp.abs(u)
+    bins = xp.minimum(special_functions(xp).ndtr(u) * BINS, BINS - 1).astype(int)
+    length = {"minlength": BINS} if xp is np else {"length": BINS}  # JAX needs a static length
+    return {
+        "rows": w.sum(),
+        "undetermined": xp.where(counts & ~judged, weights, 0).sum(),
+        "covered": xp.stack([xp.where(size <= reach, w, 0).sum() for reach in _REACH]),
+        "squares": (w * u**2).sum(),
+        "pit": xp.bincount(bins, weights=w, **length),
+        "log_score": (w * (log_density - xp.log(std))).sum(),
+        "errors": (w * e).sum(),
+        "squared_errors": (w * e**2).sum(),
+        "shared": (xp.maximum((w.sum() if together is None else together) - 1, 0) * (w / dof)).sum(),
+    }
+
+
+_REACH = [float(special.ndtri((1 + level) / 2)) for level in LEVELS]

@@ -1,0 +1,52 @@
+"""Partitions of data frames in memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kalprox.engines.array_partitions import BLOCK_ROWS
+from kalprox.sources.base import Block
+from kalprox.sources.quarantine import BadRow
+
+__all__ = ["FramePartition"]
+
+
+@dataclass(frozen=True)
+class FramePartition:
+    """A table in memory.
+
+    Parameters
+    ----------
+    tables : pandas DataFrame, pyarrow Table or RecordBatch, or an iterator of them
+    columns : kalprox.sources.columns.Columns
+        The target, weight and features, and how the features are encoded.
+    name : str
+        The name of the partition in error messages and bad rows.
+    """
+
+    tables: Any
+    columns: Any
+    name: str = "table"
+
+    def blocks(self) -> Iterator[Block]:
+        """The rows in blocks of at most `BLOCK_ROWS` rows."""
+        from kalprox.sources._arrow import pa
+
+        rows_before = 0
+        for table in self.tables if isinstance(self.tables, Iterator) else [self.tables]:
+            if not isinstance(table, pa.Table | pa.RecordBatch):
+                table = pa.Table.from_pandas(table[list(self.columns.wanted.names)], preserve_index=False)
+            for first in range(0, table.num_rows, BLOCK_ROWS):
+                yield self._block(table.slice(first, BLOCK_ROWS), rows_before + first)
+            rows_before += table.num_rows
+
+    def _block(self, table: Any, first: int) -> Block:
+        X, y, w, cells = self.columns.encode(table)
+        bad = [BadRow(self.name, first + cell.at + 1, cell.column, cell.reason, cell.value) for cell in cells]
+        if cells:
+            good = np.ones(len(X), bool)
+            good[[cell.at for cell in cells]] = False
+            X, y, w = X[good], y[good], None if w is None else w[good]
+        return Block(X, y, w, table.num_rows, bad)

@@ -1,0 +1,50 @@
+"""A fit in several passes over a table, each linearised at the last answer, until the estimate no longer moves."""
+
+import warnings
+from dataclasses import replace
+
+from kalprox.jobs.base import FitRun
+from kalprox.jobs.model import TableModel
+from kalprox.jobs.resumable import ResumableSource
+from kalprox.learning.learner import Learner
+from kalprox.learning.settings import Settings
+from kalprox.sources import Block
+
+__all__ = ["RefiningRun", "fit_learner"]
+
+
+class RefiningRun(FitRun):
+    """Resumable passes over all rows."""
+
+    def run(self) -> TableModel:
+        job, keeps = self.job, self.checkpoint is not None
+        source = ResumableSource(
+            job.table, job.every if keeps else 1 << 62, self._seen, self._keep if keeps else lambda: None
+        )
+        self.source = source
+        if (saved := self.load()) is not None:
+            header, arrays = saved
+            source.resume(header["passes"], arrays)
+        return self.finished(fit_learner(job.settings, job.passes, source))
+
+    def _seen(self, block: Block, number: int) -> None:
+        self.take(block, number)
+        self.at = block.place.cursor
+        self.report(self.at)
+
+    def _keep(self) -> None:
+        header, arrays = self.source.state()
+        self.save({"passes": header}, arrays)
+        self.report(self.at, saved=True)
+
+
+def fit_learner(settings: Settings, passes: int | None, source: object) -> Learner:
+    """A learner fitted to all rows of a source, in at most `passes` passes; a warning says if these were too few."""
+    if passes is not None:
+        settings = replace(settings, max_passes=passes, parameters={**settings.parameters, "max_passes": passes})
+    learner = Learner(settings)
+    learner.fit(source)  # type: ignore[arg-type]
+    learner.n_rejected = 0  # bad rows of files are counted in the record of the fit
+    if not learner.belief.converged and learner.belief.message:
+        warnings.warn(learner.belief.message, RuntimeWarning, stacklevel=2)
+    return learner

@@ -1,0 +1,62 @@
+"""A fit in one pass: each block of a table is learned as it is read."""
+
+from dataclasses import replace
+
+from kalprox.calibration import LEVELS
+from kalprox.jobs.base import FitRun
+from kalprox.jobs.model import TableModel
+from kalprox.learning.learner import Learner
+from kalprox.sources import Block
+from kalprox.sources.files import SourceError
+from kalprox.sources.prefetch import prefetch
+from kalprox.sources.table import Cursor
+
+__all__ = ["StreamingRun"]
+
+
+class StreamingRun(FitRun):
+    """Each block is read, predicted, learned and, now and then, followed by a checkpoint."""
+
+    def run(self) -> TableModel:
+        job, cursor, since = self.job, None, 0
+        learner = Learner(job.settings)
+        if (saved := self.load()) is not None:
+            header, arrays = saved
+            learner = TableModel.from_parts(self.checkpoint.file, header, arrays).learner  # type: ignore[union-attr]
+            cursor = Cursor.from_json(header["cursor"])
+        for number in range(self.number, job.passes or 1):
+            for block in prefetch(job.table.blocks(cursor)):
+                self.take(block, number)
+                if _learn(learner, block) and number == 0:
+                    history = self.record.history.after(learner.n_rows, learner.score)
+                    self.record = replace(self.record, history=history)
+                since += block.read
+                save = self.checkpoint is not None and since >= job.every and learner.is_fitted
+                if save:
+                    header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
+                    self.save({**header, "cursor": block.place.cursor.to_json()}, arrays)
+                    since = 0
+                self.report(block.place.cursor, saved=save, **_score(learner))
+            cursor = None
+        if not learner.is_fitted:
+            raise SourceError("There is no good row to learn from.")
+        return self.finished(learner)
+
+
+def _learn(learner: Learner, block: Block) -> bool:
+    """Learn a block; whether there was anything to learn."""
+    if block.count == 0:
+        return False
+    try:
+        learner.learn(block)
+    except ValueError as error:
+        rows = f"rows {block.place.rows.min()} to {block.place.rows.max()}"
+        raise SourceError(f"{block.place.file}, {rows} could not be learned, and were not: {error}") from error
+    return True
+
+
+def _score(learner: Learner) -> dict[str, float]:
+    if not learner.is_fitted:
+        return {}
+    score = learner.score
+    return {"rmse": float(score.rmse), "coverage": float(score.coverage[LEVELS.index(0.95)])}

@@ -1,0 +1,41 @@
+"""The totals of passes over a source, as checkpoints hold them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kalprox.information import Information
+from kalprox.information.linearized import Linearized
+from kalprox.learning.design import Moments
+from kalprox.learning.saved import Saved, flatten
+from kalprox.sources import Counts, Folded
+
+__all__ = ["can_be_saved", "load_totals", "save_totals"]
+
+_KINDS = {kind.__name__: kind for kind in (Moments, Information, Linearized)}
+
+
+def can_be_saved(total: Any) -> bool:
+    """Whether the total of a pass can be saved: an array, or one of the sums that fits are made of."""
+    return type(total).__name__ in _KINDS or (isinstance(total, np.ndarray) and total.dtype == np.float64)
+
+
+def save_totals(passes: Sequence[Folded[Any]]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The totals and counts of passes as a header and arrays."""
+    header: dict[str, Any] = {"kinds": [type(one.total).__name__ for one in passes]}
+    arrays: dict[str, np.ndarray] = {}
+    for i, one in enumerate(passes):
+        flatten(f"pass.{i}", one.total, header, arrays)
+        flatten(f"counts.{i}", one.counts, header, arrays)
+    return header, arrays
+
+
+def load_totals(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Folded[Any]]:
+    """What `save_totals` was given."""
+    saved = Saved(header, arrays)
+    found = []
+    for i, kind in enumerate(header["kinds"]):
+        total = saved.value(_KINDS[kind], f"pass.{i}") if kind in _KINDS else saved[f"pass.{i}"]
+        found.append(Folded(total, saved.value(Counts, f"counts.{i}")))
+    return found

@@ -1,0 +1,146 @@
+"""The design: from rows of X to the inputs of h, and from theta to coefficients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.regularizers import Regularizer
+from kalprox.sources import Block, Folded, Source
+
+__all__ = ["Design", "DesignedSource", "Moments"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The number of rows, and the means and sums of squares of the columns of X: they add without cancelling."""
+
+    rows: float
+    mean: Array
+    squares: Array  # about the mean, summed
+
+    @classmethod
+    def of(cls, block: Block) -> "Moments":
+        """The moments of a block."""
+        X, weights = block.X, np.ones(len(block)) if block.weights is None else block.weights
+        rows = float(weights.sum())
+        mean = weights @ X / rows if rows else np.zeros(X.shape[1])
+        return cls(rows, mean, weights @ (X - mean) ** 2)
+
+    def __add__(self, other: "Moments") -> "Moments":
+        rows, apart = self.rows + other.rows, other.mean - self.mean
+        share = other.rows / rows if rows else 0.0
+        return Moments(rows, self.mean + share * apart, self.squares + other.squares + self.rows * share * apart**2)
+
+    @property
+    def sd(self) -> Array:
+        return np.sqrt(self.squares / self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """The inputs of h are [1 | (X - center) / scale], and `offset` is added to what a linear h says.
+
+    Centred columns keep the digits of features far from zero, and make the intercept independent of them. A function
+    fn(theta, x) takes its rows as they are: all fields are None then, and theta is `coef`.
+    """
+
+    center: Array | None = None  # (d,)
+    scale: Array | None = None  # (d,)
+    intercept: bool = False
+    offset: Any = 0.0  # a number, or (k,)
+
+    @classmethod
+    def of_moments(cls, moments: Moments, *, intercept: bool, standardize: bool) -> "Design":
+        """Columns less their means (with an intercept), and in units of their standard deviations if asked."""
+        mean, sd = moments.mean, moments.sd
+        ones, zeros = np.ones(len(mean)), np.zeros(len(mean))
+        return cls(mean if intercept else zeros, np.where(sd > 0, sd, 1.0) if standardize else ones, intercept)
+
+    @property
+    def first(self) -> int:
+        """The position in theta of the first coefficient: 1 where an intercept comes before it."""
+        return int(self.intercept)
+
+    @cached_property
+    def _plain(self) -> bool:
+        """Whether the inputs of h are the columns of X as they are."""
+        if self.center is None or self.scale is None:
+            return True
+        return not self.intercept and not self.center.any() and self._unscaled
+
+    @cached_property
+    def _unscaled(self) -> bool:
+        return bool(np.all(self.scale == 1))
+
+    def rows(self, X: Array) -> Array:
+        """The inputs of h for rows of X."""
+        if self._plain:
+            return X
+        inputs = np.empty((X.shape[0], X.shape[1] + self.first))
+        inputs[:, : self.first] = 1.0
+        columns = inputs[:, self.first :]
+        np.subtract(X, self.center, out=columns)  # type: ignore[arg-type]
+        if not self._unscaled:
+            columns /= self.scale
+        return inputs
+
+    def block(self, block: Block) -> Block:
+        """A block with the inputs of h for its X."""
+        return block if self._plain else replace(block, X=self.rows(block.X))
+
+    def predictor(self, X: Any, theta: Array) -> Array:
+        """rows(X) @ theta + offset, without the copy: X may be sparse. About the means, where digits are kept."""
+        if self.center is None or self.scale is None:
+            return X @ theta
+        coef = (theta[self.first :].T / self.scale).T
+        constant = self.offset + (theta[0] if self.intercept else 0.0)
+        if isinstance(X, np.ndarray):
+            return (X - self.center if self.intercept else X) @ coef + constant
+        return X @ coef + (constant - self.center @ coef)
+
+    def regularizer(self, g: Regularizer) -> Regularizer:
+        """g of the coefficients as a regulariser of theta: an intercept is not penalised."""
+        return g.with_free_intercept(len(self.center)) if self.intercept and self.center is not None else g
+
+    def coef(self, theta: Array) -> Array:
+        """The coefficients of X, shape (..., d), for theta of shape (..., d) or (..., 1 + d)."""
+        coef = theta[..., self.first :]
+        return coef if self.scale is None else coef / self.scale
+
+    def intercept_of(self, theta: Array) -> Array:
+        """The intercept, shape (...), for theta of shape (..., 1 + d); zero where there is none."""
+        if not self.intercept:
+            return np.zeros(theta.shape[:-1])
+        return self.offset + theta[..., 0] - self.coef(theta) @ self.center
+
+    def jacobian(self) -> Array | None:
+        """The matrix that maps theta to (intercept, coef), where the offset is zero; None for a function."""
+        if self.center is None or self.scale is None:
+            return None
+        J = np.diag(1 / self.scale)
+        if not self.intercept:
+            return J
+        top = np.concatenate([[1.0], -self.center / self.scale])
+        return np.vstack([top, np.hstack([np.zeros((len(J), 1)), J])])
+
+
+@dataclass(frozen=True)
+class DesignedSource:
+    """A source whose blocks have the inputs of h for their X."""
+
+    source: Source
+    design: Design
+
+    def fold(self, part: Callable[[Block], T]) -> Folded[T]:
+        """One pass; see `kalprox.sources.Source`."""
+        return self.source.fold(partial(_through, self.design, part))
+
+
+def _through(design: Design, part: Callable[[Block], T], block: Block) -> T:
+    return part(design.block(block))

@@ -1,0 +1,306 @@
+"""The exact belief of a linear model: everything is read off the information of the rows."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox._checks import check_positive
+from kalprox.information import Equations, Information, merge
+from kalprox.learning.belief import Belief, Path
+from kalprox.learning.design import Design
+from kalprox.learning.saved import Saved, expect
+from kalprox.learning.scoring import FEWEST_ROWS, AlphaScores, doubling_pieces
+from kalprox.learning.settings import Settings
+from kalprox.noise import log_evidence
+from kalprox.posterior import InformationPosterior
+from kalprox.solvers.l1_path import l1_path
+from kalprox.sources import Block, Counts, Source
+from kalprox.sources.forgetting import faded
+
+__all__ = ["ExactBelief", "restored_information"]
+
+
+@dataclass(frozen=True, eq=False)
+class ExactBelief(Belief):
+    """The information of the rows, and the settings under which it is read."""
+
+    information: Information
+    scores: AlphaScores | None = None  # of each alpha, where alpha is chosen by prediction
+    found: Array | None = None  # the estimate, where it has been found on a path of alphas
+    begin: Array | None = None  # where the search for the estimate begins, where a neighbour on a path is known
+
+    whole_batches: ClassVar[bool] = True
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    @classmethod
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "ExactBelief":
+        block = next(iter(blocks))
+        return cls(settings, Information.zero(block.X.shape[1], block.y.shape[1] if block.y.ndim == 2 else None))
+
+    @classmethod
+    def fit(cls, settings: Settings, source: Source) -> tuple["ExactBelief", Counts]:
+        """One pass. Where the order of the rows matters the source must have one: it must be in memory."""
+        in_order = getattr(source, "blocks_in_order", None)
+        if in_order is not None:
+            belief, counts = None, Counts()
+            for block in in_order(whole=True):
+                belief = (cls.start(settings, [block]) if belief is None else belief).learn(block)
+                counts = counts + Counts.of(block)
+            assert belief is not None
+            return belief, counts
+        if settings.forget != 1:
+            raise ValueError("forget must be 1 for a source whose rows have no order; use partial_fit on a stream.")
+        if settings.penalty.alpha == "auto" and settings.penalty.selection == "prediction":
+            raise ValueError(
+                "alpha='auto' needs penalty='ridge' here: otherwise it is chosen by predicting rows from those "
+                "before them, and their order is not known. Give a number, or look at `path` afterwards."
+            )
+        folded = source.fold(Information.from_block)
+        if folded.total is None:
+            raise ValueError("There is no good row to learn from.")
+        return cls(settings, folded.total), folded.counts
+
+    def learn(self, block: Block) -> "ExactBelief":
+        """O(b d^2) for a block of b rows; exact, to rounding."""
+        if not self._by_prediction:
+            return self._fold(block, self.scores)
+        belief = self
+        for piece in doubling_pieces(int(self.information.rows), len(block)):
+            rows = Block(block.X[piece], block.y[piece], None if block.weights is None else block.weights[piece])
+            belief = belief._fold(rows, belief._scored(rows))
+        return belief
+
+    def _fold(self, block: Block, scores: AlphaScores | None) -> "ExactBelief":
+        info, weights, forget = self.information, block.weights, self.settings.forget
+        if forget != 1:
+            weights, left = faded(np.ones(len(block)) if weights is None else weights, forget)
+            info = info.forget(left) if float(info.rows) > 0 else info
+            scores = scores and scores.faded(float(left))  # type: ignore[arg-type]
+        return ExactBelief(self.settings, info.fold(block.X, block.y, weights), scores)
+
+    @property
+    def _by_prediction(self) -> bool:
+        return self.settings.penalty.alpha == "auto" and self.settings.penalty.selection == "prediction"
+
+    def _scored(self, block: Block) -> AlphaScores | None:
+        """The score of each alpha with this block, which is not learned yet."""
+        if float(self.information.rows) < FEWEST_ROWS:
+            return self.scores
+        scores = self.scores
+        if scores is None:
+            R, z = self.centered.R, self.centered.z
+            scores = AlphaScores.around(self.settings.penalty.alphas(R, z)[0] / float(self.information.rows))
+        return scores.after(self.for_alphas(scores.alphas), block)
+
+    def with_settings(self, settings: Settings) -> "ExactBelief":
+        if not settings.is_exact:
+            raise ValueError("link and method cannot change between calls of partial_fit here: use fit.")
+        # Scores of alphas that were made under other settings than these mean nothing.
+        names = ("penalty", "l1_ratio", "delta", "groups", "bounds", "alpha", "noise", "fit_intercept", "standardize")
+        scores = None if settings.changed(self.settings, *names) else self.scores
+        return ExactBelief(settings, self.information, scores)
+
+    def merge(self, other: Belief) -> "ExactBelief":
+        """The belief after the rows of both: exact, O(d^3)."""
+        if not isinstance(other, ExactBelief):
+            return super().merge(other)
+        if self.scores is not None or other.scores is not None:
+            raise ValueError(
+                "merge needs a number for alpha, or penalty='ridge': alpha='auto' was chosen here by predicting each "
+                "batch from those before it, and predictions made apart do not add up."
+            )
+        if self.settings.forget != 1:
+            raise ValueError(
+                f"merge needs forget=1: with forget={self.settings.forget!r} the order of all rows would matter."
+            )
+        return ExactBelief(self.settings, merge(self.information, other.information))
+
+    @property
+    def predicts(self) -> bool:
+        return float(self.information.rows) > 0
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def scale(self) -> Array:
+        """The standard deviation of each column, 1 where it is constant; ones where nothing is standardised."""
+        info = self.information
+        if not self.settings.standardize:
+            return np.ones(info.d)
+        sd = np.linalg.norm(info.centered().R, axis=0) / max(float(info.rows), 1.0) ** 0.5
+        return np.where(sd > 0, sd, 1.0)
+
+    @cached_property
+    def design(self) -> Design:
+        """Centred at the means of the rows, where the intercept and the coefficients are independent."""
+        info = self.information
+        if not self.settings.fit_intercept:
+            return Design(np.zeros(info.d), self.scale, False, 0.0)
+        return Design(info.x_mean, self.scale, True, info.y_mean)
+
+    @cached_property
+    def centered(self) -> Equations:
+        """||R t - z||^2 + rss of the coefficients in units of 1 / scale, the intercept already minimised over."""
+        info = self.information
+        T = info.centered().triangle() if self.settings.fit_intercept else info.triangle()
+        if self.settings.standardize:
+            T = T / np.concatenate([self.scale, np.ones(len(T) - info.d)])
+        return Equations(T, info.rows, info.targets)
+
+    @cached_property
+    def equations(self) -> Equations:
+        """The equations of theta in the coordinates of the design."""
+        if not self.settings.fit_intercept:
+            return self.centered
+        held = self.centered.held
+        T = np.zeros((len(held) + 1, len(held) + 1))
+        T[0, 0], T[1:, 1:] = self.information.T[0, 0], held
+        return Equations(T, self.centered.rows, self.centered.targets)
+
+    @cached_property
+    def posterior(self) -> InformationPosterior:
+        g = self.design.regularizer(self.settings.penalty.regularizer(self.alpha))
+        return InformationPosterior(
+            self.equations, g, gamma=self.settings.gamma, mean=self._with_intercept(self.found), start=self._begin
+        )
+
+    @property
+    def _begin(self) -> Array | None:
+        return self._with_intercept(self.begin)
+
+    def _with_intercept(self, t: Array | None) -> Array | None:
+        """Coefficients t, (d, k), as theta, (d,) or (d, k): an intercept of zero comes first, in these coordinates."""
+        if t is None:
+            return None
+        theta = np.concatenate([np.zeros((1, t.shape[1])), t]) if self.settings.fit_intercept else t
+        return theta[:, 0] if self.information.targets is None else theta
+
+    @property
+    def converged(self) -> bool:
+        return self.posterior.converged
+
+    def mean(self, X: Any) -> Array:
+        return self.design.predictor(X, self.posterior.mean)
+
+    # ---- which alpha -----------------------------------------------------------------------------------
+
+    @cached_property
+    def alpha(self) -> float:
+        penalty = self.settings.penalty
+        return self._best_alpha() if penalty.alpha == "auto" else penalty.alpha
+
+    @property
+    def edf(self) -> Array:
+        """The effective degrees of freedom, the intercept not counted, () or (k,)."""
+        return self.posterior.edf - self.settings.fit_intercept
+
+    @cached_property
+    def log_evidence(self) -> Array:
+        """log p(y), () or (k,): exact for ridge (and any proper quadratic g); see `kalprox.noise.log_evidence`."""
+        eq, g = self.centered, self.settings.penalty.regularizer(self.alpha)
+        z, rss = eq.z.reshape(len(eq.R), -1), np.atleast_1d(eq.rss)
+        rows = float(eq.rows) - self.settings.fit_intercept
+        values = [log_evidence(eq.R, z[:, j], rss[j], rows, g, self.settings.gamma) for j in range(z.shape[1])]
+        return np.asarray(values[0]) if eq.targets is None else np.stack(values)
+
+    @property
+    def score(self) -> float:
+        """The log evidence where alpha="auto" maximises it; else its approximation by Schwarz, -BIC/2.
+
+        -BIC/2 = -rows/2 log(rss / rows) - edf/2 log(rows), or -rss/(2 noise_var) - edf/2 log(rows) where the noise
+        variance is given. Both depend on the rows through the information alone: not on their order, nor on the blocks.
+        """
+        if self.settings.penalty.selection == "evidence":
+            return float(self.log_evidence.sum())
+        n, rss = float(self.information.rows), self.posterior.rss
+        if (n - self.posterior.edf < 0.5).any():
+            return -np.inf  # the fit leaves no residual, and its likelihood means nothing
+        fit = n * np.log(np.maximum(rss, np.finfo(float).tiny) / n)
+        fit = fit if self.settings.noise_var is None else rss / self.settings.noise_var
+        return float(-(fit + self.edf * np.log(n)).sum() / 2)
+
+    def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> "ExactBelief":
+        """The same rows read with another alpha."""
+        belief = ExactBelief(self.settings.with_alpha(alpha), self.information, None, found, begin)
+        for name in ("scale", "design", "centered", "equations"):  # alpha is not in them
+            belief.__dict__[name] = getattr(self, name)
+        return belief
+
+    def for_alphas(self, alphas: Array) -> Iterator["ExactBelief"]:
+        """`with_alpha` for each alpha, in the given order.
+
+        The searches go from the largest alpha down, each from where the last one ended. The L1 path is followed from
+        knot to knot; estimates that are sure to be right need no search.
+        """
+        beliefs: dict[int, ExactBelief] = {}
+        descending = np.argsort(-alphas, kind="stable")
+        thetas, sure = self._l1_path(alphas[descending])
+        last: ExactBelief | None = None
+        first = int(self.settings.fit_intercept)
+        for i, theta, found in zip(descending, thetas, sure, strict=True):
+            begin = None
+            if not found and last is not None:
+                begin = last.posterior.mean[first:].reshape(self.information.d, -1)
+            beliefs[i] = last = self.with_alpha(alphas[i], theta if found else None, begin)
+        return (beliefs[i] for i in range(len(alphas)))
+
+    def _l1_path(self, alphas: Array) -> tuple[Array, Array]:
+        """For descending alphas the coefficients (m, d, k) in units of 1 / scale, and which of them are sure."""
+        R, z = self.centered.R, self.centered.z.reshape(self.information.d, -1)
+        if not self.settings.penalty.follows_l1_path:
+            return np.empty((len(alphas), *z.shape)), np.zeros(len(alphas), bool)
+        thetas, sure = zip(*(l1_path(R, column, alphas) for column in z.T), strict=True)
+        return np.stack(thetas, axis=-1), np.all(sure, axis=0)
+
+    def path(self, alphas: Array | None) -> Path:
+        penalty = self.settings.penalty
+        if not penalty.has_weight:
+            raise ValueError(f"path needs a penalty that alpha weighs; got penalty={penalty.kind!r}.")
+        if alphas is None:
+            alphas = penalty.alphas(self.centered.R, self.centered.z)
+        alphas = np.asarray(alphas, float)
+        check_positive("alphas", alphas, strict=False)
+        rows = [(b.coef, b.intercept, b.edf, b.score) for b in self.for_alphas(alphas)]
+        return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
+
+    def _best_alpha(self) -> float:
+        """By evidence (ridge); by the score of predictions; by BIC before there were any."""
+        if self._by_prediction and self.scores is not None and (best := self.scores.best) is not None:
+            return best
+        grid = self.settings.penalty.alphas(self.centered.R, self.centered.z)
+        scores = [belief.score for belief in self.for_alphas(grid)]
+        i = int(np.argmax(scores))
+        if self.settings.penalty.selection != "evidence" or i in (0, len(grid) - 1):
+            return float(grid[i])  # BIC jumps where edf does: the grid is enough
+        from scipy.optimize import minimize_scalar
+
+        low, high = np.log(grid[i + 1]), np.log(grid[i - 1])
+        found = minimize_scalar(
+            lambda a: -self.with_alpha(np.exp(a)).score, bounds=(low, high), method="bounded", options={"xatol": 1e-8}
+        )
+        return float(np.exp(found.x))
+
+    # ---- saving ----------------------------------------------------------------------------------------
+
+    def saved(self) -> dict[str, Any]:
+        scores = {} if self.scores is None else {"scores": self.scores}
+        return {"targets": self.information.targets, "information": self.information, **scores}
+
+    @classmethod
+    def restored(cls, settings: Settings, d: int, saved: Saved) -> "ExactBelief":
+        info = restored_information(saved, "information", d, saved["targets"])
+        return cls(settings, info, saved.value(AlphaScores, "scores") if "scores" in saved else None)
+
+
+def restored_information(saved: Saved, name: str, d: int, targets: int | None) -> Information:
+    """The information about d coefficients that was saved under `name`; what cannot be one is refused."""
+    info = saved.value(Information, name, targets=targets)
+    T, p = info.T, d + (targets or 1)
+    expect(T.shape == (1 + p, 1 + p) and info.shift.shape == (p,) and info.rows.shape == () and info.rows >= 0)
+    expect(not np.tril(T, -1).any() and (np.diagonal(T) >= 0).all())
+    return Information(T, info.shift, info.rows[()], targets)

@@ -1,0 +1,94 @@
+"""The belief of the paper's recursion, row by row; its V is a metric rather than a posterior where g != 0."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
+from kalprox.algorithms.base import Belief as State
+from kalprox.algorithms.pipg import pipg
+from kalprox.algorithms.run import run
+from kalprox.learning.belief import Belief
+from kalprox.learning.design import Design
+from kalprox.learning.filtered import first_design, refuse_changes, restored_design, saved_design
+from kalprox.learning.saved import Saved, expect
+from kalprox.learning.settings import Settings
+from kalprox.posterior import GivenPosterior
+from kalprox.sources import Block, Counts, Source
+
+__all__ = ["PaperBelief"]
+
+_RECORD = 8192  # rows between two records of a run: the same for all batches, or each length would compile anew
+
+
+@dataclass(frozen=True, eq=False)
+class PaperBelief(Belief):
+    """N(mean, V), moved by the paper's equations."""
+
+    state: State
+    fixed: Design
+
+    converged = True
+
+    @classmethod
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "PaperBelief":
+        design = Design()
+        if isinstance(settings.link, str):
+            moments, _ = first_design(settings, blocks)
+            design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False)
+        size = 0 if design.center is None else len(design.center) + design.intercept
+        start = settings.first_theta(size, design.jacobian())
+        return cls(settings, _recursion(settings, design).init(start, settings.v0), design)
+
+    @classmethod
+    def fit(cls, settings: Settings, source: Source) -> tuple["PaperBelief", Counts]:
+        """The recursion over all rows, in their order."""
+        if not hasattr(source, "blocks_in_order"):
+            raise ValueError("method='paper' goes row by row: the source must be in memory, or read as a stream.")
+        belief, counts = cls.start(settings, source.blocks_in_order()), Counts()
+        for block in source.blocks_in_order():
+            belief, counts = belief.learn(block), counts + Counts.of(block)
+        return belief, counts
+
+    def learn(self, block: Block) -> "PaperBelief":
+        X, y = block.X, block.y
+        if block.weights is not None:
+            if (block.weights != np.round(block.weights)).any():
+                raise ValueError("method='paper' takes whole numbers as sample_weight: a row is taken that often.")
+            X, y = (np.repeat(a, block.weights.astype(int), axis=0) for a in (X, y))
+        if len(X) == 0:
+            return self
+        alg = _recursion(self.settings, self.fixed)
+        return replace(self, state=run(alg, self.state, self.fixed.rows(X), y, record_every=_RECORD).state)
+
+    def with_settings(self, settings: Settings) -> "PaperBelief":
+        refuse_changes(self.settings, settings)
+        return replace(self, settings=settings)
+
+    @property
+    def design(self) -> Design:
+        return self.fixed
+
+    @cached_property
+    def posterior(self) -> GivenPosterior:
+        return GivenPosterior(np.asarray(self.state.mean), np.asarray(self.state.cov()), self.settings.gamma)
+
+    def saved(self) -> dict[str, Any]:
+        state = self.state
+        about = {"n_passes": 1, "converged": True}
+        return {**saved_design(self.fixed), **about, "mean": np.asarray(state.mean), "cov": np.asarray(state.cov())}
+
+    @classmethod
+    def restored(cls, settings: Settings, d: int, saved: Saved) -> "PaperBelief":
+        design = restored_design(settings, d, saved)
+        mean = start_mean(saved["mean"])
+        expect(design.center is None or len(mean) == len(design.center) + design.intercept)
+        return cls(settings, State(mean, start_covariance(saved["cov"], mean)), design)
+
+
+def _recursion(settings: Settings, design: Design) -> Algorithm:
+    g = design.regularizer(settings.penalty.regularizer(settings.penalty.alpha))
+    return pipg(settings.model, g, gamma=settings.gamma, q=settings.q)

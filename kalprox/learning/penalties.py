@@ -1,0 +1,243 @@
+"""Penalties by name: from the settings of an estimator to a regulariser g for every alpha.
+
+A new penalty is one subclass of `Penalty` in this file, listed in `PENALTIES`. The estimator, the choice of alpha and
+the command line read all they need from that class.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox._checks import check_positive
+from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Regularizer, Ridge, SmoothL1, Zero
+
+__all__ = ["PENALTIES", "Penalty"]
+
+_ALPHAS = np.logspace(0, -4, 41)  # the default grid, relative to the largest alpha
+
+
+@dataclass(frozen=True, eq=False)
+class Penalty(ABC):
+    """g = alpha * penalty, with all settings checked. Make one with `Penalty.of`.
+
+    Attributes
+    ----------
+    kind : str, Regularizer or None
+        What the user asked for: the name of the penalty, the regulariser itself, or None.
+    alpha : float or "auto"
+        The weight of the penalty; "auto" if it is to be chosen from the data.
+    has_weight : bool
+        Whether alpha multiplies the penalty.
+    selection : {"evidence", "prediction"} or None
+        How alpha="auto" is chosen: by maximising the evidence, or by the prequential score of predictions. None where
+        there is no alpha to choose.
+    follows_l1_path : bool
+        Whether `kalprox.solvers.l1_path` gives the solutions for all alphas at once.
+    help : str
+        One line for the documentation and the command line.
+    """
+
+    alpha: Any
+    l1_ratio: float
+    delta: float
+    groups: Any
+    bounds: Any
+
+    kind: ClassVar[Any]
+    help: ClassVar[str]
+    has_weight: ClassVar[bool] = True
+    selection: ClassVar[Literal["evidence", "prediction"] | None] = "prediction"
+    follows_l1_path: ClassVar[bool] = False
+
+    @staticmethod
+    def of(
+        kind: Any,
+        alpha: Any = 1.0,
+        l1_ratio: float = 0.5,
+        delta: float = 1.0,
+        groups: Any = None,
+        bounds: Any = (0.0, np.inf),
+    ) -> "Penalty":
+        """The penalty with these settings.
+
+        Parameters
+        ----------
+        kind : str, Regularizer or None
+            One of `PENALTIES`, a regulariser, or None for no penalty.
+        alpha : float or "auto"
+            The weight of the penalty. A `Regularizer` has weights of its own, and alpha must then be 1.
+        l1_ratio : float
+            The share of the L1 norm in "elasticnet", between 0 and 1.
+        delta : float
+            The width of the rounded kink of "smooth_l1".
+        groups : sequence of int
+            One label per coefficient for "group"; -1 for a coefficient that is not penalised.
+        bounds : pair
+            The lower and the upper bound for "box", each a number or one per coefficient.
+
+        Returns
+        -------
+        Penalty
+
+        Examples
+        --------
+        >>> penalty = Penalty.of("elasticnet", alpha=4.0, l1_ratio=0.25)
+        >>> penalty.regularizer(penalty.alpha)
+        ElasticNet(l1=1.0, l2=3.0)
+        >>> penalty.selection, Penalty.of("ridge").selection
+        ('prediction', 'evidence')
+        """
+        settings = alpha, l1_ratio, delta, groups, bounds
+        if kind is None:
+            return NoPenalty(*settings)
+        if isinstance(kind, Regularizer):
+            return GivenPenalty(*settings, kind)
+        if not (isinstance(kind, str) and kind in PENALTIES):
+            raise ValueError(f"penalty must be None, one of {', '.join(PENALTIES)}, or a Regularizer; got {kind!r}.")
+        return PENALTIES[kind](*settings)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.alpha, str):
+            if self.alpha != "auto":
+                raise ValueError(f"alpha must be a number >= 0 or 'auto'; got {self.alpha!r}.")
+            if not self.has_weight:
+                *most, last = (name for name, penalty in PENALTIES.items() if penalty.has_weight)
+                raise ValueError(
+                    f"alpha='auto' needs a penalty that alpha weighs: {', '.join(most)} or {last}; got {self.kind!r}."
+                )
+        else:
+            check_positive("alpha", self.alpha, strict=False)
+        if not 0 <= self.l1_ratio <= 1:
+            raise ValueError(f"l1_ratio must lie between 0 and 1; got {self.l1_ratio!r}.")
+
+    @abstractmethod
+    def regularizer(self, alpha: float) -> Regularizer:
+        """g for one alpha."""
+
+    def largest_alpha(self, R: Array, z: Array) -> float:
+        """The smallest alpha that leaves next to nothing of the fit to 1/2 ||R t - z||^2, z of shape (d, k)."""
+        return float(np.abs(R.T @ z).max())
+
+    def alphas(self, R: Array, z: Array) -> Array:
+        """A descending grid of alphas to choose from, in the scale of the data (R, z), z of shape (d,) or (d, k).
+
+        For l1 and group the first is the smallest alpha at which all coefficients are zero.
+        """
+        largest = self.largest_alpha(R, z.reshape(len(z), -1))
+        return (largest * (1 + 1e-13) or 1.0) * _ALPHAS  # a hair above: rounding leaves no coefficient nonzero
+
+    def with_alpha(self, alpha: float) -> Self:
+        """The same penalty with another alpha."""
+        return replace(self, alpha=alpha)
+
+
+class RidgePenalty(Penalty):
+    kind = "ridge"
+    help = "1/2 ||coef||^2: shrinks all coefficients, and keeps all of them."
+    selection = "evidence"
+
+    def regularizer(self, alpha: float) -> Regularizer:
+        return Ridge(float(alpha))
+
+    def alphas(self, R: Array, z: Array) -> Array:
+        return (np.linalg.norm(R) ** 2 or 1.0) * np.logspace(4, -10, 43)
+
+
+class L1Penalty(Penalty):
+    kind = "l1"
+    help = "||coef||_1: sets coefficients to zero."
+    follows_l1_path = True
+
+    def regularizer(self, alpha: float) -> Regularizer:
+        return L1(float(alpha))
+
+
+class ElasticNetPenalty(Penalty):
+    kind = "elasticnet"
+    help = "l1_ratio ||coef||_1 + (1 - l1_ratio)/2 ||coef||^2: sets coefficients to zero, similar ones together."
+
+    def regularizer(self, alpha: float) -> Regularizer:
+        return ElasticNet(alpha * self.l1_ratio, alpha * (1 - self.l1_ratio))
+
+    def largest_alpha(self, R: Array, z: Array) -> float:
+        return super().largest_alpha(R, z) / max(self.l1_ratio, 1e-3)
+
+
+class SmoothL1Penalty(Penalty):
+    kind = "smooth_l1"
+    help = "sum(sqrt(1 + coef^2 / delta^2) - 1): the L1 norm, with its kink rounded over a width delta."
+
+    def regularizer(self, alpha: float) -> Regularizer:
+        return SmoothL1(float(alpha), self.delta)
+
+    def largest_alpha(self, R: Array, z: Array) -> float:
+        return super().largest_alpha(R, z) * self.delta
+
+
+class GroupPenalty(Penalty):
+    kind = "group"
+    help = "sum of sqrt(size) ||coef_g||_2 over groups: sets all coefficients of a group to zero jointly."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.groups is None:
+            raise ValueError("penalty='group' needs groups: one integer label per feature, -1 for no penalty.")
+
+    def regularizer(self, alpha: float) -> Regularizer:
+        return GroupL1(float(alpha), self.groups)
+
+    def largest_alpha(self, R: Array, z: Array) -> float:
+        labels, slopes = np.asarray(self.groups), R.T @ z
+        groups = [labels == label for label in set(labels)]
+        return float(max(np.linalg.norm(slopes[group], axis=0).max() / group.sum() ** 0.5 for group in groups))
+
+
+class BoxPenalty(Penalty):
+    kind = "box"
+    help = "Keeps each coefficient between its bounds; alpha has no effect."
+    has_weight = False
+    selection = None
+
+    def regularizer(self, alpha: float) -> Regularizer:
+        low, high = self.bounds
+        return Box(np.asarray(low, float), np.asarray(high, float))
+
+
+class NoPenalty(Penalty):
+    kind = None
+    help = "No penalty."
+    has_weight = False
+    selection = None
+
+    def regularizer(self, alpha: float) -> Regularizer:
+        return Zero()
+
+
+@dataclass(frozen=True, eq=False)
+class GivenPenalty(Penalty):
+    """A regulariser made by the user."""
+
+    kind: Any  # type: ignore[misc]  # of each instance, not of the class
+    help = "A regulariser with weights of its own."
+    has_weight = False
+    selection = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.alpha != 1:
+            raise ValueError(
+                f"alpha does not weigh a Regularizer object, which has weights of its own; got alpha={self.alpha!r} "
+                f"beside {type(self.kind).__name__}. Leave alpha at 1."
+            )
+
+    def regularizer(self, alpha: float) -> Regularizer:
+        return self.kind
+
+
+PENALTIES: dict[str, type[Penalty]] = {
+    penalty.kind: penalty
+    for penalty in (RidgePenalty, L1Penalty, ElasticNetPenalty, SmoothL1Penalty, GroupPenalty, BoxPenalty)
+}

@@ -1,0 +1,182 @@
+"""Rows that come one at a time: the estimate is moved by each row, and the rows are buffered to be folded together."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg.blas import dger
+
+from kalprox._arrays import Array
+from kalprox.learning.exact import ExactBelief
+from kalprox.learning.saved import expect
+from kalprox.predictive import Student
+
+__all__ = ["PotterUpdate", "RowBuffer"]
+
+_ROUNDING = float(np.finfo(float).eps) ** 0.5
+
+
+@dataclass
+class PotterUpdate:
+    """An estimate theta (p,) and a root L (p, p) of its covariance in units of the noise, moved in O(d^2) a row.
+
+    The coordinates are those of a design, [1 | x - center] or x. Rounding errors add up, so that it is good only
+    between two folds of the information, from which it is made anew.
+
+    References
+    ----------
+    J. E. Potter's square-root update, in P. S. Maybeck, "Stochastic Models, Estimation, and Control", vol. 1, 1979.
+    """
+
+    theta: Array
+    L: Array  # column by column, as BLAS wants it
+    center: Array | None  # (d,); None without an intercept
+    offset: float  # added to predictions
+    row: Array  # (p,), scratch
+    rows: float
+    objective: float  # rss + alpha |coef|^2 at theta
+    trace: float  # of L L', the intercept left out
+    alpha: float  # of ridge; 0 without a penalty
+    noise_var: float | None  # None: learned
+
+    @classmethod
+    def of(cls, belief: ExactBelief) -> "PotterUpdate | None":
+        """The update of a belief; None where a row cannot move its estimate in O(d^2)."""
+        info, settings = belief.information, belief.settings
+        penalty = settings.penalty
+        if info.targets is not None or settings.standardize or settings.forget != 1 or not float(info.rows) > 0:
+            return None
+        if penalty.alpha == "auto" or penalty.kind not in (None, "ridge") or not belief.posterior.proper:
+            return None
+        posterior, design = belief.posterior, belief.design
+        first, alpha = design.first, float(penalty.alpha) if penalty.has_weight else 0.0
+        theta, L = np.array(posterior.mean), np.array(posterior.factor.L, order="F")
+        coef = theta[first:]
+        return cls(
+            theta,
+            L,
+            design.center if first else None,
+            float(design.offset),
+            np.ones(len(theta)),
+            float(info.rows),
+            float(posterior.rss + alpha * coef.dot(coef)),
+            float((L[first:] ** 2).sum()),
+            alpha,
+            settings.noise_var,
+        )
+
+    def _input(self, x: Array) -> Array:
+        if self.center is None:
+            return x
+        np.subtract(x, self.center, out=self.row[1:])
+        return self.row
+
+    def move(self, x: Array, y: float) -> tuple[float, float]:
+        """Move the estimate by a row x (d,) with its target: for v = L'x, e = y - x'theta and s = 1 + v'v,
+
+        theta + L v e / s   and   L - L v v' / (s + sqrt(s)), a root of L L' - L v v' L' / s. The objective grows by
+        e^2 / s, and the trace of L L' falls by |L v|^2 / s. Returns what was predicted of y: x'theta, and s.
+        """
+        theta, L = self.theta, self.L
+        x = self._input(x)
+        v = x.dot(L)
+        mean, s = float(x.dot(theta)) + self.offset, 1 + float(v.dot(v))
+        e = y - mean
+        gain = L.dot(v)
+        fall = float(gain.dot(gain))
+        if self.center is not None:
+            fall -= float(gain[0]) ** 2
+        self.objective += e * e / s
+        self.trace -= fall / s
+        self.rows += 1
+        theta += gain * (e / s)
+        dger(-1 / (s + math.sqrt(s)), gain, v, a=L, overwrite_a=1)
+        return mean, s
+
+    def mean(self, X: Array) -> Array:
+        """The expected observations of rows X, (n,)."""
+        if len(X) == 1:
+            return np.array([float(self._input(X[0]).dot(self.theta)) + self.offset])
+        if self.center is None:
+            return X @ self.theta + self.offset
+        return (X - self.center) @ self.theta[1:] + (self.theta[0] + self.offset)
+
+    def predict(self, X: Array) -> Student:
+        """The distribution of new observations of rows X, noise included."""
+        variance, dof = self.noise()
+        if len(X) == 1:
+            x = self._input(X[0])
+            v = x.dot(self.L)
+            mean, scale = float(x.dot(self.theta)) + self.offset, math.sqrt(variance * (1 + float(v.dot(v))))
+            return Student(np.array([mean]), np.array([scale]), dof)
+        inputs = X if self.center is None else np.column_stack([np.ones(len(X)), X - self.center])
+        root = inputs @ self.L
+        return Student(self.mean(X), np.sqrt(variance * (1 + np.einsum("ij,ij->i", root, root))), dof)
+
+    def noise(self) -> tuple[float, float]:
+        """The noise variance and its degrees of freedom, as the information would give them: rss = objective -
+        alpha |coef|^2, over rows - p + alpha trace."""
+        if self.noise_var is not None:
+            return self.noise_var, math.inf
+        rss, dof = self.objective, self.rows - len(self.L) + self.alpha * self.trace
+        if self.alpha:
+            square = float(self.theta.dot(self.theta))
+            rss -= self.alpha * (square if self.center is None else square - float(self.theta[0]) ** 2)
+        enough = dof > _ROUNDING * self.rows  # as in Noise.learned
+        return max(rss, 0.0) / dof if enough else math.nan, dof
+
+
+class RowBuffer:
+    """Rows of short batches, and what was predicted of them, until there are enough to be folded in together.
+
+    Attributes
+    ----------
+    n : int
+        The number of rows.
+    columns : list of arrays
+        X (capacity, d); y, mean, std, dof (capacity,) or (capacity, k); together (capacity,): with how many rows each
+        row was predicted, 0 where it was not.
+    """
+
+    NAMES = ("X", "y", "mean", "std", "dof", "together")
+
+    def __init__(self, d: int, targets: int | None) -> None:
+        of_y = (0,) if targets is None else (0, targets)
+        self.n = 0
+        self.columns = [np.empty(shape) for shape in ((0, d), of_y, of_y, of_y, of_y, (0,))]
+
+    @classmethod
+    def of(cls, d: int, targets: int | None, columns: list[Array]) -> "RowBuffer":
+        """A buffer of rows that were saved; columns of other shapes are refused."""
+        buffer, n = cls(d, targets), len(columns[0])
+        for column, empty in zip(columns, buffer.columns, strict=True):
+            expect(column.shape == (n, *empty.shape[1:]))
+        buffer.n, buffer.columns = n, list(columns)
+        return buffer
+
+    def __len__(self) -> int:
+        return self.n
+
+    def fits(self, X: Array, y: Array) -> bool:
+        """Whether these rows have the shapes of those in the buffer."""
+        return X.shape[1:] == self.columns[0].shape[1:] and y.shape[1:] == self.columns[1].shape[1:]
+
+    def append(self, *rows: Any) -> None:
+        """Add rows: X, y, mean, std, dof, together. O(rows), on average."""
+        begin, end = self.n, self.n + len(rows[0])
+        if end > len(self.columns[0]):
+            self.columns = [np.concatenate([a[:begin], np.empty((end, *a.shape[1:]))]) for a in self.columns]
+        for a, new in zip(self.columns, rows, strict=True):
+            a[begin:end] = new
+        self.n = end
+
+    @property
+    def rows(self) -> tuple[Array, ...]:
+        """X, y, mean, std, dof, together of the rows that are there."""
+        return tuple(a[: self.n] for a in self.columns)
+
+    def copy(self) -> "RowBuffer":
+        new = object.__new__(RowBuffer)
+        new.n, new.columns = self.n, [a[: self.n].copy() for a in self.columns]
+        return new

@@ -1,0 +1,122 @@
+"""Fitted learners as model files, and back: settings as JSON, what was learned as arrays. No pickle."""
+
+from dataclasses import fields
+from os import PathLike
+from typing import Any, cast
+
+import numpy as np
+
+import kalprox.regularizers
+from kalprox import model_file
+from kalprox.learning.learner import Learner
+from kalprox.learning.saved import Saved, expect, flatten
+from kalprox.learning.settings import Settings
+from kalprox.model_file import ModelFileError
+from kalprox.regularizers import Regularizer
+
+__all__ = ["from_parts", "learner_parts", "load_learner", "save_learner"]
+
+_MAY_BE_INFINITE = ("waiting.std", "waiting.dof")
+_ESTIMATOR = ("block_size", "on_bad_rows")  # settings of the estimator that a learner has no use for
+
+
+def save_learner(file: str | PathLike, learner: Learner, **about: Any) -> None:
+    """Write a fitted learner to a model file, whole or not at all; see `learner_parts`."""
+    model_file.write(file, *learner_parts(learner, **about))
+
+
+def load_learner(file: str | PathLike) -> tuple[Learner, dict[str, Any]]:
+    """The learner that `save_learner` wrote, and what was said about it; other files raise `ModelFileError`."""
+    return from_parts(file, *model_file.read(file))
+
+
+def learner_parts(
+    learner: Learner, *, n_features: int, feature_names: list[str] | None, estimator_settings: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and arrays of a fitted learner, and of the columns it was fitted to."""
+    settings = {**learner.settings.parameters, **estimator_settings}
+    header: dict[str, Any] = {
+        "estimator": "KalproxRegressor",
+        "settings": {name: _plain(name, value) for name, value in settings.items()},
+        "n_rows": learner.n_rows,
+        "n_rejected": learner.n_rejected,
+        "n_features": n_features,
+        "feature_names": feature_names,
+    }
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in learner.saved().items():
+        flatten(name, value, header, arrays)
+    return header, arrays
+
+
+def from_parts(
+    file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> tuple[Learner, dict[str, Any]]:
+    """The learner that `learner_parts` was given, and what was said about it; `file` is where they were found."""
+    try:
+        if header["estimator"] != "KalproxRegressor" or not all(
+            np.isfinite(a).all() for name, a in arrays.items() if name not in _MAY_BE_INFINITE
+        ):
+            raise ValueError("another estimator, or numbers that are not finite")
+        parameters = {name: _object(value) for name, value in header["settings"].items()}
+        estimator_settings = {name: parameters.pop(name) for name in _ESTIMATOR if name in parameters}
+        names, d = header["feature_names"], int(header["n_features"])
+        expect(names is None or len(names) == d)
+        settings = Settings.of(**parameters)
+        _try_penalty(settings, d)
+        learner = Learner.restored(settings, d, Saved(header, arrays))
+        about = {
+            "n_features": d,
+            "feature_names": None if names is None else [str(name) for name in names],
+            "estimator_settings": estimator_settings,
+        }
+        return learner, about
+    except ModelFileError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise ModelFileError(
+            f"{file} is a model file, but not of a KalproxRegressor that this version knows."
+        ) from error
+
+
+def _try_penalty(settings: Settings, d: int) -> None:
+    """Raise where the penalty of a file cannot be computed for d coefficients."""
+    alpha = settings.penalty.alpha
+    float(settings.penalty.regularizer(1.0 if alpha == "auto" else alpha).value(np.zeros(d)))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A setting in JSON's types, from which `_object` makes it again."""
+    if isinstance(value, Regularizer):
+        kind = type(value).__name__
+        if getattr(kalprox.regularizers, kind, None) is type(value) and kind != "Custom":
+            parts = {f.name: _plain(name, getattr(value, f.name)) for f in fields(cast(Any, value))}
+            return {"regularizer": kind, "fields": parts}
+    elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fiub":
+        return {"array": _plain(name, value.tolist())} if isinstance(value, np.ndarray) else value.item()
+    elif isinstance(value, tuple):
+        return {"tuple": [_plain(name, v) for v in value]}
+    elif isinstance(value, list):
+        return [_plain(name, v) for v in value]
+    elif value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    raise TypeError(
+        f"{name} cannot be saved without pickle: expected names, numbers, arrays or kalprox's own regularisers (Custom "
+        f"excepted); got {value!r}. Use joblib, or keep the settings in code and save only models without it."
+    )
+
+
+def _object(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_object(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"array"}:
+        return np.array(value["array"])
+    if set(value) == {"tuple"}:
+        return tuple(_object(v) for v in value["tuple"])
+    kind = value["regularizer"]
+    expect(kind in kalprox.regularizers.__all__ and kind != "Custom")
+    made = getattr(kalprox.regularizers, kind)(**{name: _object(v) for name, v in value["fields"].items()})
+    expect(isinstance(made, Regularizer))
+    return made

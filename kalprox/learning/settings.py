@@ -1,0 +1,161 @@
+"""The settings of a learner: what to fit and how, checked once."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox._checks import check_positive
+from kalprox.learning.penalties import Penalty
+from kalprox.models import GLM, LINKS, Function, Linear, Model
+
+__all__ = ["Settings", "same"]
+
+_METHODS = ("exact", "paper")
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """What to fit and how. The names and their meaning are those of `kalprox.KalproxRegressor`.
+
+    `Settings.of(**parameters)` makes them, and refuses parameters that mean nothing.
+    """
+
+    link: str | Callable
+    penalty: Penalty
+    method: str
+    noise_var: float | None  # None: learned
+    fit_intercept: bool
+    standardize: bool
+    forget: float
+    max_passes: int
+    tol: float
+    start: Any
+    v0: Any
+    q: Any
+    diagnose: bool
+    parameters: Mapping[str, Any] = field(repr=False)  # as they were given
+
+    @classmethod
+    def of(
+        cls,
+        link: str | Callable = "identity",
+        penalty: Any = "ridge",
+        alpha: float | str = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        delta: float = 1.0,
+        groups: Any = None,
+        bounds: Any = (0.0, np.inf),
+        method: str = "exact",
+        noise: float | str = "learn",
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        forget: float = 1.0,
+        max_passes: int = 200,
+        tol: float = 1e-10,
+        start: Any = None,
+        v0: Any = 1.0,
+        q: Any = 0.0,
+        diagnose: bool = True,
+    ) -> "Settings":
+        """The settings with these parameters, checked."""
+        parameters = {name: value for name, value in locals().items() if name != "cls"}
+        if method not in _METHODS:
+            raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}.")
+        if not (callable(link) or (isinstance(link, str) and link in LINKS)):
+            raise ValueError(f"link must be one of {', '.join(LINKS)}, or a function fn(theta, x); got {link!r}.")
+        if isinstance(noise, str):
+            if noise != "learn":
+                raise ValueError(f"noise must be 'learn' or the noise variance; got {noise!r}.")
+        else:
+            check_positive("noise", noise)
+        if not 0 < forget <= 1:
+            raise ValueError(f"forget must lie in (0, 1], where 1 forgets nothing; got {forget!r}.")
+        settings = cls(
+            link,
+            Penalty.of(penalty, alpha, l1_ratio, delta, groups, bounds),
+            method,
+            None if isinstance(noise, str) else float(noise),
+            bool(fit_intercept),
+            bool(standardize),
+            forget,
+            max_passes,
+            tol,
+            start,
+            v0,
+            q,
+            bool(diagnose),
+            parameters,
+        )
+        settings._check_nonlinear()
+        return settings
+
+    def _check_nonlinear(self) -> None:
+        if self.is_exact:
+            return
+        if self.penalty.alpha == "auto":
+            raise ValueError("alpha='auto' needs link='identity' and method='exact'; give a number.")
+        if callable(self.link) and self.start is None:
+            raise ValueError("start must be given where link is a function: the first theta, shape (d,).")
+        if callable(self.link) and self.standardize:
+            raise ValueError("standardize must be False where link is a function, whose theta has no columns.")
+        if self.method == "paper" and self.noise_var is None:
+            raise ValueError("method='paper' needs the noise variance: give noise a number.")
+        if self.method == "paper" and self.forget != 1:
+            raise ValueError(f"method='paper' does not forget: let theta drift with q; got forget={self.forget!r}.")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether everything can be read off the information of the rows, exactly: a linear model, not the paper's
+        recursion."""
+        return self.method == "exact" and isinstance(self.link, str) and self.link == "identity"
+
+    @property
+    def model(self) -> Model:
+        """h."""
+        if callable(self.link):
+            return Function(self.link)
+        return Linear() if self.link == "identity" else GLM(self.link)
+
+    @property
+    def gamma(self) -> float | None:
+        """The noise precision; None where the noise variance is learned."""
+        return None if self.noise_var is None else 1 / self.noise_var
+
+    def with_alpha(self, alpha: float) -> "Settings":
+        """The same settings with a number for alpha."""
+        return replace(self, penalty=self.penalty.with_alpha(float(alpha)))
+
+    def first_theta(self, size: int, jacobian: Array | None) -> Array:
+        """`start` in the coordinates of the design, whose `jacobian` maps theta to (intercept, coef); zeros where no
+        start was given."""
+        if jacobian is None:
+            return np.asarray(self.start, float)
+        if self.start is None:
+            return np.zeros(size)
+        start = np.asarray(self.start, float)
+        if start.shape != (size,):
+            raise ValueError(
+                "start must have one entry per coefficient, the intercept first: "
+                f"expected {(size,)}, got {start.shape}."
+            )
+        return np.linalg.solve(jacobian, start)
+
+    def changed(self, other: "Settings", *names: str) -> list[str]:
+        """Which parameters (of `names`, or of all) differ between these settings and others."""
+        mine, theirs = self.parameters, other.parameters
+        return [name for name in names or mine if not same(mine[name], theirs[name])]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two parameters are equal: numbers, names, arrays, or regularisers with equal fields."""
+    if a is b:
+        return True
+    if type(a) is type(b) and hasattr(a, "__dataclass_fields__"):
+        return all(same(getattr(a, name), getattr(b, name)) for name in a.__dataclass_fields__)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(np.array_equal(a, b))

@@ -1,0 +1,153 @@
+"""A factor of the covariance: what leverage, standard errors and draws are computed from."""
+
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array, namespace, pytree, static
+from kalprox._control import compiled, cond_rare
+from kalprox.linalg.rank import Singular, inverse_and_doubt
+from kalprox.linalg.triangle import product
+
+__all__ = ["Factor"]
+
+
+@pytree
+class Factor:
+    """The covariance of theta in units of the noise, (R'R + Hess g)^-1 = L L', and the directions nothing determines.
+
+    Only the `free` coordinates have a part in it: the others are held at a kink or a bound of g, and their variance
+    is zero. Along `null` the variance is infinite: the limit of an ever vaguer prior.
+
+    Parameters
+    ----------
+    L : array of shape (f, r)
+        The root, on the f free coordinates.
+    null : array of shape (f, q)
+        An orthonormal basis of the undetermined directions, in units of 1 / `scale`; columns of zeros mean nothing.
+    scale : array of shape (f,)
+        The units in which the rank was decided: the norms of the columns.
+    free : array of shape (f,) or None
+        The numbers of the free coordinates; None where all are free.
+    d : int
+        The number of coordinates.
+    """
+
+    L: Array
+    null: Array
+    scale: Array
+    free: Any
+    d: int = static()
+
+    @classmethod
+    def of(cls, U: Array, rows: Array, free: Array | None = None, d: int | None = None) -> "Factor":
+        """From the triangle U with U'U = R'R + Hess g on the free coordinates; `rows` were folded into R. O(d^3)."""
+        d = U.shape[1] if d is None else d
+        if namespace(U, rows) is np:
+            L, null, scale = _numpy_factor(U, rows)
+        else:
+            L, null, scale = compiled(_jax_factor)(U, rows)
+        return cls(L, null, scale, free, d)
+
+    @classmethod
+    def of_covariance(cls, C: Array) -> "Factor":
+        """From a covariance, in units of the noise, known in every direction."""
+        values, vectors = np.linalg.eigh(np.asarray(C))
+        d = len(values)
+        return cls(vectors * np.sqrt(np.maximum(values, 0)), np.zeros((d, 0)), np.ones(d), None, d)
+
+    @property
+    def proper(self) -> bool:
+        """Whether every direction is determined, so that all variances are finite."""
+        return self.null.shape[1] == 0 or not np.asarray(self.null).any()
+
+    def leverage(self, D: Array) -> Array:
+        """x' (R'R + Hess g)^-1 x for each row x of D, shape (n,); infinite for a row with a part along `null`.
+
+        O(d^2) a row.
+        """
+        xp = namespace(D, self.L)
+        D = D if self.free is None else D[:, self.free]
+        root = _times(D, self.L)
+        leverage = np.einsum("ij,ij->i", root, root) if xp is np else (root**2).sum(axis=1)
+        if self.null.shape[1] == 0:
+            return leverage
+        a = D / self.scale[None]
+        along = (_times(a, self.null) ** 2).sum(axis=1)
+        return xp.where(along > xp.finfo(D.dtype).eps * (a**2).sum(axis=1), xp.inf, leverage)
+
+    def covariance(self) -> Array:
+        """L L' among all coordinates, shape (d, d): zero for those held, infinite along `null`.
+
+        The variance of a coordinate with a part along `null` is infinite: the limit of an ever vaguer prior. So is its
+        covariance with another such coordinate, with the sign of that limit, unless the two do not vary together.
+        """
+        xp = namespace(self.L)
+        C = _times(self.L, self.L.T)
+        if self.null.shape[1]:
+            along, share = _times(self.null, self.null.T), self._share_in_null()
+            size = share[:, None] * share[None]
+            infinite = (size > 0) & (xp.abs(along) > xp.finfo(C.dtype).eps ** 0.5 * size)
+            C = xp.where(infinite, xp.where(along > 0, xp.inf, -xp.inf), C)
+        if self.free is None:
+            return C
+        everywhere = np.zeros((self.d, self.d), C.dtype)
+        everywhere[np.ix_(self.free, self.free)] = C
+        return everywhere
+
+    def variances(self) -> Array:
+        """The diagonal of the covariance, shape (d,)."""
+        xp = namespace(self.L)
+        v = (self.L**2).sum(axis=1)
+        if self.null.shape[1]:
+            v = xp.where(self._share_in_null() > 0, xp.inf, v)
+        if self.free is None:
+            return v
+        everywhere = np.zeros(self.d, v.dtype)
+        everywhere[self.free] = v
+        return everywhere
+
+    def _share_in_null(self) -> Array:
+        """The length of the part of each coordinate's unit vector along `null`; zero where it is rounding."""
+        xp = namespace(self.null)
+        share = xp.sqrt((self.null**2).sum(axis=1))
+        return xp.where(share > xp.finfo(share.dtype).eps ** 0.5, share, 0)
+
+    def draws(self, normals: Array) -> Array:
+        """L e for each row e of `normals`, which has as many columns as L: draws of theta about its mean, (n, d)."""
+        moved = normals @ self.L.T
+        if self.free is None:
+            return moved
+        everywhere = np.zeros((len(moved), self.d))
+        everywhere[:, self.free] = moved
+        return everywhere
+
+
+def _times(A: Array, B: Array) -> Array:
+    """A @ B: NumPy's own product, which copies neither, or a product in full precision by JAX."""
+    return A @ B if namespace(A, B) is np else product(A, B)
+
+
+def _numpy_factor(U: np.ndarray, rows: Any) -> tuple[np.ndarray, ...]:
+    """L, null and scale, with as many columns as the rank and the rest of it."""
+    found, doubt = inverse_and_doubt(U, rows) if U.size else (U, False)
+    if doubt:
+        singular = Singular.of(U, rows)
+        if not singular.counts.all():
+            known, scale = singular.counts, singular.scale
+            return singular.Vt[known].T / singular.s[known] / scale[:, None], singular.Vt[~known].T, scale
+    return found, np.zeros((U.shape[1], 0)), np.ones(U.shape[1])
+
+
+def _jax_factor(U: Array, rows: Any) -> tuple[Array, ...]:
+    """The same in arrays of one shape: columns without a meaning are zero."""
+    import jax.numpy as jnp
+
+    found, doubt = inverse_and_doubt(U, rows)
+
+    def by_svd() -> tuple[Array, Array, Array]:
+        singular = Singular.of(U, rows)
+        null = jnp.where(singular.counts[None], 0, singular.Vt.T)
+        return singular.Vt.T * singular.inverse[None] / singular.scale[:, None], null, singular.scale
+
+    return cond_rare(doubt, by_svd, lambda: (found, jnp.zeros_like(U), jnp.ones_like(U[0])))

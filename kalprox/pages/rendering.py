@@ -1,0 +1,91 @@
+"""Pages as HTML, from the Jinja templates in `templates/`. All text is escaped, by Jinja's autoescape."""
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from kalprox.pages.formatting import LONG, cells, marked_up, paragraphs
+from kalprox.pages.page import Page
+from kalprox.pages.svg import inline_svg
+
+__all__ = ["render_page"]
+
+PACKAGES = ("kalprox", "numpy", "scipy", "jax", "matplotlib")
+NAVIGATION_FROM = 4  # sections; a page with fewer needs no navigation
+
+
+def render_page(page: Page, svgs: Mapping[str, bytes]) -> str:
+    """Render a page as HTML that refers to nothing outside itself.
+
+    Parameters
+    ----------
+    page : Page
+    svgs : mapping of str to bytes
+        The SVG file of each figure, by the figure's name.
+    """
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            page=page,
+            svgs=svgs,
+            css=Markup((files(__package__) / "page.css").read_text(encoding="utf-8")),
+            navigation=len(page.sections) >= NAVIGATION_FROM,
+            versions=_versions(),
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"cells": cells, "facts": facts, "marked_up": marked_up, "paragraphs": paragraphs}
+    environment.globals |= {"inline_svg": lambda *args: Markup(inline_svg(*args))}  # ElementTree has escaped it
+    return environment
+
+
+class Fact(NamedTuple):
+    """The name and the value of a setting as text, and the CSS class of the line, if it has one."""
+
+    name: str
+    value: str
+    css: str
+
+
+def facts(values: Mapping[str, Any]) -> list[Fact]:
+    """Settings or versions as text. Numbers keep all their digits, so that they can be typed in again."""
+    texts = {str(name): _setting(value) for name, value in values.items()}
+    return [Fact(name, text, "long" if len(name) + len(text) >= LONG else "") for name, text in texts.items()]
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {_setting(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_setting, value))
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return str(value)
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions

@@ -1,0 +1,276 @@
+"""The posterior: every reading of what rows, a prior and a regulariser say about theta.
+
+The filter's state, the estimator, the jobs and the reports all read this and nothing else. A reading is computed when
+it is first asked for, and kept.
+"""
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array, is_traced, namespace
+from kalprox.information import Equations, Information, LeastSquares, merge
+from kalprox.likelihoods import Gaussian, Likelihood
+from kalprox.linalg.factor import Factor
+from kalprox.noise import Noise, curves_upwards, effective_dof
+from kalprox.predictive import Predictive
+from kalprox.regularizers import Regularizer
+from kalprox.solvers.prox import posterior_root, prox
+
+__all__ = ["GivenPosterior", "InformationPosterior", "Posterior"]
+
+
+class Posterior(ABC):
+    """theta ~ Student (or normal, where the noise variance is given) with location `mean` and scale matrix `cov()`.
+
+    With a matrix of k targets, which share one information, `mean` has shape (d, k) and every other reading has k in
+    front, as noted.
+    """
+
+    likelihood: Likelihood
+    targets: int | None = None  # the number of columns of y where it was a matrix
+
+    @property
+    @abstractmethod
+    def mean(self) -> Array:
+        """The estimate, shape (d,) or (d, k)."""
+
+    @property
+    @abstractmethod
+    def factors(self) -> list[Factor]:
+        """A factor of the covariance in units of the noise: one for each target, or one that all targets share."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> Noise:
+        """The noise variance and its degrees of freedom, shape () or (k,)."""
+
+    @property
+    def factor(self) -> Factor:
+        """The factor of a single target."""
+        return self.factors[0]
+
+    @property
+    def proper(self) -> bool:
+        """Whether every variance is finite."""
+        return all(factor.proper for factor in self.factors)
+
+    def per_target(self, values: list[Any]) -> Array:
+        """The one value, or one for each target, shape (...) or (k, ...)."""
+        k = self.targets
+        if k is None:
+            return namespace(values[0]).asarray(values[0])
+        return np.stack(values if len(values) == k else values * k)
+
+    def cov(self) -> Array:
+        """The covariance, shape (d, d) or (k, d, d); infinite along directions that nothing determines.
+
+        Where g has kinks or bounds, the covariance is conditional on the active set: coordinates that are held at a
+        kink or a bound have zeros, the others what regression on the free columns alone would give.
+        """
+        C = self.per_target([factor.covariance() for factor in self.factors])
+        return self._in_units(C, 2)
+
+    def var(self) -> Array:
+        """The variances, shape (d,) or (k, d)."""
+        return self._in_units(self.per_target([factor.variances() for factor in self.factors]), 1)
+
+    def _in_units(self, values: Array, axes: int) -> Array:
+        xp = namespace(values)
+        variance = xp.asarray(self.noise.variance)
+        with np.errstate(invalid="ignore"):
+            scaled = values * variance.reshape(variance.shape + (1,) * axes)
+        return xp.where(values == 0, 0, scaled)  # infinity stays infinity, zero stays zero
+
+    def leverage(self, D: Array) -> Array:
+        """The variance of x'theta in units of the noise for each row x of D: shape (n,) or (n, k). O(d^2) a row."""
+        return self.per_target([factor.leverage(D) for factor in self.factors]).T
+
+    def predict(self, f: Array, D: Array) -> Predictive:
+        """The distribution of new observations where the model says f, with Jacobian D, at the estimate."""
+        d = self.factors[0].d
+        leverage = self.leverage(D.reshape(-1, d)).reshape(f.shape)
+        return self.likelihood.predict(f, leverage, self.noise)
+
+    def sample(self, n: int, rng: np.random.RandomState) -> Array:
+        """n draws of theta, shape (n, d) or (n, k, d): Student's where the noise variance is learned."""
+        if not self.proper:
+            raise ValueError(
+                "sample needs a posterior with finite variances, and some are infinite: add rows, or a penalty that "
+                "determines every coefficient."
+            )
+        mean = np.asarray(self.mean)
+        columns = mean.reshape(len(mean), -1)
+        k = columns.shape[1]
+        variance, dof = (np.broadcast_to(np.asarray(v), k) for v in (self.noise.variance, self.noise.dof))
+        draws = np.empty((n, k, len(mean)))
+        for j in range(k):
+            factor = self.factors[j % len(self.factors)]
+            sigma = np.full(n, variance[j] ** 0.5)
+            if np.isfinite(dof[j]):
+                sigma = sigma * np.sqrt(dof[j] / rng.chisquare(dof[j], n))
+            normals = rng.standard_normal((n, factor.L.shape[1]))
+            draws[:, j] = columns[:, j] + sigma[:, None] * factor.draws(normals)
+        return draws if self.targets is not None else draws[:, 0]
+
+
+class InformationPosterior(Posterior):
+    """The posterior of information: the prox of g in the metric of the data, and the curvature there.
+
+    Parameters
+    ----------
+    data : LeastSquares
+        What the rows say, ||R theta - z||^2 + rss.
+    regularizer : Regularizer
+    gamma : float or None
+        The noise precision; None learns the noise variance from the residuals, where the likelihood has one.
+    prior : Information, optional
+        Information from elsewhere. It counts in the estimate and its covariance, not in the residuals.
+    mean : array, optional
+        The estimate, where it has been found already.
+    start : array, optional
+        Where the search for the estimate starts; the default is the least-squares solution, or zero where there are
+        no more rows than coordinates.
+    likelihood : Likelihood, optional
+        The default is Gaussian.
+    """
+
+    def __init__(
+        self,
+        data: LeastSquares,
+        regularizer: Regularizer,
+        *,
+        gamma: Any = None,
+        prior: Information | None = None,
+        mean: Array | None = None,
+        start: Array | None = None,
+        likelihood: Likelihood | None = None,
+    ) -> None:
+        if prior is not None and namespace(prior.T) is np and not prior.T.any():
+            prior = None  # it says nothing
+        self.data, self.regularizer, self.gamma, self.prior = data, regularizer, gamma, prior
+        self.targets = data.targets
+        self.likelihood = Gaussian() if likelihood is None else likelihood
+        self._given, self._start_given = mean, start
+
+    @cached_property
+    def known(self) -> LeastSquares:
+        """Data and prior together."""
+        if self.prior is None:
+            return self.data
+        assert isinstance(self.data, Information)
+        return merge(self.data, self.prior)
+
+    @cached_property
+    def _root(self) -> Array | None:
+        """The A with g = 1/2 ||A theta||^2; None where g is not quadratic."""
+        return self.regularizer.root(self.known.d)
+
+    @cached_property
+    def _absorbed(self) -> Equations | None:
+        """Where g is quadratic, on the host: the equations with the rows of g among those of the data."""
+        if self._root is None or namespace(self.known.rows, self._root) is not np:
+            return None
+        return self.known.with_rows(self._root)
+
+    @property
+    def mean(self) -> Array:
+        return self._found[0]
+
+    @property
+    def converged(self) -> bool:
+        """Whether the estimate is the minimiser, to rounding."""
+        return self._found[1]
+
+    @cached_property
+    def _found(self) -> tuple[Array, bool]:
+        if self._given is not None:
+            return self._given, True
+        if self._absorbed is not None:
+            full = self.factor.proper
+            return (self._absorbed.solve_full_rank() if full else self._absorbed.solve()), True
+        known, g = self.known, self.regularizer
+        R, z = known.R, known.z
+        if z.ndim == 1:
+            out = prox(R, z, g, self._start(z))
+            return out.theta, bool(out.converged) if not is_traced(out.converged) else True
+        starts = self._start(z)
+        outs = [prox(R, z[:, j], g, None if starts is None else starts[:, j]) for j in range(z.shape[1])]
+        return np.column_stack([out.theta for out in outs]), all(bool(out.converged) for out in outs)
+
+    def _start(self, z: Array) -> Array | None:
+        if self._start_given is not None:
+            return self._start_given
+        if self._root is not None:
+            return None  # quadratic g needs none
+        rows = self.known.rows
+        few = not is_traced(rows) and float(rows) <= len(z)  # most coefficients then are zero or small
+        return namespace(z).zeros_like(z) if few else self.known.solve()
+
+    @cached_property
+    def factors(self) -> list[Factor]:
+        if self._absorbed is not None:
+            return [Factor.of(self._absorbed.R, self._absorbed.rows)]
+        R, g, rows = self.known.R, self.regularizer, self.known.rows
+        mean = self.mean
+        if namespace(R, mean, g) is not np and g.smooth:
+            return [Factor.of(posterior_root(R, g, mean), rows)]
+        R, rows = np.asarray(R), np.asarray(rows)
+        found = []
+        for theta in np.asarray(mean).reshape(len(R), -1).T:
+            free = np.flatnonzero(g.free(theta))
+            U = posterior_root(R, g, theta)[np.ix_(free, free)]
+            found.append(Factor.of(U, rows, free, len(R)))
+        return found
+
+    @cached_property
+    def edf(self) -> Array:
+        """The effective degrees of freedom that the fit uses, shape () or (k,); see `kalprox.noise.effective_dof`."""
+        R, g, mean = self.data.R, self.regularizer, self.mean
+        prior = None if self.prior is None else self.prior.R
+        if self._absorbed is not None:
+            L, shrinks = self.factor.L, self.prior is not None or bool(self._root.any())  # type: ignore[union-attr]
+            return self.per_target([((R @ L) ** 2).sum() if shrinks else float(L.shape[1])])
+        if prior is None and namespace(R, g, mean) is np and not g.smooth and self.data.full_rank:
+            thetas = mean.reshape(len(R), -1).T
+            if all(curves_upwards(g, theta) is False for theta in thetas):  # free, independent columns: none is shrunk
+                return self.per_target([float(g.free(theta).sum()) for theta in thetas])
+        if self.targets is None:
+            return effective_dof(R, g, mean, prior=prior, factor=self.factor)
+        k, factors = self.targets, self.factors
+        columns = range(k) if len(factors) == k else range(1)
+        return self.per_target([effective_dof(R, g, mean[:, j], prior=prior, factor=factors[j]) for j in columns])
+
+    @cached_property
+    def rss(self) -> Array:
+        """The residual sum of squares at the estimate, shape () or (k,)."""
+        return self.data.residual(self.mean)
+
+    @cached_property
+    def noise(self) -> Noise:
+        if self.gamma is None and self.likelihood.learns_noise:
+            return Noise.learned(self.rss, self.data.rows, self.edf)
+        known = Noise.known(1.0 if self.gamma is None else self.gamma)
+        return known if self.targets is None else Noise(np.full(self.targets, known.variance), known.dof)
+
+
+class GivenPosterior(Posterior):
+    """A posterior whose mean and covariance are given: that of the paper's recursion."""
+
+    def __init__(self, mean: Array, cov: Array, gamma: Any, likelihood: Likelihood | None = None) -> None:
+        self._mean, self._cov, self.gamma = mean, cov, gamma
+        self.likelihood = Gaussian() if likelihood is None else likelihood
+
+    @property
+    def mean(self) -> Array:
+        return self._mean
+
+    @cached_property
+    def noise(self) -> Noise:
+        return Noise.known(self.gamma)
+
+    @cached_property
+    def factors(self) -> list[Factor]:
+        return [Factor.of_covariance(np.asarray(self._cov) * float(self.gamma))]

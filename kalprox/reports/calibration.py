@@ -1,0 +1,133 @@
+"""The sections of a model's page about its calibration and its error along the rows."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kalprox.calibration import BINS, LEVELS, Calibration
+from kalprox.jobs.model import TableModel
+from kalprox.pages import Figure, Section, plots
+from kalprox.pages.style import FAINT, INK, line_style
+from kalprox.reports import summary
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+__all__ = ["conclusion", "running_error", "section"]
+
+_NOT_SCORED = "No rows were scored. Rows are scored from the second block on, each block before it is learned."
+
+
+def conclusion(fitted: TableModel) -> str:
+    """The verdict on the calibration, as one of the page's conclusions."""
+    verdict = fitted.learner.score.verdict()
+    nothing = verdict.rows == 0 and verdict.undetermined == 0
+    text = f". {_NOT_SCORED}" if nothing else str(verdict).removeprefix(verdict.word)
+    return f"**{verdict.word.capitalize()}**{text}"
+
+
+def section(fitted: TableModel) -> Section:
+    """Nominal and observed coverage, the PIT histogram, and a table of scores."""
+    score, title = fitted.learner.score, "Calibration"
+    table = summary.calibration(fitted)
+    if not score.rows > 0:
+        return Section(title, _NOT_SCORED, [], [table])
+    verdict = score.verdict()
+    rows = f"{verdict.rows:,.10g} rows, each predicted before it was learned"
+    if verdict.worth < 0.9 * verdict.rows:
+        rows += f" (equivalent to {_independent(score):,} independent predictions)"
+    return Section(title, f"Measured on {rows}.", [_coverage(score), _pit(score)], [table])
+
+
+def _independent(score: Calibration) -> int:
+    """The number of independent predictions that the scored rows are equivalent to."""
+    return max(round(score.verdict().worth), 1)
+
+
+def _coverage(score: Calibration) -> Figure:
+    verdict = score.verdict()
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        plots.calibration(fig.subplots(), LEVELS, score.coverage, rows=_independent(score))
+
+    return Figure(
+        "calibration",
+        "Nominal and observed coverage",
+        f"The share of the observations within their {', '.join(f'{level:.0%}' for level in LEVELS)} intervals. Below "
+        "the diagonal the intervals are too narrow, above it they are too wide.",
+        {"levels": LEVELS, "coverage": score.coverage, "rows": verdict.rows, "worth": verdict.worth},
+        draw,
+        (4.6, 4.6),
+    )
+
+
+def _pit(score: Calibration) -> Figure:
+    verdict, n = score.verdict(), _independent(score)
+    density = np.asarray(score.pit, float) / float(score.rows) * BINS
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        from scipy import stats
+
+        ax = fig.subplots()
+        low, high = (float(end) * BINS / n for end in stats.binom.interval(0.95, n, 1 / BINS))
+        ax.bar((np.arange(BINS) + 0.5) / BINS, density, 0.92 / BINS, color=line_style(0)["color"], alpha=0.75)
+        ax.axhspan(low, high, color=FAINT, alpha=0.3, linewidth=0, label="95% of the bars, if calibrated")
+        ax.axhline(1, color=INK, linewidth=0.9)
+        top = max(high, float(density.max()))
+        ax.set(xlim=(0, 1), ylim=(0, 1.3 * top), xlabel="PIT: predicted probability of a value below the observed one")
+        ax.set_ylabel("density")
+        ax.legend(loc="upper right")
+
+    return Figure(
+        "pit",
+        "Histogram of the probability integral transform (PIT)",
+        "The histogram is flat if the predictions are calibrated. It is U-shaped if the intervals are too narrow, "
+        "hump-shaped if they are too wide, and sloped if the predictions are biased.",
+        {"bars": density, "rows": verdict.rows, "worth": verdict.worth},
+        draw,
+        (6.4, 3.2),
+    )
+
+
+def running_error(fitted: TableModel) -> Section:
+    """The prequential error and coverage along the rows."""
+    title, history = "Running error", fitted.record.history
+    rows, rmse, coverage = history.running()
+    if not len(rows):
+        return Section(title, "No rows were scored during the fit.")
+    noise = float(fitted.belief.noise.variance) ** 0.5
+    scored, all_scored = history.judged[-1], float(fitted.learner.score.rows)
+    text = "The error of the rows, each predicted before it was learned, in the order in which they were read."
+    if scored < 0.9 * all_scored:
+        text += (
+            f" The figure contains {scored:,.10g} of the {all_scored:,.10g} scored rows; the others were "
+            "learned later, or come from merged models."
+        )
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        above, below = fig.subplots(2, sharex=True)
+        style = line_style(0) | ({"marker": ""} if len(rows) > 40 else {"markersize": 3.5})
+        above.plot(rows, rmse, **style)
+        if np.isfinite(noise):
+            above.axhline(noise, color=FAINT, linewidth=1, label="noise std")
+            above.legend(loc="upper right")
+        above.set_ylabel("RMSE")
+        above.set_ylim(0, 1.15 * max(float(rmse.max()), noise if np.isfinite(noise) else 0.0) or 1.0)
+        below.plot(rows, coverage, **style)
+        below.axhline(LEVELS[-1], color=FAINT, linewidth=1, label="nominal")
+        below.set(ylim=(min(0.8, 0.95 * float(coverage.min())), 1.01), xlabel="rows learned")
+        below.set_ylabel(f"coverage of\n{LEVELS[-1]:.0%} intervals")
+        below.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+        below.legend(loc="lower right")
+        below.xaxis.set_major_formatter("{x:,.0f}")
+
+    figure = Figure(
+        "running",
+        "Error and coverage along the rows",
+        "Each point shows the rows scored since the previous point. A rising error or a falling coverage indicates "
+        "drift, or files that differ from the others.",
+        {"rows": rows, "rmse": rmse, "coverage": coverage, "noise_std": noise},
+        draw,
+        (6.8, 4.6),
+    )
+    return Section(title, text, [figure])

@@ -1,0 +1,130 @@
+"""The sections of a model's page about its coefficients: their effects and intervals, and their correlations."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kalprox.jobs.model import TableModel
+from kalprox.pages import Figure, Section
+from kalprox.pages.plots import matrix
+from kalprox.pages.style import FAINT, line_style
+from kalprox.reports import summary
+from kalprox.reports.summary import effects
+from kalprox.reports.words import code, code_columns, figure_label
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+__all__ = ["correlations", "section"]
+
+_MAX_INTERVALS, _MAX_CORRELATIONS = 40, 60  # coefficients in the two figures
+
+
+def section(fitted: TableModel, level: float) -> Section:
+    """The coefficients with their intervals, as a figure and a table."""
+    belief, columns, effect = fitted.belief, fitted.columns.names, effects(fitted)
+    shown = _largest(effect, np.isfinite(belief.coef_std) & (effect > 0), _MAX_INTERVALS)
+    changed = "prediction" if belief.settings.link == "identity" else "linear predictor"
+    text = (
+        f"Each coefficient is the change of the {changed} when its column increases by 1 and the others do not change."
+    )
+    if len(columns) > _MAX_INTERVALS:
+        text += f" The figure shows the {len(shown)} columns with the largest effects, of {len(columns):,}."
+    tables = [
+        summary.overview(fitted),
+        code_columns(summary.coefficients(fitted, level=level, top=summary.MAX_ROWS), 1),
+    ]
+    return Section("Coefficients", text, [_intervals(fitted, level, shown)] if len(shown) else [], tables)
+
+
+def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
+    columns, coef = fitted.columns.names, fitted.belief.coef[shown]
+    low, high = (end[shown] for end in fitted.intervals(level))
+    scale = effects(fitted)[shown] / np.abs(coef)
+    quantity = "coefficient × range of its column" if fitted.record.quality.low else "coefficient"
+    target = figure_label(str(fitted.columns.target), "the target")
+    unit = (
+        f"in units of {target}"
+        if fitted.learner.settings.link == "identity"
+        else "on the scale of the linear predictor"
+    )
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        ax = fig.subplots()
+        place = np.arange(len(shown))
+        colour = line_style(0)["color"]
+        ax.axvline(0, color=FAINT, linewidth=0.8)
+        ax.hlines(place, low * scale, high * scale, color=colour, linewidth=3, alpha=0.55)
+        ax.plot(coef * scale, place, "o", color=colour, markersize=3.2)
+        ax.set_yticks(place, [_label(columns, j) for j in shown], parse_math=False)
+        ax.set(ylim=(len(shown) - 0.4, -0.6))
+        ax.set_xlabel(f"{quantity},\n{unit}", parse_math=False)
+        ax.grid(visible=False, axis="y")
+
+    return Figure(
+        "coefficients",
+        "Effects with their intervals",
+        f"{100 * level:.4g}% intervals. The effect is the coefficient times the range of its column: the difference "
+        "between the predictions at the largest and the smallest value of the column. Effects of columns in different "
+        "units can be compared. Intervals narrower than the marker are hidden behind it.",
+        {"column": [columns[j] for j in shown], "coef": coef, "low": low, "high": high, "range": scale, "level": level},
+        draw,
+        (7.0, 1.3 + 0.23 * len(shown)),
+    )
+
+
+def correlations(fitted: TableModel) -> Section:
+    """The correlations between the errors of the coefficients."""
+    title = "Correlations of the coefficients"
+    columns, std = fitted.columns.names, fitted.belief.coef_std
+    free = np.isfinite(std) & (std > 0)
+    shown = np.sort(_largest(effects(fitted), free, _MAX_CORRELATIONS))
+    left_out = [
+        (np.isinf(std).sum(), "undetermined"),
+        ((std == 0).sum(), "fixed by the penalty"),
+        (np.isnan(std).sum(), "with unknown uncertainty"),
+    ]
+    out = ", ".join(f"{n:,} {why}" for n, why in left_out if n)
+    text = f"Coefficients left out: {out}. " if out else ""
+    if len(shown) < 2:
+        return Section(title, f"{text}There are fewer than two coefficients to compare.")
+    if len(shown) < free.sum():
+        text += f"The figure shows the {len(shown)} with the largest effects, of {free.sum():,}. "
+    C = fitted.belief.covariance[np.ix_(shown, shown)]
+    R = np.clip(C / np.outer(std[shown], std[shown]), -1, 1)
+    i, j = np.unravel_index(np.nanargmax(np.abs(R - np.diag(np.diag(R)))), R.shape)
+    text += (
+        f"The strongest correlation is {R[i, j]:.2f}, between {code(columns[shown[i]])} and {code(columns[shown[j]])}. "
+        "If it is near 1 or -1, the rows determine only a combination of the two coefficients."
+    )
+    width, height = (6.4, 4.8) if len(shown) <= 25 else (8.4, 7.2)
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        ax = fig.subplots()
+        matrix(ax, R, "correlation", limit=1.0)
+        size = min(9.0, 72 * 0.82 * height / len(shown))
+        labels = [_label(columns, k, 24) for k in shown]
+        ax.set_yticks(np.arange(1, len(shown) + 1), labels, fontsize=size, parse_math=False)
+        ax.set_xticks([])
+        ax.tick_params(axis="y", length=0)
+
+    figure = Figure(
+        "correlation",
+        "Correlations between the errors of the coefficients",
+        "The columns of the matrix are in the order of its rows. Red: if one coefficient is overestimated, the other "
+        "probably is too. Blue: if one is overestimated, the other is probably underestimated.",
+        {"column": [columns[k] for k in shown], "correlation": R},
+        draw,
+        (width, height),
+    )
+    return Section(title, text, [figure])
+
+
+def _largest(effect: np.ndarray, among: np.ndarray, n: int) -> np.ndarray:
+    """The indices of the n largest effects among some columns, in descending order of the effects."""
+    return np.array([j for j in np.argsort(-effect, kind="stable") if among[j]][:n], int)
+
+
+def _label(columns: list[str], j: int, width: int = 32) -> str:
+    """The name of column j, or its number in the table of coefficients where the name cannot be drawn."""
+    return figure_label(columns[j], f"column {j + 1}", width)

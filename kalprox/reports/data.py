@@ -1,0 +1,93 @@
+"""The sections of a model's page about its data: the columns, the levels, and the rows that were rejected."""
+
+from typing import Any
+
+import numpy as np
+
+from kalprox.jobs.model import TableModel
+from kalprox.jobs.record import DataQuality
+from kalprox.pages import Section, Table
+from kalprox.reports.summary import MAX_ROWS
+from kalprox.reports.words import MAX_NAME, code, code_columns, count, date, shorten
+
+__all__ = ["conclusion", "constant_columns", "rejected", "section"]
+
+_WHOLE_FILES = ("empty file", "unreadable")  # reasons that concern a file, not a row
+
+
+def section(fitted: TableModel) -> Section:
+    """The range and mean of each column, and the levels of categorical columns."""
+    quality, columns = fitted.record.quality, fitted.columns
+    if not quality.low:
+        return Section("Data", "There is no record of the rows of this model.")
+    good = quality.read - quality.bad + _rejected_files(quality)
+    rows: list[list[Any]] = []
+    levels: list[list[Any]] = []
+    j = 0  # the column of X
+    for feature in columns.features:
+        if feature not in columns.categorical:
+            cells = quality.low[j], quality.high[j], quality.total[j] / good
+            rows.append([feature, *(map(date, cells) if feature in columns.dates else cells), None])
+            j += 1
+            continue
+        known = columns.categorical[feature]
+        counts = [int(n) for n in quality.total[j : j + len(known) - columns.drop_first]]
+        rows += [[columns.names[j + i], None, None, None, n] for i, n in enumerate(counts)]
+        j += len(counts)
+        levels.append([feature, len(known), None if columns.drop_first else good - sum(counts)])
+    caption = f"Columns, over the {good:,} good rows. For a level of a categorical column: the number of rows with it."
+    if len(rows) > MAX_ROWS:
+        caption += f" The first {MAX_ROWS:,} of {len(rows):,} are shown."
+    tables = [code_columns(Table(["column", "min", "max", "mean", "rows"], rows[:MAX_ROWS], caption), 0)]
+    if levels:
+        caption = "Categorical columns. A level that was not known when the fit began is encoded as zeros."
+        if columns.drop_first:
+            caption += " The first level is dropped, so unknown levels cannot be distinguished from it."
+        tables.append(code_columns(Table(["column", "levels", "rows with an unknown level"], levels, caption), 0))
+    return Section("Data", f"{count(quality.read, 'row')} read, {good:,} of them good.", [], tables)
+
+
+def rejected(quality: DataQuality) -> Section:
+    """The reasons for which rows were rejected, and the first rejected rows."""
+    title = "Rejected rows"
+    if not quality.bad:
+        return Section(title, "No rows were rejected.")
+    counts = _reasons(quality)
+    more = f" The {MAX_ROWS:,} most frequent of {len(counts):,} are shown." if len(counts) > MAX_ROWS else ""
+    reasons = Table(["column", "reason", "rows"], [list(c) for c in counts[:MAX_ROWS]], f"Reasons.{more}")
+    first = [
+        [shorten(str(row["file"]), MAX_NAME), row["row"] or None, row["column"], row["reason"], row["value"]]
+        for row in quality.first
+    ]
+    examples = Table(["file", "row", "column", "reason", "value"], first, "The first rejected rows.")
+    return Section(title, conclusion(quality), [], [code_columns(reasons, 0), code_columns(examples, 0, 2, 4)])
+
+
+def conclusion(quality: DataQuality) -> str:
+    """How many rows were rejected, and why, in one sentence."""
+    if not quality.bad:
+        return f"No rows were rejected, of {quality.read:,} read."
+    files = _rejected_files(quality)
+    rows = quality.bad - files
+    parts = [f"{count(rows, 'row')} of {quality.read:,} ({100 * rows / max(quality.read, 1):.3g}%)"] if rows else []
+    parts += [count(files, "file")] if files else []
+    column, reason, n = _reasons(quality)[0]
+    where = f"{code(column)} {reason}" if column else reason
+    verb = "was" if quality.bad == 1 else "were"
+    return f"**{' and '.join(parts)}** {verb} rejected; the most frequent reason ({n:,}): {where}."
+
+
+def constant_columns(quality: DataQuality) -> np.ndarray:
+    """Which columns of X have the same value in all good rows."""
+    return np.equal(quality.low, quality.high)
+
+
+def _reasons(quality: DataQuality) -> list[tuple[str, str, int]]:
+    """Column, reason and number of rows, the most frequent first."""
+    found = [(column, reason, n) for column, counts in quality.reasons.items() for reason, n in counts.items()]
+    return sorted(found, key=lambda row: (-row[2], row[:2]))
+
+
+def _rejected_files(quality: DataQuality) -> int:
+    """How many of the rejected rows stand for whole files."""
+    return sum(n for column, reason, n in _reasons(quality) if column == "" and reason in _WHOLE_FILES)

@@ -1,0 +1,107 @@
+"""What a source of rows is: blocks of rows, and a sum over all of them.
+
+Everything that learns from more than one block asks a source for a sum: `source.fold(part)` applies `part` to every
+block and adds up what it returns. Arrays in memory, files and partitions on a cluster are sources.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from kalprox._arrays import Array
+from kalprox.sources.quarantine import BadRow
+
+__all__ = ["Block", "Counts", "Folded", "Source", "fold_blocks"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows of a source: the good rows as arrays, and what was read to find them.
+
+    Parameters
+    ----------
+    X : array of shape (b, ...)
+        The inputs of the good rows.
+    y : array of shape (b,) or (b, k), or None
+        Their targets; None where only predictions are asked for.
+    weights : array of shape (b,), or None
+        How often each row counts; None where every row counts once.
+    read : int, optional
+        The number of rows read, bad rows included. The default is the number of good rows.
+    bad : sequence of BadRow
+        The rows that were refused, in the order of reading.
+    place : Any
+        Where in the source the rows stand, for sources that have places (see `kalprox.sources.table.Place`).
+    """
+
+    X: Array
+    y: Array  # None where only predictions are asked for
+    weights: Array | None = None
+    read: int = -1
+    bad: Sequence[BadRow] = ()
+    place: Any = None
+
+    def __post_init__(self) -> None:
+        if self.read < 0:
+            object.__setattr__(self, "read", len(self))
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def count(self) -> int:
+        """The number of rows that count: those of positive weight."""
+        return len(self) if self.weights is None else int((self.weights > 0).sum())
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many rows a pass over a source read, learned (rows of positive weight) and refused."""
+
+    read: int = 0
+    good: int = 0
+    bad: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(self.read + other.read, self.good + other.good, self.bad + other.bad)
+
+    @classmethod
+    def of(cls, block: Block) -> "Counts":
+        """The counts of one block."""
+        return cls(block.read, block.count, len(block.bad))
+
+
+@dataclass(frozen=True)
+class Folded(Generic[T_co]):
+    """What one pass over a source brings back: the sum (None where there was no good row), and the counts."""
+
+    total: T_co | None
+    counts: Counts
+
+
+class Source(Protocol):
+    """Rows that can be gone over more than once, block by block."""
+
+    def fold(self, part: Callable[[Block], T]) -> Folded[T]:
+        """Apply `part` to every block that has good rows, and add the results with `+`: one pass."""
+
+
+def fold_blocks(blocks: Iterable[Block], part: Callable[[Block], T]) -> Folded[T]:
+    """The pass of `Source.fold` over blocks that are at hand, added from left to right.
+
+    >>> import numpy as np
+    >>> folded = fold_blocks([Block(np.ones((2, 1)), np.ones(2)), Block(np.ones((3, 1)), np.ones(3))], len)
+    >>> folded.total, folded.counts.good
+    (5, 5)
+    """
+    total: Any = None
+    counts = Counts()
+    for block in blocks:
+        counts = counts + Counts.of(block)
+        if len(block):
+            value = part(block)
+            total = value if total is None else total + value
+    return Folded(total, counts)

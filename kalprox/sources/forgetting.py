@@ -1,0 +1,35 @@
+"""Forgetting: how weights fade as later rows come."""
+
+from typing import Any
+
+from kalprox._arrays import Array, namespace
+from kalprox._checks import concrete
+
+__all__ = ["faded"]
+
+
+def faded(weights: Array, forget: Any) -> tuple[Array, Array | None]:
+    """The weights of a block once the whole block has come, and the share that is left of everything before it.
+
+    A row of weight w stands for w rows one after the other, so that it is worth 1 + forget + ... =
+    (1 - forget^w) / (1 - forget), and fades by `forget` for every later row. Any split into blocks gives the same.
+
+    Parameters
+    ----------
+    weights : array of shape (b,)
+    forget : float
+        What a row's weight is multiplied by with every later row, in (0, 1].
+
+    Returns
+    -------
+    weights : array of shape (b,)
+    left : array or None
+        None where nothing is forgotten.
+    """
+    number = concrete(forget)
+    if number is not None and number == 1:
+        return weights, None
+    xp = namespace(weights, forget)
+    rho = xp.asarray(forget, weights.dtype)
+    seen = weights.cumsum()
+    return rho ** (seen[-1] - seen) * (1 - rho**weights) / (1 - rho), rho ** seen[-1]

@@ -1,0 +1,156 @@
+"""Inferring the kinds of columns from the first rows of a file."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kalprox.sources.cell_parsing import distinct, parse_days, parse_numbers
+from kalprox.sources.cell_types import is_date, is_number, is_text, plain
+from kalprox.sources.files import SourceError, Unreadable
+from kalprox.sources.quarantine import Reason
+from kalprox.sources.readers import reader
+from kalprox.sources.readers.base import check_names
+
+__all__ = ["FirstRows", "first_rows", "infer_features"]
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """The first rows of a file.
+
+    Parameters
+    ----------
+    file : str
+        The name of the file.
+    table : pyarrow.Table
+        The rows, as they are in the file.
+    text_may_be_number : bool
+        Whether the format stores numbers as text, so that a column of text may be one of numbers.
+    """
+
+    file: str
+    table: Any
+    text_may_be_number: bool
+
+
+def first_rows(
+    files: Iterable[Path],
+    names: list[str] | None,
+    needed: list[str],
+    rows: int,
+    options: dict[str, Any],
+    *,
+    skip_unreadable: bool,
+) -> FirstRows:
+    """The first `rows` rows of the first file that has any.
+
+    Parameters
+    ----------
+    files : iterable of Path
+    names : list of str, or None
+        The columns to read; None reads all columns.
+    needed : list of str
+        The columns that must be there, exactly once.
+    rows : int
+    options : dict
+        Keyword arguments of `kalprox.sources.readers.reader`.
+    skip_unreadable : bool
+        Whether to go on with the next file where one cannot be read.
+    """
+    for file in files:
+        opened = reader(file, batch_rows=rows, **options)
+        try:
+            if opened.empty:
+                continue
+            there = opened.names()
+            if there is not None:
+                check_names(str(file), there, [*needed, *(there if names is None else names)])
+            table = opened.head(names, rows)
+        except Unreadable:
+            if not skip_unreadable:
+                raise
+            continue
+        finally:
+            opened.close()
+        if table is not None and table.num_rows:
+            check_names(str(file), table.column_names, names or needed)
+            return FirstRows(str(file), table, opened.text_may_be_number)
+    raise SourceError(f"There are no rows in {', '.join(str(file) for file in files)[:500]}.")
+
+
+def infer_features(
+    first: FirstRows,
+    numbers: Sequence[str],
+    features: Sequence[str],
+    categorical: Mapping[str, Sequence[str] | None],
+    dates: Sequence[str],
+    max_levels: int,
+) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """The numeric features, and the levels of each categorical feature.
+
+    Parameters
+    ----------
+    first : FirstRows
+    numbers : sequence of str
+        The columns that must be numeric: the target and the weight.
+    features : sequence of str
+    categorical : dict of str to sequence of str, or None
+        The features that are categorical, with their levels; None takes the levels from the first rows.
+    dates : sequence of str
+        The features that are dates.
+    max_levels : int
+        The largest number of levels of a categorical feature.
+    """
+    file, table = first.file, first.table
+    check_names(file, features, [*categorical, *dates])
+    for name in numbers:
+        if (kind := _kind(table.column(name), first.text_may_be_number)) != "number":
+            raise SourceError(f"{file}: column {name!r} must hold numbers; it holds {kind}.")
+    numeric: list[str] = []
+    levels: dict[str, tuple[str, ...]] = {}
+    for name in features:
+        if name in dates:
+            continue
+        kind = "text" if name in categorical else _kind(table.column(name), first.text_may_be_number)
+        if kind == "number":
+            numeric.append(name)
+        elif kind == "text":
+            given = categorical.get(name)
+            levels[name] = tuple(given) if given else _levels(file, name, table.column(name), max_levels)
+        elif kind == "date":
+            raise SourceError(f"{file}: column {name!r} holds dates. List it in dates, or leave it out.")
+        else:
+            raise SourceError(f"{file}: column {name!r} holds {kind}, which cannot be a feature. Leave it out.")
+    return tuple(numeric), levels
+
+
+def _kind(column: Any, text_may_be_number: bool) -> str:
+    """The kind of most cells of a column: "number", "date", "text", or the name of another type."""
+    column = plain(column)
+    if is_number(column.type):
+        return "number"
+    if is_date(column.type):
+        return "date"
+    if not is_text(column.type):
+        return str(column.type)
+    _, faults = parse_numbers(column)
+    why = faults.why if faults else []
+    missing = why.count(Reason.MISSING)
+    others = len(why) - missing - why.count(Reason.NOT_FINITE)
+    filled = len(column) - missing
+    if not filled or (text_may_be_number and 2 * others <= filled):
+        return "number"
+    _, faults = parse_days(column)
+    good = len(column) - (len(faults.at) if faults else 0)
+    return "date" if 2 * good >= filled else "text"
+
+
+def _levels(file: str, name: str, column: Any, max_levels: int) -> tuple[str, ...]:
+    found = distinct(column)
+    if len(found) > max_levels:
+        raise SourceError(
+            f"{file}: column {name!r} has {len(found):,} levels, more than the {max_levels:,} allowed. "
+            "Leave the column out, or list its levels."
+        )
+    return tuple(found)

@@ -1,0 +1,64 @@
+"""Where the rows of a block stand in the files of a table, and where to resume reading."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Cursor", "Place"]
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A position in the files of a table, from which reading can be resumed. It has a JSON form.
+
+    Parameters
+    ----------
+    file : int
+        The index of the file in the order of reading.
+    offset : int
+        Where a raw block of the file begins: a number of bytes for text files, of rows for other files.
+    skip : int
+        The number of rows of that raw block that have been read.
+    row : int
+        The number of rows of the file that have been read.
+    sha256 : str, optional
+        For standard input, the digest of the bytes before the offset.
+    """
+
+    file: int = 0
+    offset: int = 0
+    skip: int = 0
+    row: int = 0
+    sha256: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The cursor as a dictionary of JSON's types."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Cursor":
+        """The cursor that `to_json` was called on."""
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rows of a block of a table were read.
+
+    Parameters
+    ----------
+    file : str
+        The name of the file.
+    rows : array of int, shape (read,)
+        The numbers in the file, counted from 1, of all rows read.
+    good : array of bool, shape (read,)
+        Which of these rows are good: the rows of the block's X and y.
+    cursor : Cursor
+        Where to resume after the block.
+    """
+
+    file: str
+    rows: np.ndarray
+    good: np.ndarray
+    cursor: Cursor

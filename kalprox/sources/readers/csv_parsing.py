@@ -1,0 +1,101 @@
+"""Parsing a chunk of CSV records with pyarrow."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from kalprox.sources._arrow import load, pa
+from kalprox.sources.cell_parsing import MISSING, all_finite
+from kalprox.sources.quarantine import Reason
+from kalprox.sources.readers.base import Cell, RawBlock, Wanted
+from kalprox.sources.readers.text import BOM, Chunk
+
+__all__ = ["CsvParser"]
+
+_arrow_csv = load("pyarrow.csv")
+_BLANK = re.compile(rb"[\r\n]*")
+
+
+class CsvParser:
+    """Parses chunks of records. Columns are found by position, so other columns may have any names.
+
+    Parameters
+    ----------
+    header : list of str
+        The names of all columns of the file.
+    wanted : Wanted
+    delimiter : str
+    """
+
+    def __init__(self, header: list[str], wanted: Wanted, delimiter: str) -> None:
+        self.positions = [str(i) for i in range(len(header))]
+        self.names = wanted.names
+        self.kept = [str(header.index(name)) for name in self.names]
+        self.numbers = [str(header.index(name)) for name in wanted.numbers]
+        self.delimiter = delimiter
+
+    def parse(self, chunk: Chunk) -> RawBlock:
+        """The records of a chunk; parsed cell by cell where pyarrow refuses the chunk as a whole."""
+        if chunk.fault:
+            bad = [Cell(0, "", chunk.fault, chunk.data[:80].decode("utf-8", "backslashreplace"))]
+            return RawBlock(self._empty(), 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
+        if _BLANK.fullmatch(chunk.data):
+            return RawBlock(self._empty(), 0, chunk.offset, sha256=chunk.sha256)
+        try:
+            table = self._read(chunk.data, dict.fromkeys(self.numbers, pa.float64()))
+            if all(all_finite(table.column(name)) for name in self.numbers):
+                table = table.rename_columns(self.names)
+                return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
+        except pa.ArrowInvalid:
+            pass
+        return self._parse_as_text(chunk)
+
+    def _parse_as_text(self, chunk: Chunk) -> RawBlock:
+        """Read all cells as text, so that a bad cell affects no other cell; rows of the wrong length are bad rows."""
+        bad: list[Cell] = []
+
+        def refuse(row: Any) -> str:
+            reason = Reason.TOO_FEW if row.actual_columns < row.expected_columns else Reason.TOO_MANY
+            bad.append(Cell(row.number - 1, "", reason, row.text[:320]))
+            return "skip"
+
+        data, as_latin_1 = chunk.data, False
+        try:
+            data.decode()
+        except UnicodeDecodeError:  # pyarrow's handler needs valid text: each byte as one character, and back
+            data, as_latin_1 = data.decode("latin-1").encode(), True
+        table = self._read(data, {}, refuse).rename_columns(self.names)
+        if as_latin_1:
+            bad = [cell._replace(value=_from_latin_1(cell.value)) for cell in bad]
+            back = [[cell.decode().encode("latin-1") for cell in column.to_pylist()] for column in table.columns]
+            table = pa.table([pa.array(column, pa.binary()) for column in back], names=list(self.names))
+        bad = [cell._replace(value=cell.value[:80]) for cell in bad]
+        read = table.num_rows + len(bad)
+        rows = np.setdiff1d(np.arange(read), [cell.at for cell in bad]) if bad else None
+        return RawBlock(table, read, chunk.offset, rows, bad, chunk.sha256)
+
+    def _read(self, data: bytes, types: dict[str, Any], refuse: Any = None) -> Any:
+        if data.startswith(BOM):  # part of a cell; pyarrow would remove it, unless an empty line comes first
+            data = b"\n" + data
+        return _arrow_csv.read_csv(
+            pa.BufferReader(data),
+            _arrow_csv.ReadOptions(column_names=self.positions, use_threads=False, block_size=len(data) + 1),
+            _arrow_csv.ParseOptions(
+                delimiter=self.delimiter, newlines_in_values=b'"' in data, invalid_row_handler=refuse
+            ),
+            _arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(self.kept, pa.binary()) | types,
+                include_columns=self.kept,
+                null_values=MISSING,
+                strings_can_be_null=False,
+            ),
+        )
+
+    def _empty(self) -> Any:
+        return pa.table([pa.array([], pa.binary())] * len(self.names), names=list(self.names))
+
+
+def _from_latin_1(value: str) -> str:
+    """The bytes that were decoded as Latin-1, as a bad row shows them."""
+    return value.encode("latin-1").decode("utf-8", "backslashreplace")[:80]

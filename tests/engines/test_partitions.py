@@ -1,0 +1,87 @@
+"""Dividing sources into partitions: every row is in one partition, with its number in its file."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from engine_data import COLUMNS, information, sample, table, with_bad_rows, write
+
+from kalprox.engines import ArrayPartition, EngineSource, LocalEngine, partitions_of
+from kalprox.engines.base import fold_partition
+from kalprox.engines.frame_partitions import FramePartition
+from kalprox.information import Information
+from kalprox.sources import Counts
+from kalprox.sources.files import SourceError, Unreadable
+from kalprox.sources.quarantine import Quarantine
+from kalprox.sources.table import Table
+
+
+def test_files_are_read_once_whatever_the_number_of_partitions(tmp_path):
+    names = write(tmp_path, [table(n, seed=n) for n in (35, 1, 100, 64)])
+    expected = Table(str(tmp_path), COLUMNS).fold(Information.from_block)
+    assert expected.counts.read == 200
+    for n, count in ((None, 4), (1, 1), (3, 3), (4, 4), (16, 4 + 1 + 4 + 4)):
+        partitions = partitions_of(str(tmp_path), COLUMNS, n=n)
+        assert len(partitions) == count
+        found = EngineSource(LocalEngine(), partitions).fold(Information.from_block)
+        np.testing.assert_allclose(found.total.solve(), expected.total.solve(), rtol=1e-10)
+        assert found.counts == expected.counts
+    assert [p.files for p in partitions_of(names, COLUMNS)] == [(name,) for name in names]
+
+
+def test_a_share_of_a_file_keeps_the_row_numbers_of_the_file(tmp_path):
+    write(tmp_path, [with_bad_rows(table(), [3, 42, 99])])
+    partitions = partitions_of(str(tmp_path), COLUMNS, n=5)
+    single = [row for block in Table(str(tmp_path), COLUMNS).blocks() for row in block.bad]
+    source = EngineSource(LocalEngine(), partitions, quarantine=Quarantine(max_bad=3))
+    information(source)
+    assert [row for i in range(5) for row in source.summaries[i].bad] == single and len(single) == 3
+    assert "rows 41 to 60" in partitions[2].name
+
+
+def test_an_unreadable_file_is_named_or_skipped(tmp_path):
+    names = write(tmp_path, [table(), table(seed=2)])
+    (tmp_path / "000.parquet").write_bytes(b"PAR1 no longer")
+    with pytest.raises(Unreadable, match=r"000\.parquet"):
+        information(EngineSource(LocalEngine(), partitions_of(names, COLUMNS)))
+    partitions = partitions_of(names, COLUMNS, n=8, skip_unreadable=True)
+    source = EngineSource(LocalEngine(), partitions, quarantine=Quarantine(max_bad=1))
+    np.testing.assert_allclose(
+        information(source).solve(), information(Table([tmp_path / "001.parquet"], COLUMNS)).solve()
+    )
+    (bad,) = source.summaries[0].bad
+    assert (bad.reason, bad.file) == ("unreadable", names[0])
+
+
+def test_bad_rows_of_arrays_and_frames():
+    X, y, w = (a.copy() for a in sample(n=50))
+    X[3, 1], y[5], w[7] = np.nan, np.inf, -1
+    for partition in (
+        ArrayPartition(X, y, w, "chunk 2"),
+        FramePartition(pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y, "w": w}), COLUMNS, "chunk 2"),
+    ):
+        (block,) = partition.blocks()
+        assert [(row.file, row.row, row.reason) for row in block.bad] == [
+            ("chunk 2", 4, "not finite"),
+            ("chunk 2", 6, "not finite"),
+            ("chunk 2", 8, "negative weight"),
+        ]
+        assert len(block) == 47 and block.read == 50
+    with pytest.raises(SourceError, match="chunk 2: X, y and the weights"):
+        list(ArrayPartition(X, y[1:], None, "chunk 2").blocks())
+
+
+def test_a_summary_has_the_counts_and_the_range_of_the_columns():
+    X, y, w = sample(n=9000)
+    summary = fold_partition(ArrayPartition(X, y, w, "it"), 4, Information.from_block).summaries[4]
+    assert summary.name == "it" and summary.counts == Counts(9000, int((w > 0).sum()), 0)
+    assert summary.low == tuple(X.min(axis=0)) and summary.high == tuple(X.max(axis=0))
+    np.testing.assert_allclose(summary.total, X.sum(axis=0))
+
+
+def test_sources_that_no_worker_can_read():
+    with pytest.raises(SourceError, match="Standard input"):
+        partitions_of("-", COLUMNS)
+    with pytest.raises(ValueError, match="columns must name"):
+        partitions_of(["a.csv"])
+    with pytest.raises(SourceError, match="shuffle cannot be used"):
+        partitions_of(["a.csv"], COLUMNS, shuffle=1)

@@ -1,0 +1,98 @@
+"""Penalties by name: the regulariser of each, the grid of alphas, and what is refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from data import linear
+
+from kalprox import regularizers
+from kalprox.learning.penalties import PENALTIES, Penalty
+from kalprox.solvers.prox import prox
+
+OPTIONS = {"l1_ratio": 0.8, "delta": 1e-3, "groups": [0, 0, 1, 1, 2], "bounds": (-1, [1, 2, 3, 4, 5])}
+
+
+def data():
+    X, y = linear(50, 5)
+    Q, R = np.linalg.qr(X)
+    return R, Q.T @ y
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_every_penalty_says_what_is_needed_of_it(name):
+    penalty = Penalty.of(name, 2.0, **OPTIONS)
+    assert type(penalty) is PENALTIES[name] and penalty.kind == name and penalty.alpha == 2.0
+    assert penalty.help.endswith(".") and "\n" not in penalty.help
+    assert penalty.has_weight == (penalty.selection is not None)
+    g = penalty.regularizer(penalty.alpha)
+    assert np.isfinite(g.value(np.full(5, 0.5)))
+    if penalty.has_weight:
+        np.testing.assert_allclose(penalty.regularizer(6.0).value(np.ones(5)), 3 * g.value(np.ones(5)), rtol=1e-15)
+    other = penalty.with_alpha(3.0)
+    assert other.alpha == 3.0 and other.kind == name and other.delta == penalty.delta
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        penalty.alpha = 1.0
+
+
+def test_no_penalty_and_a_regulariser_object():
+    g = regularizers.Cauchy(1.0, 2.0)
+    none, given = Penalty.of(None), Penalty.of(g)
+    assert none.kind is None and isinstance(none.regularizer(1.0), regularizers.Zero)
+    assert given.kind is g and given.regularizer(1.0) is g
+    assert not (none.has_weight or given.has_weight or none.selection or given.selection or given.follows_l1_path)
+
+
+def test_evidence_is_for_ridge_and_the_path_for_l1():
+    assert [name for name, p in PENALTIES.items() if p.selection == "evidence"] == ["ridge"]
+    assert [name for name, p in PENALTIES.items() if p.follows_l1_path] == ["l1"]
+
+
+@pytest.mark.parametrize("name", [name for name, p in PENALTIES.items() if p.has_weight])
+def test_the_grid_of_alphas_starts_where_the_penalty_leaves_next_to_nothing(name):
+    R, z = data()
+    penalty = Penalty.of(name, "auto", **OPTIONS)
+    alphas = penalty.alphas(R, z)
+    assert (np.diff(alphas) < 0).all() and alphas[-1] > 0
+    np.testing.assert_array_equal(alphas, penalty.alphas(R, z[:, None]))
+    first, later = (prox(R, z, penalty.regularizer(a)).theta for a in (alphas[0], alphas[0] / 1.2))
+    fit = np.linalg.norm(np.linalg.solve(R, z))
+    assert np.linalg.norm(first) < 0.01 * fit
+    if name in ("l1", "elasticnet", "group"):
+        assert not first.any() and later.any()
+    assert np.linalg.norm(prox(R, z, penalty.regularizer(alphas[-1])).theta) > 0.9 * fit
+    assert (penalty.alphas(0 * R, 0 * z) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"kind": "lasso"},
+            "penalty must be None, one of ridge, l1, .*, box, or a Regularizer",
+        ),
+        ({"kind": ["ridge"]}, "penalty must be None"),
+        ({"kind": "ridge", "alpha": -1.0}, "alpha must be finite and >= 0"),
+        ({"kind": "ridge", "alpha": "best"}, "alpha must be a number >= 0 or 'auto'; got 'best'"),
+        ({"kind": "box", "alpha": "auto"}, "alpha weighs: ridge, l1, .*; got 'box'"),
+        ({"kind": None, "alpha": "auto"}, "alpha weighs"),
+        ({"kind": regularizers.L1(1.0), "alpha": 2.0}, "alpha does not weigh a Regularizer object.*beside L1"),
+        ({"kind": "l1", "l1_ratio": 1.5}, "l1_ratio must lie between 0 and 1; got 1.5"),
+        ({"kind": "group"}, "penalty='group' needs groups"),
+    ],
+)
+def test_what_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Penalty.of(**settings)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_an_intercept_left_free_is_the_same_as_centred_columns(name):
+    X, y = linear(50, 5)
+    X, y = X + np.array([1.0, -2.0, 0.5, 0.0, 3.0]), y + 4.0
+    g = Penalty.of(name, 5.0, **OPTIONS).regularizer(5.0)
+    whole = prox(np.column_stack([np.ones(50), X]), y, g.with_free_intercept(5))
+    centred = prox(X - X.mean(axis=0), y - y.mean(), g)
+    assert whole.converged and centred.converged
+    np.testing.assert_allclose(whole.theta[1:], centred.theta, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(whole.theta[0], y.mean() - X.mean(axis=0) @ centred.theta, rtol=1e-9)

@@ -1,0 +1,150 @@
+"""CSV and JSON lines: any bytes are read or refused, and the size of the chunks changes nothing."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kalprox.sources.columns import Columns
+from kalprox.sources.files import SourceError
+from kalprox.sources.readers.base import Wanted
+from kalprox.sources.readers.csv import CsvReader
+from kalprox.sources.readers.csv_records import CsvRecords
+from kalprox.sources.readers.jsonl import JsonReader
+from kalprox.sources.readers.text import Text, chunks
+
+GOOD = b'y,a,c\n1,2,u\n3,4.5e1,"v, w"\n-5,.6,"x ""y"""\n7,8,z\r\n9,10,"new\nline"\n'
+WANTED = Wanted(("y", "a"), ("c",))
+COLUMNS = Columns("y", numeric=("a",), categorical={"c": ("u", "v, w", 'x "y"', "z")})
+
+
+class Memory(Text):
+    """Bytes as a text file."""
+
+    def __init__(self, data):
+        super().__init__(Path("memory.csv"), compressed=False, encoding="utf-8", stdin=None)
+        self.data = data
+
+    def _source(self, *, again):
+        return io.BufferedReader(io.BytesIO(self.data))
+
+
+def rows_of(data, size, max_record=64):
+    """Every row: its numbers, or where and why it is bad."""
+    reader = CsvReader(Memory(data), delimiter=",", chunk_bytes=size, max_record=max_record)
+    out, at = {}, 0
+    try:
+        if reader.empty:
+            return None
+        for raw in reader.blocks(WANTED):
+            X, y, _, faults = COLUMNS.encode(raw.table)
+            places = np.arange(raw.read) if raw.rows is None else raw.rows
+            for i, place in enumerate(places):
+                out[at + place] = (*X[i].tolist(), y[i])
+            for cell in faults:
+                out[at + places[cell.at]] = cell[1:]
+            for cell in raw.bad:
+                out[at + cell.at] = cell[1:]
+            at += raw.read
+    except SourceError as error:
+        return str(error)
+    return out, at, sorted(out) == list(range(at))
+
+
+def ends_of_chunks(data, size, max_record=64):
+    """Where the chunks end, and their faults. Of sizes with the same ends, and so the same chunks, one is tested."""
+    reader = CsvReader(Memory(data), delimiter=",", chunk_bytes=size, max_record=max_record)
+    try:
+        start = reader.header()[1]
+    except SourceError:
+        return ()
+    reader.text.open()
+    reader.text.seek(start)
+    cut = reader.records.end_of_last
+    found = chunks(reader.text, start, size, cut, newline=b"\r\n", max_record=max_record)
+    return tuple((chunk.offset, chunk.fault) for chunk in found)
+
+
+def same_for_any_chunk(data):
+    expected = rows_of(data, 64)
+    assert expected is None or isinstance(expected, str) or expected[2]
+    for size in {ends_of_chunks(data, size): size for size in (64, 1, 2, 7, 20, 33)}.values():
+        assert rows_of(data, size) == expected
+
+
+def test_the_good_file_is_good():
+    rows, count, _ = rows_of(GOOD, 8)
+    assert count == 5 and rows[2] == (0.6, 0.0, 0.0, 1.0, 0.0, -5.0)
+
+
+@settings(max_examples=150)
+@given(st.binary(max_size=120))
+@example(b"")
+@example(b"\n\n")
+@example(b"y")
+def test_fuzz_bytes(data):
+    same_for_any_chunk(data)
+
+
+POISON = st.sampled_from(
+    [
+        *(bytes([byte]) for byte in b'"\n\r,\0\xff \te+-.09xE#_(\\'),
+        *(b"\xc3\xa9", b"nan", b"inf", b"1e999", b"NA", b'""', b'","', b'\n"', b"\r\n", b"0x"),
+    ]
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(st.integers(6, len(GOOD)), POISON, st.integers(0, 3)), max_size=6))
+def test_fuzz_mutations(changes):
+    data = GOOD
+    for at, what, cut in changes:
+        data = data[:at] + what + data[at + cut :]
+    same_for_any_chunk(data)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(POISON, POISON, POISON), max_size=8).map(lambda cells: [b"".join(cell) for cell in cells]))
+def test_fuzz_cells(cells):
+    """A cell is the same number, or bad for the same reason, whatever its neighbours are."""
+    same_for_any_chunk(b"y,a,c\n" + b"".join(b"1," + cell + b",u\n" for cell in cells))
+
+
+@settings(max_examples=200)
+@given(st.text(alphabet='",\n\rab', max_size=60))
+def test_fuzz_quotes(text):
+    same_for_any_chunk(b"y,a,c\n" + text.encode())
+    records = CsvRecords(",")
+    assert records.end_of_last(text.encode()) == records.end_of_last_by_fields(text.encode())
+
+
+JSON = b'{"y": 1, "a": 2, "c": "u"}\n{"y": 3, "a": 4.5e1, "c": "v, w"}\n{"c": "z", "y": -5, "a": 0.6, "q": [1]}\n'
+POISON_JSON = [b"{", b"}", b"[", b"]", b":", b"null", b"true", b"NaN", b"}\n{", b"\\u0000", b"\\ud800", b'"a": 1,']
+
+
+def json_rows(data, size):
+    reader = JsonReader(Memory(data), chunk_bytes=size, max_record=1 << 10)
+    out, at = {}, 0
+    for raw in reader.blocks(WANTED):
+        X, y, _, faults = COLUMNS.encode(raw.table)
+        places = np.arange(raw.read) if raw.rows is None else raw.rows
+        cells = {at + places[cell.at]: cell[1:] for cell in faults} | {at + c.at: c[1:] for c in reversed(raw.bad)}
+        out |= {at + place: (*X[i].tolist(), y[i]) for i, place in enumerate(places)} | cells
+        at += raw.read
+    assert sorted(out) == list(range(at))
+    return out
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(st.integers(0, len(JSON)), POISON | st.sampled_from(POISON_JSON), st.integers(0, 3)), max_size=5)
+)
+def test_fuzz_json(changes):
+    data = JSON
+    for at, what, cut in changes:
+        data = data[:at] + what + data[at + cut :]
+    expected = json_rows(data, 1 << 10)
+    for size in (1, 30, 60):
+        assert json_rows(data, size) == expected
