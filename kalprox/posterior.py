@@ -17,7 +17,6 @@ from kalprox.linalg.factor import Factor
 from kalprox.noise import Noise, curves_upwards, effective_dof
 from kalprox.predictive import Predictive
 from kalprox.regularizers import Regularizer
-from kalprox.solvers.prox import posterior_root, prox
 
 __all__ = ["GivenPosterior", "InformationPosterior", "Posterior"]
 
@@ -192,12 +191,12 @@ class InformationPosterior(Posterior):
             full = self.factor.proper
             return (self._absorbed.solve_full_rank() if full else self._absorbed.solve()), True
         known, g = self.known, self.regularizer
-        R, z = known.R, known.z
-        if z.ndim == 1:
-            out = prox(R, z, g, self._start(z))
-            return out.theta, bool(out.converged) if not is_traced(out.converged) else True
-        starts = self._start(z)
-        outs = [prox(R, z[:, j], g, None if starts is None else starts[:, j]) for j in range(z.shape[1])]
+        start = self._start(known.z)
+        if self.targets is None:
+            out = known.minimise(g, start)
+            return out.theta, is_traced(out.converged) or bool(out.converged)
+        starts = [None] * self.targets if start is None else start.T
+        outs = [one.minimise(g, at) for one, at in zip(known.single_targets(), starts, strict=True)]
         return np.column_stack([out.theta for out in outs]), all(bool(out.converged) for out in outs)
 
     def _start(self, z: Array) -> Array | None:
@@ -213,17 +212,8 @@ class InformationPosterior(Posterior):
     def factors(self) -> list[Factor]:
         if self._absorbed is not None:
             return [Factor.of(self._absorbed.R, self._absorbed.rows)]
-        R, g, rows = self.known.R, self.regularizer, self.known.rows
-        mean = self.mean
-        if namespace(R, mean, g) is not np and g.smooth:
-            return [Factor.of(posterior_root(R, g, mean), rows)]
-        R, rows = np.asarray(R), np.asarray(rows)
-        found = []
-        for theta in np.asarray(mean).reshape(len(R), -1).T:
-            free = np.flatnonzero(g.free(theta))
-            U = posterior_root(R, g, theta)[np.ix_(free, free)]
-            found.append(Factor.of(U, rows, free, len(R)))
-        return found
+        thetas = [self.mean] if self.targets is None else list(self.mean.T)
+        return [self.known.factor(self.regularizer, theta) for theta in thetas]
 
     @cached_property
     def edf(self) -> Array:
