@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, is_traced, namespace
+from kalprox._arrays import Array, eager, is_traced, namespace
 
 _ROWS_AT_ONCE = 4096  # so that looking for NaN takes no memory to speak of
 
@@ -48,8 +48,12 @@ def check_floating(name: str, value: Array) -> None:
 
 def check_finite(name: str, value: Any) -> None:
     """Refuse NaN and infinity, naming the first rows that have them."""
-    if is_traced(value) or ((xp := namespace(value)) is not np and bool(xp.isfinite(value).all())):
-        return  # JAX's are looked at where they are: copying them to the host would take longer than folding them
+    if is_traced(value):
+        return
+    if (xp := namespace(value)) is not np:  # tested where they are: a copy to the host takes longer than folding them
+        with eager():
+            if bool(xp.isfinite(value).all()):
+                return
     numbers = concrete(value)
     if numbers is None:
         return
