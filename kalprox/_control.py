@@ -13,7 +13,17 @@ import numpy as np
 
 from kalprox._arrays import Array, loaded_jax, namespace
 
-__all__ = ["compiled", "compiled_on_jax", "cond", "cond_rare", "fori_loop", "full_precision", "while_loop"]
+__all__ = [
+    "compiled",
+    "compiled_on_jax",
+    "cond",
+    "cond_rare",
+    "fori_loop",
+    "full_precision",
+    "select",
+    "while_loop",
+    "with_jvp",
+]
 
 F = TypeVar("F", bound=Callable)
 
@@ -61,6 +71,15 @@ def cond_rare(predicate: Any, rare: Callable[[], Any], usual: Callable[[], Any])
     return cond(_any_in_batch()(predicate), lambda: cond(predicate, rare, usual), usual)
 
 
+def select(predicate: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """`cond` for cheap branches. On JAX arrays both are evaluated, which compiles faster than a branch."""
+    if namespace(predicate) is np:
+        return yes() if predicate else no()
+    import jax
+
+    return jax.tree_util.tree_map(lambda a, b: jax.numpy.where(predicate, a, b), yes(), no())
+
+
 @cache
 def _any_in_batch() -> Callable:
     """The identity on a boolean; under `jax.vmap`, whether the boolean is true of any member of the batch."""
@@ -92,6 +111,16 @@ def full_precision(function: F) -> F:
             return function(*args, **kwargs)
 
     return precise  # type: ignore[return-value]
+
+
+@cache
+def with_jvp(function: Callable, rule: Callable) -> Callable:
+    """`jax.custom_jvp(function)` with this rule for its derivative: (primals, tangents) -> (value, derivative)."""
+    import jax
+
+    ruled = jax.custom_jvp(function)
+    ruled.defjvp(rule)
+    return ruled
 
 
 @cache

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from kalprox._arrays import Array, namespace
-from kalprox._control import compiled_on_jax, cond_rare
+from kalprox._control import compiled_on_jax, cond_rare, with_jvp
 from kalprox.linalg.triangle import (
     column_norms,
     product,
@@ -29,12 +29,12 @@ from kalprox.linalg.triangle import (
 )
 
 __all__ = [
-    "gram_inverse",
-    "gram_solve",
     "inverse",
+    "least_squares_step",
     "maybe_singular",
     "minimum_norm",
     "rank",
+    "solve_and_factor",
     "tolerance",
     "undetermined",
 ]
@@ -116,61 +116,47 @@ def undetermined(R: Array, rows: Any, A: Array) -> Array:
 def minimum_norm(R: Array, rows: Any, z: Array) -> Array:
     """Return the theta of least norm among those that minimise ||R theta - z||; z is (d,) or (d, k). O(d^3).
 
-    Where the rank is full this is back-substitution, with the accuracy of QR.
+    Where the rank is full this is back-substitution, with the accuracy of QR. The derivative is that of the solution
+    of a least-squares problem, so that none has to be taken of an SVD.
     """
-    xp = namespace(R, z)
+    if namespace(R, z) is np:
+        return solve_and_factor(R, rows, z)[0]
+    return with_jvp(_minimum_norm, _minimum_norm_jvp)(R, rows, z)
 
-    def by_svd() -> Array:
+
+def _minimum_norm(R: Array, rows: Any, z: Array) -> Array:
+    return solve_and_factor(R, rows, z)[0]
+
+
+def _minimum_norm_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (R, rows, z), (dR, _, dz) = primals, tangents
+    theta, P = solve_and_factor(R, rows, z)
+    dR = namespace(R).triu(dR)  # what is below the diagonal is never read
+    return theta, least_squares_step(R, P, dz - product(dR, theta), product(dR.T, product(R, theta) - z))
+
+
+def least_squares_step(R: Array, P: Array, w: Array, v: Array) -> Array:
+    """Return argmin over p of 1/2 ||R p - w||^2 + 1/2 ||A p||^2 + v'p, given P with P P' = (R'R + A'A)^+.
+
+    Linear in w and v. How a minimiser moves with its problem is the solution of such a problem.
+    """
+    return product(P, product(product(R, P).T, w) - product(P.T, v))
+
+
+def solve_and_factor(R: Array, rows: Any, z: Array) -> tuple[Array, Array]:
+    """Return `minimum_norm(R, rows, z)` and a matrix P with P P' = (R'R)^+: R^-1 where the rank is surely full."""
+    xp = namespace(R, z)
+    inverse, doubt = inverse_and_doubt(R, rows)
+
+    def by_svd() -> tuple[Array, Array]:
         found = Singular.of(R, rows)
-        theta = found.shortest(found.solve(z.reshape(len(z), -1))).reshape(z.shape)
+        P = found.pseudo_inverse_factor()
+        theta = product(P, product(found.U.T, z))
         full = found.counts.all()  # the bound was too wide: keep the accuracy of QR
         safe = xp.where(full, R, xp.eye(len(R), dtype=R.dtype))
-        return xp.where(full, solve_triangular(safe, z), theta)
+        return xp.where(full, solve_triangular(safe, z), theta), P
 
-    return cond_rare(maybe_singular(R, rows), by_svd, lambda: solve_triangular(R, z))
-
-
-@compiled_on_jax
-def gram_solve(R: Array, rows: Any, b: Array) -> Array:
-    """Return (R'R)^+ b, the minimum-norm solution of R'R theta = b, for b of shape (d,) or (d, k). O(d^3)."""
-    xp = namespace(R, b)
-
-    def regular(R: Array) -> Array:
-        return solve_triangular(R, solve_triangular(R, b, transposed=True))
-
-    def by_svd() -> Array:
-        found = Singular.of(R, rows)
-        right = product(found.Vt, found.shortest(b.reshape(len(b), -1)) / found.scale[:, None])
-        theta = product(found.Vt.T, right * found.inverse[:, None] ** 2) / found.scale[:, None]
-        full = found.counts.all()
-        safe = xp.where(full, R, xp.eye(len(R), dtype=R.dtype))
-        return xp.where(full, regular(safe), found.shortest(theta).reshape(b.shape))
-
-    return cond_rare(maybe_singular(R, rows), by_svd, lambda: regular(R))
-
-
-@compiled_on_jax
-def gram_inverse(R: Array, rows: Any = None) -> Array:
-    """Return (R'R)^-1, with infinite entries where R leaves a direction undetermined. O(d^3).
-
-    The variance of a coordinate that `undetermined` names is infinite: the limit of an ever vaguer prior. So is its
-    covariance with another such coordinate, with the sign of that limit, unless the two do not vary together.
-    """
-    xp, eps = namespace(R), float(np.finfo(R.dtype).eps)
-    found, doubt = inverse_and_doubt(R, rows)
-
-    def by_svd() -> Array:
-        found = Singular.of(R, rows)
-        root = found.Vt.T * found.inverse[None] / found.scale[:, None]
-        null = xp.where(found.counts[:, None], 0, found.Vt)
-        along = product(null.T, null)
-        share = xp.sqrt(xp.diagonal(along))  # of each coordinate's unit vector in the null space
-        share = xp.where(share > eps**0.5, share, 0)
-        size = share[:, None] * share[None]
-        infinite = (size > 0) & (xp.abs(along) > eps**0.5 * size)
-        return xp.where(infinite, xp.where(along > 0, np.inf, -np.inf), product(root, root.T))
-
-    return cond_rare(doubt, by_svd, lambda: product(found, found.T))
+    return cond_rare(doubt, by_svd, lambda: (solve_triangular(R, z), inverse))
 
 
 class Singular(NamedTuple):
@@ -194,22 +180,19 @@ class Singular(NamedTuple):
         xp = namespace(self.s)
         return xp.where(self.counts, 1 / xp.where(self.counts, self.s, 1), 0)
 
-    def solve(self, z: Array) -> Array:
-        """A theta that minimises ||R theta - z||, z of shape (d, k): the shortest one in scaled columns."""
-        return product(self.Vt.T, product(self.U.T, z) * self.inverse[:, None]) / self.scale[:, None]
-
-    def shortest(self, theta: Array) -> Array:
-        """theta (d, k) without its part in the null space of R.
+    def pseudo_inverse_factor(self) -> Array:
+        """The P with R^+ = P U' and (R'R)^+ = P P': V / s in the units of theta, less its part in the null space of R.
 
         The part is found in the basis N = V2 / scale rather than by a projector, so that R N is zero to rounding
         column by column: the error of a projector would be that of the largest coefficient.
         """
-        xp = namespace(theta)
+        xp = namespace(self.Vt)
+        P = (self.Vt * self.inverse[:, None] / self.scale[None]).T
         # The last rows of Vt span the null space. In reverse they come first, and QR of the masked rest is zero.
-        null = xp.where(self.counts, 0, 1).astype(theta.dtype)[::-1]
+        null = xp.where(self.counts, 0, 1).astype(P.dtype)[::-1]
         N = (self.Vt / self.scale[None]).T[:, ::-1] * null[None]
         Q, C = qr_factors(N)
-        return theta - product(N, solve_triangular(C + xp.diag(1 - null), product(Q.T, theta) * null[:, None]))
+        return P - product(N, solve_triangular(C + xp.diag(1 - null), product(Q.T, P) * null[:, None]))
 
 
 def _unit_columns(R: Array) -> tuple[Array, Array]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from kalprox._arrays import Array, cast, is_traced, namespace, register_pytrees
 from kalprox._checks import check_finite, check_floating
-from kalprox._control import compiled, cond_rare
-from kalprox.linalg.rank import gram_inverse, gram_solve, minimum_norm, tolerance
-from kalprox.linalg.triangle import column_norms, qr, rounding
+from kalprox._control import compiled, cond_rare, select, with_jvp
+from kalprox.linalg.factor import Factor
+from kalprox.linalg.rank import least_squares_step, solve_and_factor, tolerance
+from kalprox.linalg.triangle import column_norms, product, qr, rounding
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.active_set import active_set
 from kalprox.solvers.newton import curvature, newton
@@ -159,7 +160,8 @@ def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, tol: Any,
     if root is None and z.ndim > 1:
         raise ValueError(f"z must have shape (m,) unless g is quadratic; got {z.shape}. Solve target by target.")
     if root is not None:
-        theta, residual = _least_squares(R, z, xp.asarray(root, R.dtype), rows)
+        solve = _quadratic if xp is np else with_jvp(_quadratic, _quadratic_jvp)
+        theta, residual = solve(R, z, regularizer, rows)
         iterations: Any = xp.asarray(1)
     elif regularizer.smooth:
         theta, residual, iterations = newton(R, z, regularizer, start)
@@ -171,29 +173,51 @@ def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, tol: Any,
     return Prox(theta, free, residual, iterations, residual <= tol)
 
 
-def _least_squares(R: Array, z: Array, A: Array, rows: Any) -> tuple[Array, Array]:
-    """argmin ||R t - z||^2 + ||A t||^2, of minimum norm where [R; A] is rank deficient; and its residual."""
+def _quadratic(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Array, Array]:
+    """argmin over t of 1/2 ||R t - z||^2 + g(t) for a quadratic g, and its residual."""
+    return _quadratic_and_factor(R, z, g, rows)[:2]
+
+
+def _quadratic_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
+    """How the minimiser moves with R, z and g. The residual has no derivative of use: it is rounding."""
+    import jax
+
+    (R, z, g, rows), (dR, dz, dg, _) = primals, tangents
+    theta, residual, P = _quadratic_and_factor(R, z, g, rows)
+
+    def slope(g: Regularizer) -> Array:
+        return g.grad(theta) if theta.ndim == 1 else jax.vmap(g.grad, 1, 1)(theta)
+
+    v = product(dR.T, product(R, theta) - z) + jax.jvp(slope, (g,), (dg,))[1]
+    step = least_squares_step(R, P, dz - product(dR, theta), v)
+    return (theta, residual), (step, 0 * residual)
+
+
+def _quadratic_and_factor(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Array, Array, Array]:
+    """The minimiser, of minimum norm where [R; A] is rank deficient; its residual; and P with P P' = (R'R + A'A)^+."""
     xp, d = namespace(R, z), R.shape[1]
+    A = xp.asarray(g.root(d), R.dtype)
     data = Squares.of(R, z)
     U, y = qr(xp.concatenate([R, A]), z)
+    theta, P = solve_and_factor(U, rows, y)
 
     def measure(t: Array) -> tuple[Array, Array]:
         """The gradient at t, and the residual."""
         r, terms = data.at(t)
-        gradient = R.T @ r + A.T @ (A @ t)
-        size = xp.abs(A).T @ (xp.abs(A) @ xp.abs(t))  # rows of A may cancel among themselves
+        gradient = product(R.T, r) + product(A.T, product(A, t))
+        size = product(xp.abs(A).T, product(xp.abs(A), xp.abs(t)))  # rows of A may cancel among themselves
         return gradient, data.relative(gradient, terms, size)
 
-    theta = minimum_norm(U, rows, y)
     gradient, residual = measure(theta)
 
     def corrected() -> tuple[Array, Array]:
         # Where A's entries dwarf R's, QR drowns the small ones: one correction with the gradient itself.
-        new = theta - gram_solve(U, rows, gradient)
+        new = theta - product(P, product(P.T, gradient))
         _, left = measure(new)
         return xp.where((left < residual)[None], new, theta), xp.minimum(left, residual)
 
-    return cond_rare((residual > rounding(d, R.dtype)).any(), corrected, lambda: (theta, residual))
+    theta, residual = select((residual > rounding(d, R.dtype)).any(), corrected, lambda: (theta, residual))
+    return theta, residual, P
 
 
 def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array, rows: Any) -> Array:
@@ -213,7 +237,7 @@ def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array, rows:
 
 
 def _covariance(R: Array, regularizer: Regularizer, theta: Array, rows: Any, free: Any = slice(None)) -> Array:
-    return gram_inverse(_posterior_root(R, regularizer, theta, rows, free), rows)
+    return Factor.of(_posterior_root(R, regularizer, theta, rows, free), rows).covariance()
 
 
 def _posterior_root(R: Array, regularizer: Regularizer, theta: Array, rows: Any, free: Any = slice(None)) -> Array:

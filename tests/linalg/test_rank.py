@@ -5,7 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kalprox.linalg.rank import gram_inverse, gram_solve, inverse, maybe_singular, minimum_norm, rank, undetermined
+from kalprox.linalg.factor import Factor
+from kalprox.linalg.rank import (
+    inverse,
+    maybe_singular,
+    minimum_norm,
+    rank,
+    solve_and_factor,
+    undetermined,
+)
 from kalprox.linalg.rank import tolerance as tolerance_of
 from kalprox.regularizers import L1, Box, Ridge, Zero
 from kalprox.solvers.prox import covariance, posterior_root, prox
@@ -53,7 +61,7 @@ def test_every_reading_follows_the_rule(rows, gap, full, scale):
             assert bool(maybe_singular(R_, rows)) or full
             V = np.asarray(covariance(R_, Zero(), xp.asarray(zero), rows=rows))
             assert np.isfinite(V).all() == full
-            np.testing.assert_allclose(V, gram_inverse(R_, rows), rtol=1e-6)
+            np.testing.assert_allclose(V, Factor.of(R_, rows).covariance(), rtol=1e-6)
             if not full:
                 assert V[0, 0] == V[1, 1] == np.inf and V[0, 1] == -np.inf
             found = prox(R_, z_, Zero(), rows=rows)
@@ -101,13 +109,15 @@ def test_several_targets_are_solved_together():
 
 
 @pytest.mark.parametrize("deficient", [False, True])
-def test_gram_solve_is_the_pseudo_inverse(deficient):
+def test_the_factor_is_that_of_the_pseudo_inverse(deficient):
     rng = np.random.default_rng(1)
     R = np.triu(rng.normal(size=(5, 5))) + 3 * np.eye(5)
     if deficient:
         R = np.linalg.qr(R @ np.diag([1, 1, 1, 1, 0]) @ (np.eye(5) + np.triu(np.ones((5, 5)), 1)), mode="r")
-    pinv = np.linalg.pinv(R.T @ R, rcond=1e-10, hermitian=True)
+    pinv = np.linalg.pinv(R, rcond=1e-10)
     with jax.enable_x64(True):
         for xp in (np, jnp):
-            for b in (rng.normal(size=5), rng.normal(size=(5, 2))):
-                np.testing.assert_allclose(gram_solve(xp.asarray(R), None, xp.asarray(b)), pinv @ b, atol=1e-12)
+            for z in (rng.normal(size=5), rng.normal(size=(5, 2))):
+                theta, P = solve_and_factor(xp.asarray(R), None, xp.asarray(z))
+                np.testing.assert_allclose(P @ P.T, pinv @ pinv.T, atol=1e-12)
+                np.testing.assert_allclose(theta, pinv @ z, atol=1e-12)
