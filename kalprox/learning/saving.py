@@ -63,8 +63,8 @@ def from_parts(
         names, d = header["feature_names"], int(header["n_features"])
         expect(names is None or len(names) == d)
         settings = Settings.of(**parameters)
+        learner = Learner.restored(settings, d, Saved(header, arrays))  # which compares d with the arrays first
         _try_penalty(settings, d)
-        learner = Learner.restored(settings, d, Saved(header, arrays))
         about = {
             "n_features": d,
             "feature_names": None if names is None else [str(name) for name in names],

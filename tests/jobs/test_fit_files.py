@@ -22,7 +22,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND, finish, invoke, run, start, within
+from command import COMMAND, TIMEOUT, finish, invoke, run, start, within
 from sklearn.linear_model import LinearRegression
 
 from kalprox import KalproxRegressor
@@ -318,7 +318,7 @@ def test_a_pipeline(data, delays):
 
 def test_a_reader_that_goes_away_is_no_error(data, delays):
     shell = f"{' '.join(COMMAND)} predict {delays.file} {data.folder}/all.csv --max-bad 5% | head -n 1"
-    done = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.stdout == '"mean","std","lower","upper"\n' and done.stderr == ""
 
 
@@ -368,6 +368,8 @@ import contextlib, sys
 with contextlib.suppress(SystemExit):
     {"".join(line + chr(10) + "    " for line in PEAK.strip().splitlines())}
 import pyarrow.csv
+
+pytestmark = pytest.mark.integration
 pyarrow.csv.read_csv("large.csv")
 """
 
@@ -383,7 +385,7 @@ def limited(folder, source, limit="unlimited", code=PEAK):
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT,
     )
 
 
