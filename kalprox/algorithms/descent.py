@@ -1,4 +1,4 @@
-"""The descent of refinement: damped proximal Gauss-Newton steps from afar, undamped ones near the end."""
+"""The descent of refinement: damped proximal Gauss-Newton steps, and undamped ones near the minimum."""
 
 from dataclasses import replace
 from functools import partial
@@ -20,12 +20,12 @@ __all__ = ["Point", "Problem", "about", "descend", "steps_left"]
 
 
 class Point(NamedTuple):
-    """A theta with everything known of it, on the host."""
+    """A point theta with the objective and the linearisation there, on the host."""
 
     theta: Array
     R: Array  # ||R (t - theta) - z||^2 + const is the linearised sum of squares at t
     z: Array
-    information: Information  # of the rows alone, about t - theta; R and z hold the prior's rows too
+    information: Information  # of t - theta, from the rows alone; R and z include the prior
     loss: float
     rss: float
     size: float
@@ -38,13 +38,13 @@ class Point(NamedTuple):
 
     @property
     def rounding(self) -> float:
-        """How far rounding alone moves the objective: e is known to eps |h|, so rss to 2 eps |e| |h|."""
+        """The rounding error of the objective: that of a residual e is eps |h|, so that of rss is 2 eps |e| |h|."""
         eps = float(np.finfo(np.dtype(self.information.T.dtype)).eps)
         return eps * ((self.rss * self.size) ** 0.5 + abs(self.objective))
 
 
 class Problem:
-    """(1) over a source, and the count of the passes spent on it."""
+    """The objective (1) of `kalprox.algorithms.refine` over a source, and the number of passes made so far."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Problem:
         self.passes = 0
 
     def at(self, theta: Array) -> Point | None:
-        """One pass: objective and linearisation at theta; None where they are not finite."""
+        """Make one pass for the objective and the linearisation at theta; return None if they are not finite."""
         self.passes += 1
         rows: Linearized | None = self.source.fold(partial(linearize, self.model, self.likelihood, theta)).total
         if rows is None:
@@ -77,7 +77,7 @@ class Problem:
         return Point(theta, R, z, rows.information, rows.loss, rows.rss, rows.size, prior, self.g(theta))
 
     def curvature(self, theta: Array, p: Array) -> Array:
-        """One pass: J'W h_pp, shape (d,)."""
+        """Make one pass for J'W h_pp, shape (d,), with h_pp the second derivative of h along p."""
         self.passes += 1
         return self.source.fold(partial(curvature_along, self.model, self.likelihood, theta, p)).total
 
@@ -85,15 +85,15 @@ class Problem:
         return float(self.regularizer.value(theta))
 
     def step(self, R: Array, z: Array, theta: Array) -> Array:
-        """The p with theta + p = argmin_t 1/2 ||R (t - theta) - z||^2 + g(t)."""
+        """Return p with theta + p = argmin_t 1/2 ||R (t - theta) - z||^2 + g(t)."""
         A = self.regularizer.root(theta.size)
         if A is None:
             return prox(R, z + R @ theta, self.regularizer, start=theta).theta - theta
-        A = np.asarray(A, theta.dtype)  # solved for p itself: t - theta would lose p's leading digits
+        A = np.asarray(A, theta.dtype)  # solving for t, and subtracting theta, would cancel digits of p
         return prox(np.vstack([R, A]), np.concatenate([z, -A @ theta]), Zero()).theta
 
     def moved(self, point: Point) -> Point:
-        """The point one undamped step on, without a pass: exact where h is linear."""
+        """Return the point after one undamped step, without a pass; exact for a linear h."""
         theta = point.theta + self.step(point.R, point.z, point.theta)
         information = about(point.information, point.theta - theta)
         before = 0.0 if self.prior is None else float(((self.prior[1] - self.prior[0] @ theta) ** 2).sum())
@@ -104,20 +104,20 @@ class Problem:
         )
 
     def predicted(self, point: Point, p: Array) -> float:
-        """The decrease of (1) that the linearisation promises for theta + p."""
+        """Return the decrease of (1) that the linearisation predicts for theta + p."""
         Rp = point.R @ p
         return float(Rp @ (point.z - Rp / 2)) + (point.g - self.g(point.theta + p))
 
 
 def stacked(R: Array, z: Array, A: Array, b: Array) -> tuple[Array, Array]:
-    """The triangle of ||R t - z||^2 + ||A t - b||^2, less what no t can change."""
+    """Return the R and z of ||R t - z||^2 + ||A t - b||^2, up to a constant."""
     d = R.shape[1]
     T: Array = np.linalg.qr(np.column_stack([np.vstack([R, A]), np.concatenate([z, b])]), mode="r")
     return T[:d, :d], T[:d, d]
 
 
 def about(information: Information, shift: Array) -> Information:
-    """Information about s as information about s + shift: the targets e become e + D shift."""
+    """Turn information about s into information about s + shift: the targets e become e + D shift."""
     T, center = information.T, information.shift
     xp = namespace(T)
     t = xp.asarray(shift, T.dtype)
@@ -126,20 +126,26 @@ def about(information: Information, shift: Array) -> Information:
     return replace(information, T=xp.column_stack([T[:, :-1], targets]), shift=xp.concatenate([center[:-1], mean]))
 
 
-_NEAR = 1e-2  # undamped steps are tried once one would move theta by less than this, relative
-_BENT = 0.75  # a trial with 2 |a| / |p| above this leaves the region where the linearisation means anything
-_HEAVY = 10.0  # damping at which steps are so short that more of it would lead nowhere
-_STRAIGHT = 0.1  # below this the curvature is not measured again while steps gain what they promise
+_NEAR = 1e-2  # undamped steps are tried when the next one changes theta by less than this, relative
+_BENT = 0.75  # a trial with 2 |a| / |p| above this is too long for the linearisation to be valid
+_HEAVY = 10.0  # the largest damping of the last steps: with more of it they would be too short to help
+_STRAIGHT = 0.1  # below this the curvature is not computed again while steps decrease (1) as predicted
 
 
 def descend(problem: Problem, point: Point, max_passes: int, tol: float) -> tuple[Point, float]:
-    """Damped steps from afar, undamped ones near the end; also how far the next would move, relative.
+    """Descend from `point` to a minimum; return the last point, and the relative length of the next undamped step.
 
-    The scales S are the largest column norms of J seen, slowly forgotten, so that the path does not
-    depend on the units of the parameters. The damping mu follows the ratio of actual to promised gain
-    (Nielsen's rule). Each step p is bent by the geodesic acceleration a, the correction for the
-    curvature of h along p: h(theta + p) is about h + J p + h_pp / 2, so a is the change of the trial
-    when the targets are e - h_pp / 2. That follows curved valleys, and its size says when p is too long.
+    The scales S are the largest column norms of J so far, with slow decay, so that the path does not depend on the
+    units of the parameters. The damping mu follows the ratio of actual to predicted decrease (Nielsen's rule). Each
+    step p is corrected by the geodesic acceleration a, which accounts for the curvature of h along p: h(theta + p) is
+    about h + J p + h_pp / 2, so that p + a is the step for the targets e - h_pp / 2. The correction follows curved
+    valleys, and a large correction shows that p is too long.
+
+    References
+    ----------
+    H. B. Nielsen, "Damping parameter in Marquardt's method", IMM-REP-1999-05, Technical University of Denmark, 1999.
+    M. K. Transtrum and J. P. Sethna, "Improvements to the Levenberg-Marquardt algorithm for nonlinear least-squares
+    minimization", arXiv:1201.5885, 2012.
     """
     S = np.zeros_like(point.theta)
     mu, growth, bend, near = 1e-4, 2.0, np.inf, _NEAR
@@ -149,20 +155,20 @@ def descend(problem: Problem, point: Point, max_passes: int, tol: float) -> tupl
         p = problem.step(R, z, point.theta)
         promised = problem.predicted(point, p)
         flat = promised <= point.rounding
-        # The damped step is the shorter one, and at hand: look at it first.
+        # The damped step is shorter than the undamped one and already computed, so that it is tested first.
         if flat or (relative_length(S, p, point.theta) <= near and steps_left(problem, point, S) <= near):
             before = point
-            # To tol / 100: one parameter may be a small part of |S theta|, and the last step is not all that is left.
+            # To tol / 100, because a parameter may be a small part of |S theta|, and the last step is not the whole error.
             point = _polish(problem, point, 0.0, S, max_passes, tol / 100)
             near = steps_left(problem, point, S)
             damping = mu
-            while flat and near > tol and damping < _HEAVY:  # residuals so large that undamped steps lead away
+            while flat and near > tol and damping < _HEAVY:  # large residuals: undamped steps diverge
                 point = _polish(problem, point, damping, S, max_passes, tol / 100)
                 near = steps_left(problem, point, S)
                 damping = max(10 * damping, 1e-3)
             if flat or near <= tol:
                 return point, near
-            near /= 10  # undamped steps do not lead on from here: not again before ten times nearer
+            near /= 10  # undamped steps do not converge from here; try again when the step is a tenth of this
             if point is not before:
                 continue
         if problem.passes >= max_passes:
@@ -186,30 +192,30 @@ def descend(problem: Problem, point: Point, max_passes: int, tol: float) -> tupl
 
 
 def _damped(point: Point, mu: float, S: Array) -> tuple[Array, Array]:
-    """(R, z) with the rows sqrt(mu) S (t - theta) added. A column of zeros gets some: it does not move."""
+    """Return (R, z) with the rows sqrt(mu) S (t - theta) added; a zero column is damped too, and does not move."""
     if mu == 0:
         return point.R, point.z
     return stacked(point.R, point.z, np.diag(mu**0.5 * np.where(S > 0, S, 1.0)), np.zeros_like(S))
 
 
 def _accelerated(problem: Problem, point: Point, R: Array, z: Array, p: Array) -> Array:
-    """p + a: the damped step (R, z) with targets e - h_pp / 2; NaN where h_pp is not finite."""
+    """Return p + a, the damped step for the targets e - h_pp / 2; NaN if h_pp is not finite."""
     pull = problem.curvature(point.theta, p) / 2
     if not np.isfinite(pull).all():
         return np.full_like(p, np.nan)
     return problem.step(R, z - solve_triangular(R, pull, trans=1), point.theta)
 
 
-_MEMORY = 10  # earlier steps that an undamped one is mixed with
+_MEMORY = 10  # the number of earlier steps in Anderson mixing
 
 
 def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int, enough: float) -> Point:
-    """Steps with the same damping while the next is shorter than 0.9 of the last, until `enough`.
+    """Take steps with constant damping while each is shorter than 0.9 of the last, until the length is `enough`.
 
-    Near the minimum the objective is flat to rounding, and only the lengths of the steps still tell
-    better from worse: half of all digits are gained here. (1) may not rise beyond rounding. Where the
-    residuals are large the steps shrink by a constant factor only, so they are mixed with earlier ones
-    (Anderson): the combination whose step would be shortest, were steps linear in theta.
+    Near the minimum the objective is constant up to rounding, and only the lengths of the steps show progress: half of
+    all digits are gained here. (1) may not increase beyond rounding. If the residuals are large, steps shrink only by a
+    constant factor; Anderson mixing with earlier steps then finds the combination whose step would be shortest if
+    steps were linear in theta.
     """
 
     def step(point: Point) -> Array:
@@ -227,27 +233,27 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
                 continue
         if len(thetas) == 1:
             break
-        thetas, steps = [point.theta], [p]  # once more, without the earlier ones
+        thetas, steps = [point.theta], [p]  # try again without the earlier steps
     return point
 
 
 def _mixed(problem: Problem, thetas: list[Array], steps: list[Array], S: Array) -> Array:
-    """theta + p, less the part of it that earlier steps say is an overshoot or a lag."""
+    """Return theta + p with the correction of Anderson mixing."""
     t = thetas[-1] + steps[-1]
     if len(thetas) == 1:
         return t
     moves, changes = np.diff(thetas, axis=0).T, np.diff(steps, axis=0).T
     share = np.linalg.lstsq(S[:, None] * changes, S * steps[-1], rcond=None)[0]
-    # What g holds at a kink or a bound stays exactly there.
+    # Coordinates that g holds at a kink or a bound stay exactly there.
     return np.where(problem.regularizer.free(t), t - (moves + changes) @ share, t)
 
 
 def relative_length(S: Array, p: Array, theta: Array) -> float:
-    """|S p| / |S theta|: how far p moves theta, in units of what the rows see; 0 where p is 0."""
+    """Return |S p| / |S theta|, the length of p relative to theta; 0 if p is 0."""
     moved, size = float(np.linalg.norm(S * p)), float(np.linalg.norm(S * theta))
     return moved / size if size > 0 else (np.inf if moved > 0 else 0.0)
 
 
 def steps_left(problem: Problem, point: Point, S: Array) -> float:
-    """How far the next undamped step would move theta, relative."""
+    """Return the relative length of the next undamped step."""
     return relative_length(S, problem.step(point.R, point.z, point.theta), point.theta)

@@ -1,13 +1,16 @@
-"""Refinement: passes over all rows, each linearised at the last estimate, until the estimate no longer moves.
+"""Refinement: passes over all rows, each linearised at the last estimate, until convergence.
 
-Problem (1), min over theta of sum_k w_k loss(y_k, h_k(theta)) + g(theta), by damped proximal Gauss-Newton. One pass
-brings back the loss at theta and the information (R, z) of the rows linearised there, d^2 numbers whatever the number
-of rows; the next trial is
+Refinement solves
+
+    min over theta of  sum_k w_k loss(y_k, h_k(theta)) + g(theta)                      (1)
+
+by damped proximal Gauss-Newton steps. One pass computes the loss at theta and the information (R, z) of the rows
+linearised at theta, O(d^2) numbers for any number of rows. The next trial is
 
     t = argmin 1/2 ||R (t - theta) - z||^2 + mu/2 ||S (t - theta)||^2 + g(t),
 
-the prox of g in the metric of the data with the damping as d more rows. It replaces theta only if (1)
-falls. Nothing of a pass is kept once the next one is accepted, so no datum counts twice.
+the prox of g in the metric of the data, with the damping as d additional rows. The trial replaces theta only if (1)
+decreases. Each pass replaces the information of the previous one, so that no row counts twice.
 """
 
 from collections.abc import Sequence
@@ -32,26 +35,28 @@ __all__ = ["Refined", "refine"]
 
 @dataclass(frozen=True)
 class Refined:
-    """The minimiser of (1), its uncertainty, and how it was reached.
+    """The result of `kalprox.refine`: the minimiser, its covariance, and how it was reached.
 
     Attributes
     ----------
     mean : array of shape (d,)
+        The minimiser of sum_k w_k loss(y_k, h_k(theta)) + g(theta).
     cov : array of shape (d, d)
-        noise_var (J'J + Hess g)^-1 from one linearisation, at the mean.
+        The covariance noise_var (J'J + Hess g)^-1, with the Jacobian J at the mean.
     passes : int
-        Passes over the rows, those for the curvature of h included.
+        The number of passes over the rows, including those for the curvature of h.
     converged : bool
+        Whether the refinement has converged.
     objective : float
-        (1) at the mean, from the residuals there.
+        The objective at the mean, computed from the residuals there.
     message : str
-        Why refinement stopped.
+        Why the refinement stopped.
     noise_var : float
-        1 / gamma, or the residual sum of squares over `dof` where gamma was not given.
+        The noise variance: 1 / gamma if gamma was given, else the residual sum of squares divided by `dof`.
     dof : float
-        The residual degrees of freedom: rows less effective parameters.
+        The residual degrees of freedom: the number of rows minus the effective degrees of freedom of the fit.
     information : Information
-        Of all rows, linearised at the mean: about theta itself.
+        The information of all rows about theta, linearised at the mean. A prior is not included.
     """
 
     mean: Array
@@ -77,34 +82,36 @@ def refine(
     prior: Information | None = None,
     likelihood: Likelihood | None = None,
 ) -> Refined:
-    """Minimise (1) over all rows of a source, from `start`, and say how sure the answer is.
+    """Minimise the loss of all rows plus the regulariser, relinearising in every pass over the rows.
 
-    Converges to a stationary point of (1), for g smooth or not (zeros are exact), whatever the
-    scales of the parameters. The covariance is (J'J + Hess g)^-1 / gamma there: exact for linear
-    h and quadratic g, Laplace's approximation otherwise. Costs `passes` times the model's Jacobian
-    and O(d^2) a row; a linear model takes one pass.
+    The refinement converges to a stationary point of (1), for smooth and nonsmooth g (zeros are exact), whatever the
+    scales of the parameters. The covariance is (J'J + Hess g)^-1 / gamma there: exact for a linear model with Gaussian
+    likelihood and quadratic g, Laplace's approximation otherwise. Each pass costs the Jacobian of the model and O(d^2)
+    per row; a linear model with Gaussian likelihood takes one pass. `kalprox.refine` also takes partitions and Dask
+    arrays.
 
     Parameters
     ----------
     model : Model
-        h, one of `kalprox.models`.
+        The model h, one of `kalprox.models`.
     regularizer : Regularizer
-        g, one of `kalprox.regularizers`, smooth or not.
+        The penalty g, one of `kalprox.regularizers`.
     source : (X, y), (X, y, weights) or kalprox.sources.Source
-        The rows: arrays of NumPy or JAX, or any source.
+        The rows, as NumPy or JAX arrays or any source.
     start : array of shape (d,)
-        The first theta, where the model is finite.
+        The first theta. The model and g must be finite there.
     gamma : float, optional
-        The noise precision. None learns the noise variance from the residuals.
+        The noise precision. By default the noise variance is learned from the residuals.
     max_passes : int
-        The largest number of passes over the rows.
+        The maximum number of passes over the rows.
     tol : float
-        Converged when an undamped step is this small relative to theta, in units of the columns' norms.
+        The refinement has converged when an undamped step is this small relative to theta, in units of the column
+        norms of the Jacobian.
     prior : Information, optional
-        Information about theta from elsewhere, in units of the noise: 1/2 ||R theta - z||^2 more in (1). It counts in
-        mean, cov and objective, and is left out of `information`, the residuals and the number of rows.
+        Prior information about theta, in units of the noise variance: it adds 1/2 ||R theta - z||^2 to the objective.
+        The prior enters `mean`, `cov` and `objective`, but not `information`, the residuals or the number of rows.
     likelihood : Likelihood, optional
-        How observations scatter around h, one of `kalprox.likelihoods`; the default is Gaussian.
+        One of `kalprox.likelihoods`. The default is Gaussian.
 
     Returns
     -------
@@ -128,7 +135,7 @@ def refine(
     if max_passes < 1:
         raise ValueError(f"max_passes must be at least 1; got {max_passes}.")
     likelihood = Gaussian() if likelihood is None else likelihood
-    exact = model.linear and likelihood.quadratic  # one pass, linearised at 0, where the residuals are y itself
+    exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     problem = Problem(model, likelihood, regularizer, as_source(source), prior)
     if exact:
         theta = np.zeros_like(theta)
@@ -146,25 +153,25 @@ def refine(
 
 
 def _verdict(problem: Problem, point: Point, left: float, max_passes: int, tol: float) -> tuple[bool, str]:
-    """Whether it converged and why it stopped, in words; `left` is how far the next undamped step would move."""
+    """Return whether the descent converged, and why it stopped; `left` is the relative length of the next step."""
     if left <= tol:
-        return True, f"converged: the next step would move theta by {left:.1e} relative, tol is {tol:.1e}."
+        return True, f"converged: the next step would change theta by {left:.1e} (relative); tol is {tol:.1e}."
     p = problem.step(point.R, point.z, point.theta)
     if problem.predicted(point, p) <= point.rounding:
-        return True, f"converged to rounding: what is left ({left:.1e} relative) changes the objective by less."
+        return True, f"converged to rounding: the next step ({left:.1e} relative) is lost in that of the objective."
     if problem.passes >= max_passes:
         return False, (
-            f"stopped at max_passes={max_passes} with a step of {left:.1e} relative left, tol is {tol:.1e}: "
-            "allow more passes, or start nearer."
+            f"stopped at max_passes={max_passes}: the next step would change theta by {left:.1e} (relative); tol is "
+            f"{tol:.1e}. Increase max_passes, or choose a start nearer to the solution."
         )
     return False, (
-        f"no descent possible, though a step of {left:.1e} relative is left: the model is not smooth here, or its "
-        "derivative is wrong. Try another start, or check the model's derivative."
+        f"stopped: no step decreases the objective, although the next would change theta by {left:.1e} (relative). "
+        "The model is not smooth here, or its derivative is wrong. Try another start, or check the derivative."
     )
 
 
 def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, message: str) -> Refined:
-    """The answer, from one linearisation of all rows at theta."""
+    """Return the result, from the linearisation of all rows at the last point."""
     information, theta = about(point.information, point.theta), point.theta
     posterior = InformationPosterior(
         information, problem.regularizer, gamma=gamma, prior=problem.before, mean=theta, likelihood=problem.likelihood
@@ -188,6 +195,6 @@ def _why_not_finite(problem: Problem, theta: Array) -> str:
     bad = np.flatnonzero(np.concatenate(problem.source.fold(part).total or []))
     shown = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
     return (
-        f"the model and its derivative must be finite at start (and their squares); they are not in {len(bad)} "
-        f"row(s): {shown}. Change start, or remove these rows."
+        f"The model, its derivative and their squares must be finite at start; they are not in {len(bad)} row(s): "
+        f"{shown}. Change start, or remove these rows."
     )
