@@ -1,11 +1,14 @@
 """Strict promotion: a silent broadcast or a silent cast between dtypes is an error in the tests.
 
-Hypothesis draws the same examples in every run: a red test is a change, not the weather.
+Hypothesis draws the same examples in every run: a test that turns red has met a change. Only tests marked `integration`
+may start processes.
 """
 
 import os
+import subprocess
 
 import jax
+import pytest
 from hypothesis import settings
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -13,3 +16,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips its check of array inputs
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def _only_integration_tests_start_processes(request, monkeypatch):
+    if request.node.get_closest_marker("integration") is None:
+
+        def refuse(*arguments, **options):
+            raise AssertionError(f"mark this test with pytest.mark.integration: it starts {arguments[:1]}")
+
+        monkeypatch.setattr(subprocess.Popen, "__init__", refuse)

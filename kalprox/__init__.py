@@ -1,6 +1,6 @@
 """kalprox: streaming regularised regression that knows how sure it is.
 
-Importing this package imports none of its dependencies: each name below is loaded when it is first used.
+Importing this package does not import its dependencies: each public name is loaded when it is first used.
 """
 
 from importlib import import_module

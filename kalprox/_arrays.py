@@ -1,4 +1,4 @@
-"""One formula for NumPy and JAX: which library an array belongs to, and classes that cross both."""
+"""One code for NumPy and JAX: the namespace of an array, and dataclasses that are JAX pytrees."""
 
 import dataclasses
 import sys
@@ -17,7 +17,7 @@ _unregistered: list[tuple[type, list[str], list[str]]] = []
 
 
 def loaded_jax() -> Any:
-    """The `jax` module if it has been imported, else None; also None while another thread is still importing it."""
+    """Return the `jax` module if it has been imported completely, else None."""
     jax = sys.modules.get("jax")
     return None if jax is None or getattr(jax.__spec__, "_initializing", False) else jax
 
@@ -25,7 +25,7 @@ def loaded_jax() -> Any:
 def namespace(*arrays: Any) -> ModuleType:
     """Return `jax.numpy` if any of `arrays`, or any leaf in them, is a JAX array, else `numpy`.
 
-    JAX is looked up and never imported: whoever holds a JAX array has imported it.
+    This function never imports JAX: if there is a JAX array, JAX has been imported already.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def namespace(*arrays: Any) -> ModuleType:
     'numpy'
     """
     jax = loaded_jax()
-    if jax is None or all(type(a) in _HOST for a in arrays):  # the common cases, a tenth of the time of the rest
+    if jax is None or all(type(a) in _HOST for a in arrays):  # the common cases, in a tenth of the time
         return np
     register_pytrees()
     leaves = jax.tree_util.tree_leaves(arrays)
@@ -41,7 +41,7 @@ def namespace(*arrays: Any) -> ModuleType:
 
 
 def is_traced(*arrays: Any) -> bool:
-    """Whether any leaf of `arrays` is a JAX tracer, which has no value that could be looked at."""
+    """Whether any leaf of `arrays` is a JAX tracer, which has no concrete value."""
     jax = loaded_jax()
     if jax is None or all(type(a) in _HOST for a in arrays):
         return False
@@ -58,9 +58,9 @@ def eager() -> AbstractContextManager:
 
 
 def cast(tree: Any, like: Array) -> Any:
-    """`tree` with every number in it an array of the library and dtype of `like`.
+    """Convert every number of a pytree to an array of the library and dtype of `like`.
 
-    So parameters follow the data: a float64 weight does not promote a float32 filter.
+    Parameters thus follow the data: a float64 penalty weight does not promote a float32 filter.
     """
     import jax
 
@@ -97,16 +97,16 @@ def alike(first: Array, *others: Array) -> tuple[Array, ...]:
 
 
 def static(**kwargs: Any) -> Any:
-    """A dataclass field that JAX treats as part of the type: never traced, compared by equality."""
+    """Return a dataclass field that JAX treats as part of the type: it is never traced, and is compared by equality."""
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def pytree(cls: type[C]) -> type[C]:
-    """A frozen dataclass that is also a JAX pytree, registered once JAX is there.
+    """Decorator for a frozen dataclass that is also a JAX pytree; it is registered as soon as JAX is imported.
 
-    Fields made with `static()` belong to the type; all others are leaves, so that one can
-    `jax.vmap` over a regularisation weight or a noise precision.
+    Fields made with `static()` belong to the type. All others are leaves, so that `jax.vmap` can run over a penalty
+    weight or a noise precision.
     """
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -119,10 +119,10 @@ def pytree(cls: type[C]) -> type[C]:
 
 
 def register_pytrees() -> None:
-    """Tell JAX of every `pytree` class so far. Each module that imports JAX calls this once.
+    """Register all `pytree` classes defined so far with JAX. Each module that imports JAX calls this once.
 
-    Not by `jax.tree_util.register_dataclass`: in JAX 0.10.2 the structures of two classes registered that way
-    compare equal if their fields do, so that `jit` now and then runs the code compiled for the other class.
+    `jax.tree_util.register_dataclass` is not used: in JAX 0.10.2 the tree structures of two classes registered that way
+    compare equal if their fields do, so that `jit` sometimes runs the code compiled for the other class.
     """
     while _unregistered:
         _register(*_unregistered.pop())
@@ -141,7 +141,7 @@ def _register(cls: type, data: list[str], meta: list[str]) -> None:
         return tuple(zip(keys, leaves, strict=True)), static_values
 
     def unflatten(static_values: Any, leaves: Iterable[Any]) -> Any:
-        instance: Any = object.__new__(cls)  # as it was: its arguments have been checked, and JAX puts placeholders in
+        instance: Any = object.__new__(cls)  # without __init__: the fields were checked before, or are JAX placeholders
         for name, value in (*zip(data, leaves, strict=True), *zip(meta, static_values, strict=True)):
             object.__setattr__(instance, name, value)
         return instance

@@ -1,4 +1,4 @@
-"""Errors at the edge: what was expected, what came, which argument to change."""
+"""Checks of arguments. Each message says what was expected, what was given, and which argument to change."""
 
 from typing import Any
 
@@ -6,20 +6,20 @@ import numpy as np
 
 from kalprox._arrays import Array, eager, is_traced, namespace
 
-_ROWS_AT_ONCE = 4096  # so that looking for NaN takes no memory to speak of
+_ROWS_AT_ONCE = 4096  # rows checked at a time, so that the search for NaN takes little memory
 
 
 def concrete(value: Any) -> np.ndarray | None:
-    """`value` as numbers that can be looked at, or None: a tracer, or a placeholder of JAX's."""
+    """Return `value` as a NumPy array, or None if it has no values: a JAX tracer or placeholder."""
     if is_traced(value) or (not hasattr(value, "__array__") and not isinstance(value, (int, float))):
         return None
     return np.asarray(value)
 
 
 def check_positive(name: str, value: Any, *, strict: bool = True) -> None:
-    """Refuse a parameter that is not finite and > 0 (or >= 0, where not `strict`)."""
+    """Raise a ValueError unless the value is finite and > 0 (>= 0 if `strict` is False)."""
     if isinstance(value, float) and 0 < value < np.inf:
-        return  # as nearly always: no array for it
+        return  # the common case, without making an array
     numbers = concrete(value)
     if numbers is None:
         return
@@ -30,7 +30,7 @@ def check_positive(name: str, value: Any, *, strict: bool = True) -> None:
 
 
 def check_vector(name: str, value: Array) -> None:
-    """Refuse anything but a finite, floating vector of shape (d,)."""
+    """Raise unless the value is a finite vector of shape (d,) with a floating dtype."""
     if value.ndim != 1 or value.size == 0:
         raise ValueError(f"{name} must be a vector of shape (d,) with d >= 1; got shape {value.shape}.")
     check_floating(name, value)
@@ -38,7 +38,7 @@ def check_vector(name: str, value: Array) -> None:
 
 
 def check_floating(name: str, value: Array) -> None:
-    """Refuse integers, booleans, complex numbers, objects: they would be rounded or cast in silence."""
+    """Raise a TypeError for integers, booleans, complex numbers and objects, which would be cast silently."""
     if not np.issubdtype(value.dtype, np.floating):
         raise TypeError(
             f"{name} must have a floating dtype (float32 or float64); got {value.dtype}. "
@@ -47,10 +47,10 @@ def check_floating(name: str, value: Array) -> None:
 
 
 def check_finite(name: str, value: Any) -> None:
-    """Refuse NaN and infinity, naming the first rows that have them."""
+    """Raise a ValueError if there is NaN or infinity; the message names the first rows that have them."""
     if is_traced(value):
         return
-    if (xp := namespace(value)) is not np:  # tested where they are: a copy to the host takes longer than folding them
+    if (xp := namespace(value)) is not np:  # checked on the device: a copy to the host takes longer than folding them
         with eager():
             if bool(xp.isfinite(value).all()):
                 return
@@ -72,6 +72,6 @@ def check_finite(name: str, value: Any) -> None:
 
 
 def check_same_length(X: Array, y: Array) -> None:
-    """Refuse inputs and targets of different lengths."""
+    """Raise a ValueError if X and y have different lengths."""
     if X.shape[:1] != y.shape[:1] or X.ndim == 0:
         raise ValueError(f"X and y must have one row per observation; got shapes {X.shape} and {y.shape}.")

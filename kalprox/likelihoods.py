@@ -1,8 +1,8 @@
-"""Likelihoods: how observations scatter around h(theta, x).
+"""Likelihoods: the distribution of observations y given the output f = h(theta, x) of the model.
 
-A likelihood says what it costs to observe y where the model says f = h(theta, x), and how that cost bends. Everything
-that learns (the recursions, the proximal filter, refinement) asks for nothing else, so that a new likelihood is one
-class here. It knows nothing of models, regularisers or algorithms.
+A likelihood defines the loss -log p(y | f), its first and second derivative with respect to f, and the predictive
+distribution of new observations. The recursions, the proximal filter and refinement need nothing else, so that a new
+likelihood is one class in this file, independent of models, regularisers and algorithms.
 """
 
 from abc import ABC, abstractmethod
@@ -15,48 +15,94 @@ __all__ = ["Gaussian", "Likelihood"]
 
 
 class Likelihood(ABC):
-    """-log p(y | f) with f = h(theta, x), up to terms without f and, where the noise is learned, in units of the noise.
+    """The loss -log p(y | f) with f = h(theta, x), up to terms that do not depend on f.
 
-    Expanded to second order at a point, a block of rows with Jacobian D becomes rows of least squares: the rows are D,
-    the targets -slope / curvature (about a step of theta), the weights w * curvature.
+    If the noise variance is learned, the loss is in units of the noise variance. Expanded to second order at theta, the
+    loss of a block with Jacobian D and weights w is a weighted least-squares problem for the step of theta: its rows
+    are D, its targets -slope / curvature, its weights w * curvature.
+
+    Attributes
+    ----------
+    quadratic : bool
+        Whether the second-order expansion is exact. One pass over the rows is then exact for a linear model.
+    learns_noise : bool
+        Whether the loss is scaled by a noise variance, which can be learned from the residuals.
     """
 
-    quadratic: ClassVar[bool] = False  # whether the expansion is exact, so that one pass is, for a linear h
-    learns_noise: ClassVar[bool] = False  # whether a noise variance scales the loss
+    quadratic: ClassVar[bool] = False
+    learns_noise: ClassVar[bool] = False
 
     @abstractmethod
     def loss(self, y: Array, f: Array) -> Array:
-        """The cost of observing y where the model says f, elementwise."""
+        """Return the loss of observations y for the model outputs f, elementwise.
+
+        Parameters
+        ----------
+        y, f : arrays of the same shape
+
+        Returns
+        -------
+        array of the same shape
+        """
 
     @abstractmethod
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
-        """The first derivative of the loss with respect to f, and a curvature > 0: the second derivative, or what
-        stands for it where the loss is not convex."""
+        """Return the slope and the curvature of the loss at f, elementwise.
+
+        Parameters
+        ----------
+        y, f : arrays of the same shape
+
+        Returns
+        -------
+        slope : array
+            The first derivative of the loss with respect to f.
+        curvature : array
+            The second derivative, or a positive substitute for it if the loss is not convex.
+        """
 
     def least_squares(self, y: Array, f: Array) -> tuple[Array, Array | None]:
-        """The expansion as targets -slope / curvature, about a step of f, and weights; None where these are all 1."""
+        """Return the second-order expansion as a least-squares problem for the step of f.
+
+        Parameters
+        ----------
+        y, f : arrays of the same shape
+
+        Returns
+        -------
+        targets : array
+            -slope / curvature.
+        weights : array or None
+            The curvature; None if it is 1 everywhere.
+        """
         slope, curvature = self.expand(y, f)
         return -slope / curvature, curvature
 
     @abstractmethod
     def predict(self, f: Array, leverage: Array, noise: Any) -> Predictive:
-        """The distribution of new observations.
+        """Return the predictive distribution of new observations.
 
         Parameters
         ----------
         f : array
-            What the model says at the estimate.
+            The output of the model at the estimate.
         leverage : array
             The variance of f in units of the noise variance.
         noise : kalprox.noise.Noise
             The noise variance and its degrees of freedom.
+
+        Returns
+        -------
+        Predictive
         """
 
 
 @pytree
 class Gaussian(Likelihood):
-    """y = f + noise, with normal noise of one variance: the loss is 1/2 (y - f)^2 in units of the noise variance.
+    """Normal observations y = f + noise with one noise variance: the loss is 1/2 (y - f)^2 in units of that variance.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> Gaussian().expand(np.array([3.0]), np.array([1.0]))
     (array([-2.]), array([1.]))

@@ -1,7 +1,7 @@
-"""How much the data scatter around the fit, with how many degrees of freedom, and how likely they are.
+"""The noise variance, its degrees of freedom, and the evidence.
 
-Everything here is read off an information (R, z, rss, rows), with sum_k w_k (y_k - x_k' theta)^2 =
-||R theta - z||^2 + rss. Weights are repetitions: `rows` is their sum.
+All functions take an information (R, z, rss, rows), with sum_k w_k (y_k - x_k' theta)^2 = ||R theta - z||^2 + rss. The
+weight of a row is the number of times it counts, and `rows` is the sum of the weights.
 """
 
 import math
@@ -22,8 +22,16 @@ __all__ = ["Noise", "curves_upwards", "effective_dof", "log_evidence"]
 
 @pytree
 class Noise:
-    """The noise variance, and the degrees of freedom it was learned with (infinite: it was given).
+    """The noise variance and its degrees of freedom.
 
+    Parameters
+    ----------
+    variance : float or array
+    dof : float or array
+        The residual degrees of freedom; infinite if the variance is given and not learned.
+
+    Examples
+    --------
     >>> noise = Noise.learned(rss=24.0, rows=15, edf=3.0)
     >>> float(noise.variance), float(noise.dof)
     (2.0, 12.0)
@@ -36,56 +44,73 @@ class Noise:
 
     @classmethod
     def known(cls, gamma: Any) -> Self:
-        """Noise of precision gamma, variance 1/gamma: intervals are then normal."""
+        """Return the noise of given precision gamma, so variance 1/gamma; intervals are then normal."""
         check_positive("gamma", gamma)
         return cls(1 / gamma, math.inf)
 
     @classmethod
     def learned(cls, rss: Any, rows: Any, edf: Any) -> Self:
-        """sigma^2 = rss / (rows - edf), with rows - edf degrees of freedom.
+        """Estimate the variance sigma^2 = rss / (rows - edf), with rows - edf degrees of freedom.
 
-        Args:
-          rss: the residual sum of squares at the estimate, ||R theta - z||^2 + rss.
-          rows: how many rows there are, the sum of their weights.
-          edf: `effective_dof`, plus 1 where an intercept was fitted outside R.
+        Without a penalty the estimate is unbiased, and equals `scale` of statsmodels. If no degrees of freedom remain,
+        the variance is NaN, and `reason` explains why.
 
-        Unbiased, and statsmodels' `scale`, where there is no penalty. Where no degrees of freedom
-        are left the variance is NaN, and `reason` says why.
+        Parameters
+        ----------
+        rss : float or array
+            The residual sum of squares at the estimate, ||R theta - z||^2 + rss.
+        rows : float
+            The sum of the weights of the rows.
+        edf : float or array
+            The effective degrees of freedom of the fit; see `effective_dof`. Add 1 for an intercept outside R.
+
+        Returns
+        -------
+        Noise
         """
         xp = namespace(rss, rows, edf)
         rss = xp.asarray(rss) * 1.0
         rows, edf = xp.asarray(rows, rss.dtype), xp.asarray(edf, rss.dtype)
         dof = rows - edf
-        # rows - edf carries edf's rounding error: below this, dividing by it would only magnify it.
+        # rows - edf has the rounding error of edf; if it is not larger than that, the quotient would be meaningless.
         enough = dof > xp.finfo(rss.dtype).eps ** 0.5 * rows
         return cls(xp.where(enough, rss / xp.where(enough, dof, 1), xp.nan), dof)
 
     @property
     def reason(self) -> str:
-        """Why the variance is NaN, and what to change; empty where it is a number."""
+        """Why the variance is NaN, and what to change; empty if the variance is a number."""
         if not np.isnan(np.asarray(self.variance)).any():
             return ""
         dof = float(np.min(np.asarray(self.dof)))
         if not dof <= 0.5:
             return (
-                "The noise variance is not a number because the residuals or the degrees of freedom are not: "
-                "check the rows for NaN, and that theta is a minimum."
+                "The noise variance is NaN because the residuals or the degrees of freedom are NaN: "
+                "check the rows for NaN, and check that theta is a minimum."
             )
         return (
-            f"The noise level cannot be learned: rows - (effective degrees of freedom) = {dof:.3g}, so the fit "
-            "leaves no residual to learn from. Add rows, strengthen the penalty, or give the noise variance."
+            f"The noise level cannot be learned: rows - (effective degrees of freedom) = {dof:.3g}, so that no "
+            "residual degrees of freedom remain. Add rows, strengthen the penalty, or give the noise variance."
         )
 
     def std(self, leverage: Array) -> Array:
-        """The scale of a new observation at x: sqrt(sigma^2 (1 + x' (R'R + H)^-1 x)).
+        """Return the predictive scale of a new observation at x, sqrt(sigma^2 (1 + leverage)).
 
-        `leverage` is x' (R'R + H)^-1 x, in units of the noise; x is the gradient of h where h is
-        nonlinear. With few degrees of freedom this is Student's scale, smaller than the deviation.
+        With few degrees of freedom this scale of Student's t distribution is smaller than the standard deviation.
+
+        Parameters
+        ----------
+        leverage : array
+            x' (R'R + H)^-1 x, the variance of the prediction in units of the noise variance. For a nonlinear h, x is
+            the gradient of h.
+
+        Returns
+        -------
+        array of the shape of leverage
         """
         return namespace(self.variance, leverage).sqrt(self.variance * (1 + leverage))
 
     def quantile(self, level: float = 0.95) -> Array:
-        """t_{(1 + level)/2, dof}: how many scales a central interval reaches either way; NaN if dof <= 0."""
+        """Return t_{(1 + level)/2, dof}, the half-width of a central interval in scales; NaN if dof <= 0."""
         if not 0 < level < 1:
             raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
         return standard_quantile(self.dof, (1 + level) / 2)
@@ -94,21 +119,35 @@ class Noise:
 def effective_dof(
     R: Array, regularizer: Regularizer, theta: Array, *, prior: Array | None = None, factor: Any = None
 ) -> Array:
-    """trace((R'R + H)^-1 R'R), H the Hessian of g at theta, both on the coordinates g leaves free.
+    """Return the effective degrees of freedom of the fit, trace((R'R + H)^-1 R'R) on the free coordinates of g.
 
-    `prior`, shape (m, d), is the root of a prior's precision in units of the noise: it adds to H. `factor`, where it
-    has been computed already, is the `kalprox.linalg.factor.Factor` of the posterior; it saves most of the work.
+    H is the Hessian of g at theta. The trace is rank(R) for g = 0 and the trace of the hat matrix for ridge. It is the
+    number of nonzero coefficients for L1 (of coefficients strictly inside their bounds for Box) if their columns are
+    independent, and the trace on the active set for elastic net and group L1.
 
-    The degrees of freedom the fit uses up: rank(R) for g = 0, the trace of the hat matrix for
-    ridge, the number of nonzeros for L1 (of coordinates strictly inside for Box) where their columns
-    are independent, and the same trace on the active set for elastic net and group L1.
+    Parameters
+    ----------
+    R : array of shape (d, d)
+    regularizer : Regularizer
+        The penalty g.
+    theta : array of shape (d,)
+        The estimate.
+    prior : array of shape (m, d), optional
+        A square root of the prior precision in units of the noise variance. The prior precision is added to H.
+    factor : kalprox.linalg.factor.Factor, optional
+        The factor of the posterior covariance, if it has been computed already; it saves most of the work.
 
-    Exact (it is the divergence of the fit with respect to y) wherever g is twice differentiable on
-    the free coordinates. NaN where R'R + H is not positive definite, so that theta is no minimum.
+    Returns
+    -------
+    scalar array
+        NaN if R'R + H is not positive definite, so that theta is not a minimum.
 
-    Never forms R'R: with Q an orthonormal basis of the columns of [R; A], A'A = H, the trace is
-    ||Q_R||^2, its rows beside R. The columns are scaled first, which does not change it and lets the rank
-    be decided. One SVD of a (2d, d) matrix, O(d^3).
+    Notes
+    -----
+    The result is exact, in that it is the divergence of the fit with respect to y, wherever g is twice differentiable
+    on the free coordinates. R'R is never formed: with Q an orthonormal basis of the columns of [R; A] and A'A = H, the
+    trace is the squared norm of the rows of Q that belong to R. Scaling the columns first does not change the trace,
+    and lets the rank be decided. The cost is one SVD of a (2d, d) matrix, O(d^3).
     """
     xp = namespace(R, regularizer, theta)
     if xp is np and factor is not None and (curves := curves_upwards(regularizer, theta)) is not None:
@@ -118,7 +157,7 @@ def effective_dof(
         return (Q**2).sum()
     if xp is not np:
         R, regularizer = xp.asarray(R), cast(regularizer, R)
-    matmul = np.matmul if xp is np else partial(xp.matmul, precision="highest")  # a GPU would round float32
+    matmul = np.matmul if xp is np else partial(xp.matmul, precision="highest")  # the default on a GPU rounds float32
     free = regularizer.free(theta)
     known = xp.where(free[None, :], R if prior is None else xp.concatenate([R, xp.asarray(prior, R.dtype)]), 0)
     scale, A, N = curvature(column_norms(known), regularizer, theta)
@@ -127,7 +166,7 @@ def effective_dof(
     kept = s > max(stack.shape) * xp.finfo(s.dtype).eps * s[0]
     Q_R, Q_A = xp.where(kept[None, :], Q[: R.shape[0]], 0), xp.where(kept[None, :], Q[R.shape[0] :], 0)
     if N is None:
-        by_data, by_g = (Q_R**2).sum(axis=0), (Q_A**2).sum(axis=0)  # they add up to 1: the smaller is the exact one
+        by_data, by_g = (Q_R**2).sum(axis=0), (Q_A**2).sum(axis=0)  # their sum is 1; the smaller has more digits
         return xp.where(kept & (by_g < by_data), 1 - by_g, by_data).sum()
     # Some curvature is negative: H = A'A - N'N. In the basis Q, R'R + H is I - K'K and R'R is I - Q_A'Q_A.
     K = matmul(N, Vt.T) * xp.where(kept, 1 / xp.where(kept, s, 1), 0)[None, :]
@@ -138,7 +177,7 @@ def effective_dof(
 
 
 def curves_upwards(g: Regularizer, theta: np.ndarray) -> bool | None:
-    """Whether g curves on its free coordinates; None where some of its curvature is negative."""
+    """Whether g has curvature on its free coordinates; None if some of it is negative."""
     root = g.root(len(theta))
     if root is not None:
         return bool(root.any())
@@ -151,24 +190,37 @@ def curves_upwards(g: Regularizer, theta: np.ndarray) -> bool | None:
 
 
 def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regularizer, gamma: Any | None = None) -> Array:
-    """log p(y) of the linear model with g = 1/2 ||A theta||^2 read as a prior: how well g suits the data.
+    """Return the log evidence log p(y) of a linear model with the penalty g = 1/2 ||A theta||^2 as its prior.
 
-    y | theta ~ N(X theta, I/gamma),  theta ~ N(0, (gamma A'A)^-1), so that the posterior mean is the
-    minimiser of the objective, and with S its least value twice over, min ||R t - z||^2 + ||A t||^2 + rss,
+    The model is y | theta ~ N(X theta, I/gamma), theta ~ N(0, (gamma A'A)^-1), so that the posterior mean minimises
+    the objective. With S = min over t of ||R t - z||^2 + ||A t||^2 + rss,
 
         log p(y | gamma) = 1/2 log(det A'A / det(R'R + A'A)) + rows/2 log(gamma / 2 pi) - gamma S / 2.
 
-    With gamma None the noise is integrated out under p(gamma) = 1/gamma. That prior is improper, so the
-    answer is a density only up to a constant, the same for every g and every X: for one y,
-    differences mean what they should:
+    If gamma is None, it is integrated out under the improper prior p(gamma) = 1/gamma:
 
         log p(y) = 1/2 log(det A'A / det(R'R + A'A)) + log Gamma(rows/2) - rows/2 log(pi S).
 
-    With a free intercept pass the centred views and rows - 1: the evidence of the contrasts, which a
-    flat intercept cannot reach (the restricted likelihood).
+    This is a log density up to a constant that is the same for every g and X, so that values for the same y can be
+    compared.
 
-    Needs A of full column rank: a direction without a prior has no evidence. Exact; one SVD and one QR, O(d^3).
+    Parameters
+    ----------
+    R, z, rss, rows
+        The information of the rows. For a model with an unpenalised intercept pass the centred R, z and rss, and
+        rows - 1: the result is then the restricted log likelihood.
+    regularizer : Regularizer
+        A quadratic penalty whose A has full column rank.
+    gamma : float, optional
+        The noise precision.
 
+    Returns
+    -------
+    scalar array
+        Exact. The cost is one SVD and one QR, O(d^3).
+
+    Examples
+    --------
     >>> from kalprox.regularizers import Ridge
     >>> round(float(log_evidence(np.eye(1), np.array([0.0]), 0.0, 1, Ridge(1.0), gamma=1.0)), 6)  # N(0; 0, 2)
     -1.265512
@@ -193,8 +245,8 @@ def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regulariz
     proper = (s > max(A.shape) * xp.finfo(A.dtype).eps * s[0]).sum() == d if A.shape[0] >= d else False
     if concrete(proper) is not None and not proper:
         raise ValueError(
-            f"log_evidence needs a proper prior: {type(regularizer).__name__} leaves a direction of theta without "
-            "any. Penalise every coordinate; for a free intercept pass the centred views and rows - 1."
+            f"log_evidence needs a proper prior: {type(regularizer).__name__} does not penalise every direction of "
+            "theta. Penalise every coordinate; for a free intercept pass the centred views and rows - 1."
         )
     stack = xp.concatenate(
         [xp.concatenate([R / scale[None, :], z[:, None]], axis=1), xp.concatenate([A, xp.zeros_like(A[:, :1])], axis=1)]
@@ -203,7 +255,7 @@ def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regulariz
     S = (U[d:, d] ** 2).sum() + rss
     rows = xp.asarray(rows, R.dtype)
     volumes = xp.log(s).sum() - xp.log(xp.abs(xp.diagonal(U)[:d])).sum()
-    volumes = xp.where(proper, volumes, xp.nan)  # under jit, where nothing can be raised
+    volumes = xp.where(proper, volumes, xp.nan)  # under jit no exception can be raised
     if gamma is not None:
         return volumes + rows / 2 * xp.log(xp.asarray(gamma / (2 * math.pi), R.dtype)) - gamma * S / 2
     return volumes + special_functions(xp).gammaln(rows / 2) - rows / 2 * xp.log(math.pi * S)

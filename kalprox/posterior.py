@@ -1,7 +1,7 @@
-"""The posterior: every reading of what rows, a prior and a regulariser say about theta.
+"""The posterior of theta given rows, a prior and a regulariser: mean, covariance, predictions and noise.
 
-The filter's state, the estimator, the jobs and the reports all read this and nothing else. A reading is computed when
-it is first asked for, and kept.
+The state of the proximal filter, the estimator, the jobs and the reports all take their numbers from here. Each
+quantity is computed on first use and cached.
 """
 
 from abc import ABC, abstractmethod
@@ -22,14 +22,20 @@ __all__ = ["GivenPosterior", "InformationPosterior", "Posterior"]
 
 
 class Posterior(ABC):
-    """theta ~ Student (or normal, where the noise variance is given) with location `mean` and scale matrix `cov()`.
+    """A Student t posterior of theta with location `mean` and scale `cov()`; normal if the noise variance is given.
 
-    With a matrix of k targets, which share one information, `mean` has shape (d, k) and every other reading has k in
-    front, as noted.
+    With a matrix of k targets, which share one information, `mean` has shape (d, k) and the other quantities have a
+    leading axis of length k, as noted.
+
+    Attributes
+    ----------
+    likelihood : Likelihood
+    targets : int or None
+        The number of columns of y if y was a matrix, None if y was a vector.
     """
 
     likelihood: Likelihood
-    targets: int | None = None  # the number of columns of y where it was a matrix
+    targets: int | None = None
 
     @property
     @abstractmethod
@@ -39,7 +45,7 @@ class Posterior(ABC):
     @property
     @abstractmethod
     def factors(self) -> list[Factor]:
-        """A factor of the covariance in units of the noise: one for each target, or one that all targets share."""
+        """Factors of the covariance in units of the noise variance: one per target, or one that all targets share."""
 
     @property
     @abstractmethod
@@ -48,7 +54,7 @@ class Posterior(ABC):
 
     @property
     def factor(self) -> Factor:
-        """The factor of a single target."""
+        """The first of `factors`."""
         return self.factors[0]
 
     @property
@@ -57,23 +63,27 @@ class Posterior(ABC):
         return all(factor.proper for factor in self.factors)
 
     def per_target(self, values: list[Any]) -> Array:
-        """The one value, or one for each target, shape (...) or (k, ...)."""
+        """Stack the values of the targets, shape (...) or (k, ...); a single value is repeated."""
         k = self.targets
         if k is None:
             return namespace(values[0]).asarray(values[0])
         return np.stack(values if len(values) == k else values * k)
 
     def cov(self) -> Array:
-        """The covariance, shape (d, d) or (k, d, d); infinite along directions that nothing determines.
+        """Return the covariance of theta, infinite in directions that neither the data nor a prior determine.
 
-        Where g has kinks or bounds, the covariance is conditional on the active set: coordinates that are held at a
-        kink or a bound have zeros, the others what regression on the free columns alone would give.
+        If g has kinks or bounds, the covariance is conditional on the active set: it is zero for the coordinates that g
+        holds at a kink or a bound, and that of a regression on the free columns for the others.
+
+        Returns
+        -------
+        array of shape (d, d) or (k, d, d)
         """
         C = self.per_target([factor.covariance() for factor in self.factors])
         return self._in_units(C, 2)
 
     def var(self) -> Array:
-        """The variances, shape (d,) or (k, d)."""
+        """Return the variances of theta, shape (d,) or (k, d)."""
         return self._in_units(self.per_target([factor.variances() for factor in self.factors]), 1)
 
     def _in_units(self, values: Array, axes: int) -> Array:
@@ -84,20 +94,52 @@ class Posterior(ABC):
         return xp.where(values == 0, 0, scaled)  # infinity stays infinity, zero stays zero
 
     def leverage(self, D: Array) -> Array:
-        """The variance of x'theta in units of the noise for each row x of D: shape (n,) or (n, k). O(d^2) a row."""
+        """Return the variance of x'theta in units of the noise variance, for each row x of D. O(d^2) per row.
+
+        Parameters
+        ----------
+        D : array of shape (n, d)
+
+        Returns
+        -------
+        array of shape (n,) or (n, k)
+        """
         return self.per_target([factor.leverage(D) for factor in self.factors]).T
 
     def predict(self, f: Array, D: Array) -> Predictive:
-        """The distribution of new observations where the model says f, with Jacobian D, at the estimate."""
+        """Return the predictive distribution of new observations.
+
+        Parameters
+        ----------
+        f : array
+            The output of the model at the estimate.
+        D : array
+            The Jacobian of the output with respect to theta, one row of length d for each entry of f.
+
+        Returns
+        -------
+        Predictive
+        """
         d = self.factors[0].d
         leverage = self.leverage(D.reshape(-1, d)).reshape(f.shape)
         return self.likelihood.predict(f, leverage, self.noise)
 
     def sample(self, n: int, rng: np.random.RandomState) -> Array:
-        """n draws of theta, shape (n, d) or (n, k, d): Student's where the noise variance is learned."""
+        """Draw from the posterior: Student's t if the noise variance is learned, else normal.
+
+        Parameters
+        ----------
+        n : int
+            The number of draws.
+        rng : RandomState
+
+        Returns
+        -------
+        ndarray of shape (n, d) or (n, k, d)
+        """
         if not self.proper:
             raise ValueError(
-                "sample needs a posterior with finite variances, and some are infinite: add rows, or a penalty that "
+                "sample needs a posterior with finite variances, but some are infinite: add rows, or a penalty that "
                 "determines every coefficient."
             )
         mean = np.asarray(self.mean)
@@ -116,22 +158,23 @@ class Posterior(ABC):
 
 
 class InformationPosterior(Posterior):
-    """The posterior of information: the prox of g in the metric of the data, and the curvature there.
+    """The posterior given information: its mean is the prox of g in the metric of the data, its precision R'R + Hess g.
 
     Parameters
     ----------
     data : LeastSquares
-        What the rows say, ||R theta - z||^2 + rss.
+        The information of the rows, ||R theta - z||^2 + rss.
     regularizer : Regularizer
+        The penalty g.
     gamma : float or None
-        The noise precision; None learns the noise variance from the residuals, where the likelihood has one.
+        The noise precision. If None, the noise variance is learned from the residuals, if the likelihood has one.
     prior : Information, optional
-        Information from elsewhere. It counts in the estimate and its covariance, not in the residuals.
+        Prior information. It enters the estimate and its covariance, but not the residuals.
     mean : array, optional
-        The estimate, where it has been found already.
+        The estimate, if it has been computed already.
     start : array, optional
-        Where the search for the estimate starts; the default is the least-squares solution, or zero where there are
-        no more rows than coordinates.
+        Where the search for the estimate starts. The default is the least-squares solution, or zero if there are no
+        more rows than coordinates.
     likelihood : Likelihood, optional
         The default is Gaussian.
     """
@@ -148,7 +191,7 @@ class InformationPosterior(Posterior):
         likelihood: Likelihood | None = None,
     ) -> None:
         if prior is not None and namespace(prior.T) is np and not prior.T.any():
-            prior = None  # it says nothing
+            prior = None  # an empty prior
         self.data, self.regularizer, self.gamma, self.prior = data, regularizer, gamma, prior
         self.targets = data.targets
         self.likelihood = Gaussian() if likelihood is None else likelihood
@@ -156,7 +199,7 @@ class InformationPosterior(Posterior):
 
     @cached_property
     def known(self) -> LeastSquares:
-        """Data and prior together."""
+        """The information of the data and the prior together."""
         if self.prior is None:
             return self.data
         assert isinstance(self.data, Information)
@@ -164,12 +207,12 @@ class InformationPosterior(Posterior):
 
     @cached_property
     def _root(self) -> Array | None:
-        """The A with g = 1/2 ||A theta||^2; None where g is not quadratic."""
+        """The matrix A with g = 1/2 ||A theta||^2; None if g is not quadratic."""
         return self.regularizer.root(self.known.d)
 
     @cached_property
     def _absorbed(self) -> Equations | None:
-        """Where g is quadratic, on the host: the equations with the rows of g among those of the data."""
+        """The equations with ||A theta||^2 added; None if g is not quadratic or the arrays are JAX arrays."""
         if self._root is None or namespace(self.known.rows, self._root) is not np:
             return None
         return self.known.with_rows(self._root)
@@ -180,7 +223,7 @@ class InformationPosterior(Posterior):
 
     @property
     def converged(self) -> bool:
-        """Whether the estimate is the minimiser, to rounding."""
+        """Whether the estimate is the minimiser, up to rounding."""
         return self._found[1]
 
     @cached_property
@@ -203,9 +246,9 @@ class InformationPosterior(Posterior):
         if self._start_given is not None:
             return self._start_given
         if self._root is not None:
-            return None  # quadratic g needs none
+            return None  # a quadratic g needs no search
         rows = self.known.rows
-        few = not is_traced(rows) and float(rows) <= len(z)  # most coefficients then are zero or small
+        few = not is_traced(rows) and float(rows) <= len(z)  # most coefficients are then zero or small
         return namespace(z).zeros_like(z) if few else self.known.solve()
 
     @cached_property
@@ -217,7 +260,7 @@ class InformationPosterior(Posterior):
 
     @cached_property
     def edf(self) -> Array:
-        """The effective degrees of freedom that the fit uses, shape () or (k,); see `kalprox.noise.effective_dof`."""
+        """The effective degrees of freedom of the fit, shape () or (k,); see `kalprox.noise.effective_dof`."""
         R, g, mean = self.data.R, self.regularizer, self.mean
         prior = None if self.prior is None else self.prior.R
         if self._absorbed is not None:
@@ -225,7 +268,7 @@ class InformationPosterior(Posterior):
             return self.per_target([((R @ L) ** 2).sum() if shrinks else float(L.shape[1])])
         if prior is None and namespace(R, g, mean) is np and not g.smooth and self.data.full_rank:
             thetas = mean.reshape(len(R), -1).T
-            if all(curves_upwards(g, theta) is False for theta in thetas):  # free, independent columns: none is shrunk
+            if all(curves_upwards(g, theta) is False for theta in thetas):  # no free coefficient is shrunk
                 return self.per_target([float(g.free(theta).sum()) for theta in thetas])
         if self.targets is None:
             return effective_dof(R, g, mean, prior=prior, factor=self.factor)
@@ -247,7 +290,7 @@ class InformationPosterior(Posterior):
 
 
 class GivenPosterior(Posterior):
-    """A posterior whose mean and covariance are given: that of the paper's recursion."""
+    """A posterior with given mean and covariance, as the paper's recursion computes them."""
 
     def __init__(self, mean: Array, cov: Array, gamma: Any, likelihood: Likelihood | None = None) -> None:
         self._mean, self._cov, self.gamma = mean, cov, gamma

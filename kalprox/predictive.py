@@ -1,4 +1,4 @@
-"""Predictive distributions: what is claimed of an observation before it is seen."""
+"""Predictive distributions of new observations."""
 
 import math
 from functools import partial
@@ -14,36 +14,47 @@ __all__ = ["Predictive", "Student", "special_functions", "standard_quantile", "s
 
 
 class Predictive(Protocol):
-    """The distribution of new observations, one for each row."""
+    """The predictive distribution of new observations, one for each row."""
 
     @property
     def mean(self) -> Array:
-        """The expected values."""
+        """The predictive means."""
 
     @property
     def std(self) -> Array:
-        """The scales."""
+        """The predictive scales."""
 
     def cdf(self, y: Array) -> Array:
-        """The probability of a value of at most y."""
+        """Return the probability that an observation is at most y."""
 
     def quantile(self, p: float) -> Array:
-        """The value that is not exceeded with probability p."""
+        """Return the p-quantile."""
 
     def log_prob(self, y: Array) -> Array:
-        """The logarithm of the density, or of the probability, at y."""
+        """Return the log density, or the log probability, at y."""
 
 
 class Student(NamedTuple):
-    """Student's distribution with a location, a scale and degrees of freedom; normal where these are infinite.
+    """Student's t distribution; normal where the degrees of freedom are infinite.
 
+    Parameters
+    ----------
+    mean : array
+        The location.
+    std : array
+        The scale, which is smaller than the standard deviation if the degrees of freedom are few.
+    dof : array or float
+        The degrees of freedom.
+
+    Examples
+    --------
     >>> known = Student(np.array(1.0), np.array(2.0), math.inf)
     >>> round(float(known.quantile(0.975)), 3), round(float(known.cdf(1.0)), 3)
     (4.92, 0.5)
     """
 
     mean: Array
-    std: Array  # the scale, which for few degrees of freedom is smaller than the standard deviation
+    std: Array
     dof: Any
 
     def cdf(self, y: Array) -> Array:
@@ -58,7 +69,17 @@ class Student(NamedTuple):
         return standard_score((y - self.mean) / self.std, xp.asarray(self.dof))[1] - xp.log(self.std)
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """The ends of the central interval that holds an observation with probability `level`."""
+        """Return the ends of the central interval that contains an observation with probability `level`.
+
+        Parameters
+        ----------
+        level : float
+            Strictly between 0 and 1.
+
+        Returns
+        -------
+        low, high : arrays
+        """
         if not 0 < level < 1:
             raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
         reach = namespace(self.std).asarray(standard_quantile(self.dof, (1 + level) / 2), self.std.dtype) * self.std
@@ -66,13 +87,13 @@ class Student(NamedTuple):
 
 
 def standard_quantile(dof: Any, p: float) -> Array:
-    """The p-quantile of Student's distribution of location 0 and scale 1; NaN where dof <= 0."""
+    """Return the p-quantile of Student's t distribution with location 0 and scale 1; NaN where dof <= 0."""
     if namespace(dof) is np:
         return _standard_quantile(dof, p)
     import jax
 
     shape = jax.ShapeDtypeStruct(dof.shape, dof.dtype)
-    # JAX has no inverse of the incomplete beta function: the host computes it, under jit too.
+    # JAX has no inverse of the incomplete beta function, so that SciPy computes it on the host, also under jit.
     return jax.pure_callback(partial(_standard_quantile, p=p), shape, dof, vmap_method="expand_dims")
 
 
@@ -83,22 +104,36 @@ def _standard_quantile(dof: Any, p: float) -> np.ndarray:
     return np.where(np.isposinf(dof), special.ndtri(p), np.where(dof > 0, t, np.nan)).astype(dtype)
 
 
-_MANY = 200  # degrees of freedom from which on the expansions below are good to 1e-12
+_MANY = 200  # degrees of freedom above which the expansions below are accurate to 1e-12
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def standard_score(z: Array, dof: Array) -> tuple[Array, Array]:
-    """The normal score Phi^-1(F_dof(z)) and the log density of Student's distribution at z; normal where dof is
-    infinite.
+    """Return the normal score Phi^-1(F_dof(z)) and the log density of Student's t distribution at z.
 
-    Both have an expansion for many degrees of freedom, where the textbook formulas cancel. The score's
-    expansion is Hill's (1970): good to 1e-12 for |z| < 6, to 1e-8 for |z| < 15, and finite however large z is. For
-    few degrees of freedom the incomplete beta function is used: |u| is then at most 37 (13 in float32). `dof` is a
-    number or has the shape of z.
+    For 200 or more degrees of freedom, where the textbook formulas cancel, both are computed by expansions. That of the
+    score is Hill's: accurate to 1e-12 for |z| < 6 and to 1e-8 for |z| < 15, and finite for every finite z. For fewer
+    degrees of freedom the incomplete beta function is used, and the score is at most 37 in absolute value (13 in
+    float32).
+
+    Parameters
+    ----------
+    z : array
+        Standardised observations.
+    dof : array
+        The degrees of freedom, a scalar or of the shape of z; infinity is the normal distribution.
+
+    Returns
+    -------
+    score, log_density : arrays of the shape of z
+
+    References
+    ----------
+    G. W. Hill, "Algorithm 395: Student's t-distribution", Communications of the ACM 13(10), 1970.
     """
     xp = namespace(z, dof)
     normal, few = xp.isinf(dof), dof < _MANY
-    if xp is np and normal.all():  # what follows would give the same, with logarithms
+    if xp is np and normal.all():  # the same result without computing logarithms
         return z, -(z**2) / 2 - _LOG_ROOT_2PI
     nu = xp.where(normal, _MANY, dof)
     log = xp.log1p(z**2 / nu)
@@ -119,18 +154,18 @@ def standard_score(z: Array, dof: Array) -> tuple[Array, Array]:
 
 
 def _few(xp: ModuleType, nu: Array) -> Array:
-    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - 1/2 log(nu/2), as it stands."""
+    """log Gamma((nu + 1)/2) - log Gamma(nu/2) - 1/2 log(nu/2)."""
     gammaln = special_functions(xp).gammaln
     return gammaln((nu + 1) / 2) - gammaln(nu / 2) - xp.log(nu / 2) / 2
 
 
 def _many(r: Array) -> Array:
-    """The same for large nu = 1/r: three terms of its asymptotic series, good to 1e-16 from nu = 200 on."""
+    """Return `_few` for nu = 1/r >= 200: three terms of its asymptotic series are accurate to 1e-16 there."""
     return -r / 4 + r**3 / 24 - r**5 / 20
 
 
 def special_functions(xp: ModuleType) -> ModuleType:
-    """SciPy's special functions for NumPy, JAX's for JAX."""
+    """Return `scipy.special` for NumPy and `jax.scipy.special` for JAX."""
     if xp is np:
         return special
     import jax.scipy.special

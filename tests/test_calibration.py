@@ -228,6 +228,7 @@ def test_the_expected_ranges_are_quantiles_of_chi_square_and_of_the_binomial(n):
     np.testing.assert_allclose(coverage, [min(few, shares[0]), max(many, shares[1])], rtol=1e-12)
 
 
+@pytest.mark.integration
 def test_a_verdict_does_not_import_scipy_stats():
     code = (
         "import sys, numpy as np; from kalprox.calibration import Calibration; "

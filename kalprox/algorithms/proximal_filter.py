@@ -1,9 +1,13 @@
-"""The proximal filter: fold the rows, and take the prox of g in the metric of the data when the answer is read.
+"""The proximal filter: fold the rows as they arrive, and compute the prox of g in the metric of the data on demand.
 
-For linear h the estimate is at every moment the exact minimiser of (1) over the rows seen so far, in any
-order and any blocks, with g counted once in the mean and once in the covariance. For nonlinear h each block
-is linearised at the belief before it; the first rows are held, and iterated on to convergence, until they
-determine theta well enough that no early linearisation spoils the rest.
+The objective is
+
+    sum_k w_k loss(y_k, h_k(theta)) + g(theta)                      (1)
+
+For linear h the estimate is always the exact minimiser of (1) over the rows seen so far, for any order and any blocks;
+g enters the mean once and the covariance once. For nonlinear h each block is linearised at the belief before it. The
+first rows are held in a warm-up, and refined to convergence, until they determine theta well enough for later blocks
+to be linearised once.
 """
 
 import warnings
@@ -36,14 +40,14 @@ __all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter"]
 
 @pytree
 class Problem:
-    """What is minimised, how rows fade, and how many bytes of rows a warm-up may hold."""
+    """The objective, the forgetting factor, and the memory limit of the warm-up."""
 
     model: Model
     likelihood: Likelihood
     regularizer: Regularizer
-    gamma: Any  # the noise precision; None where the noise variance is learned
-    forget: Any  # what a row's weight is multiplied by with every later row
-    warmup: int = static()
+    gamma: Any  # the noise precision; None if the noise variance is learned
+    forget: Any  # the factor by which every new row multiplies the weights of earlier rows
+    warmup: int = static()  # bytes
 
     @property
     def exact(self) -> bool:
@@ -53,20 +57,21 @@ class Problem:
 
 @pytree
 class ProximalState:
-    """The rows' information and the prior's, with the problem they belong to; all else is read off them.
+    """The state of the proximal filter: the information of the rows and of the prior.
 
-    Reading changes nothing: the same rows give the same state, whether it was read in between or not.
+    Everything else is computed from the state on demand and does not change it, so that the same rows give the same
+    state, whether or not it was read in between.
     """
 
     problem: Problem
     prior: Information
     data: Information
-    estimate: Array  # where the next block of a nonlinear model is linearised
-    held: HeldRows | None = None  # None: the model needs no warm-up, or its warm-up has ended
+    estimate: Array  # where a nonlinear model linearises the next block
+    held: HeldRows | None = None  # None if the model needs no warm-up, or its warm-up has ended
 
     @cached_property
     def posterior(self) -> InformationPosterior:
-        """The posterior of theta, from which everything below is read."""
+        """The posterior of theta, from which all quantities below are computed."""
         p, data, mean = self.problem, self.data, None if self.problem.exact else self.estimate
         if self.held is not None and self.held.rows:
             data, mean = self._refined.information, self._refined.mean
@@ -76,15 +81,15 @@ class ProximalState:
 
     @property
     def mean(self) -> Array:
-        """The minimiser of (1): the prox of g in the metric of the data. O(d^3)."""
+        """The estimate: the minimiser of (1), as the prox of g in the metric of the data. O(d^3)."""
         return self.posterior.mean
 
     def cov(self) -> Array:
-        """(R'R + Hess g)^-1 times the noise variance, shape (d, d); see `kalprox.posterior.Posterior.cov`."""
+        """Return the covariance, (R'R + Hess g)^-1 times the noise variance; see `kalprox.posterior.Posterior.cov`."""
         return self.posterior.cov()
 
     def var(self) -> Array:
-        """The variances, shape (d,)."""
+        """Return the variances of theta, shape (d,)."""
         return self.posterior.var()
 
     @property
@@ -94,34 +99,54 @@ class ProximalState:
 
     @property
     def rows(self) -> Array:
-        """The sum of the rows' weights, as they have faded."""
+        """The sum of the weights of the rows, after forgetting."""
         return self.posterior.data.rows
 
     @full_precision
     def predict(self, X: Array) -> Predictive:
-        """The predictive distribution of new rows X, noise included."""
+        """Return the predictive distribution for new rows, including the noise.
+
+        Parameters
+        ----------
+        X : array of shape (n, ...)
+
+        Returns
+        -------
+        Predictive
+        """
         f, D = self.problem.model.linearize_rows(self.mean, X)
         return self.posterior.predict(f, D)
 
     def interval(self, X: Array, level: float = 0.95) -> tuple[Array, Array]:
-        """Central predictive intervals for new rows: Student's where the noise variance is learned."""
+        """Return central predictive intervals for new rows: Student's t if the noise variance is learned.
+
+        Parameters
+        ----------
+        X : array of shape (n, ...)
+        level : float
+            Strictly between 0 and 1.
+
+        Returns
+        -------
+        low, high : arrays of shape (n,)
+        """
         predicted = self.predict(X)
         if isinstance(predicted, Student):
             return predicted.interval(level)
         return predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)
 
     def log_evidence(self) -> Array:
-        """log p(y) for linear h and quadratic g, exact: see `kalprox.noise.log_evidence`."""
+        """Return the log evidence log p(y), for linear h and quadratic g; see `kalprox.noise.log_evidence`."""
         if not self.problem.exact:
-            raise ValueError("log_evidence is exact for a linear model only; got a nonlinear one.")
+            raise ValueError("log_evidence needs a linear model; got a nonlinear one.")
         if np.any(np.asarray(self.prior.T)):
-            raise ValueError("log_evidence takes g as the prior: start with v0=None and a Ridge or Quadratic g.")
+            raise ValueError("log_evidence uses g as the prior: start with v0=None and a Ridge or Quadratic g.")
         data = self.data
         return log_evidence(data.R, data.z, data.rss, data.rows, self.problem.regularizer, self.problem.gamma)
 
     @cached_property
     def _refined(self) -> Refined:
-        """The rows held so far, refined to convergence."""
+        """The refinement of the rows held so far."""
         assert self.held is not None
         p, rows = self.problem, self.held.block(self.problem.forget)
         return refine_held(p.model, p.likelihood, p.regularizer, rows, self.estimate, self.prior)
@@ -139,36 +164,43 @@ def proximal_filter(
     warmup: int = 256 * 2**20,
     likelihood: Likelihood | None = None,
 ) -> Algorithm:
-    """The exact counterpart of `pipg`: a proximal step on both f_k and g. The default of the library.
+    """The proximal filter, which takes a proximal step on both the loss of a block and g; the default of the library.
 
-    `step(state, X, y, weights=None)` takes a block, X (b, ...) and y (b,), of any size. For linear h the
-    estimate equals the batch minimiser of (1) at every moment, and costs O(b d^2) a block and O(d^3) a
-    reading. For nonlinear h it is one pass of Gauss-Newton, close to the minimiser; `refine` goes all the
-    way. A block that is not finite is refused whole, with its rows named, and the state stays as it was.
+    It minimises sum_k w_k loss(y_k, h_k(theta)) + g(theta) over the rows seen so far. For linear h and the Gaussian
+    likelihood the estimate is always the exact minimiser; a block of b rows costs O(b d^2), and reading the estimate
+    O(d^3). For nonlinear h the filter is one pass of Gauss-Newton, which ends close to the minimiser; `refine` makes
+    more passes and converges to it.
 
     Parameters
     ----------
     model : Model
-        h, one of `kalprox.models`.
+        The model h, one of `kalprox.models`.
     regularizer : Regularizer
-        g, one of `kalprox.regularizers`, smooth or not.
+        The penalty g, one of `kalprox.regularizers`, smooth or not.
     gamma : float or None
-        The noise precision. None learns the noise variance; (1) does not depend on it.
+        The noise precision. If None, the noise variance is learned. The objective does not depend on gamma.
     forget : float
-        What a row's weight is multiplied by with every later row; 1 forgets nothing.
+        The forgetting factor, in (0, 1]: every new row multiplies the weights of all earlier rows by it. 1 means no
+        forgetting.
     warmup : int
-        How many bytes of first rows a nonlinear model may hold. It holds them, and iterates on them to
-        convergence, until no single row has a leverage above 0.1; a `WarmupCutShort` warning is given if the limit
-        is reached first. 0 linearises from the first block on, at mean0.
+        The memory limit of the warm-up, in bytes. A nonlinear model holds its first rows, and refines them to
+        convergence, until no row has a leverage of 0.1 or more; it gives a `WarmupCutShort` warning if the limit is
+        reached first. With 0 there is no warm-up, and the first block is linearised at mean0.
     likelihood : Likelihood, optional
-        How observations scatter around h, one of `kalprox.likelihoods`; the default is Gaussian.
+        One of `kalprox.likelihoods`. The default is Gaussian.
 
     Returns
     -------
     Algorithm
-        `init(mean0, v0)`: v0 is the prior covariance (with gamma None, in units of the noise variance), or None
-        for no prior; mean0 is then only where a nonlinear model starts. A stream behind a saturating link needs a
-        weak prior, or a g that bounds theta, or its warm-up can run away.
+        `init(mean0, v0=None)` returns the first state. v0 is the prior covariance (in units of the noise variance if
+        gamma is None), or None for no prior; mean0 is then only the starting point of a nonlinear model. The warm-up of
+        a model with a saturating link can diverge without a weak prior or a g that bounds theta.
+
+        `step(state, X, y, weights=None)` returns the state after a block of rows, X of shape (b, ...) and y of shape
+        (b,), of any size. A block with a row that is not finite raises an error that names the row; none of its rows is
+        learned.
+
+        `predict(state, X)` returns the predictive distribution of new rows.
 
     Examples
     --------
@@ -188,7 +220,7 @@ def proximal_filter(
     check_positive("forget", forget)
     number = concrete(forget)
     if number is not None and (number > 1).any():
-        raise ValueError(f"forget must be at most 1, which forgets nothing; got {forget!r}.")
+        raise ValueError(f"forget must be at most 1, where 1 means no forgetting; got {forget!r}.")
     if warmup < 0:
         raise ValueError(f"warmup must be a number of bytes >= 0; got {warmup!r}.")
     problem = Problem(model, Gaussian() if likelihood is None else likelihood, regularizer, gamma, forget, warmup)
@@ -204,7 +236,7 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
     prior = zero
     if v0 is not None:
         V = start_covariance(v0, mean).dense()
-        # V = L L', so ||L^-1 (theta - mean)||^2 is the prior, and L^-1 / sqrt(gamma) its root in units of the noise
+        # With V = L L' the prior is ||L^-1 (theta - mean)||^2: L^-1 / sqrt(gamma) is its root in units of the noise.
         root = xp.linalg.inv(xp.linalg.cholesky(V))
         gamma = 1.0 if problem.gamma is None else xp.asarray(problem.gamma, mean.dtype)
         prior = Information.from_prior(mean, root / gamma**0.5)
@@ -240,13 +272,13 @@ def _reestimated(state: ProximalState) -> ProximalState:
 
 
 def _finite_cov(state: ProximalState) -> Array | None:
-    """The covariance, where every direction is determined: a line through h is then drawn where theta may be."""
+    """Return the covariance, for linearising h under the belief; None if a direction is undetermined."""
     V = state.cov()
     return V if not is_traced(V) and np.isfinite(V).all() else None
 
 
 def _if_finite(new: Information, old: Information) -> Information:
-    """`new`, or under jit, where nothing can be raised, `old` if `new` is not finite."""
+    """Return `new`; under jit, where no exception can be raised, return `old` if `new` is not finite."""
     if not is_traced(new):
         return new
     import jax.numpy as jnp
@@ -257,9 +289,9 @@ def _if_finite(new: Information, old: Information) -> Information:
 
 
 def _hold(state: ProximalState, block: Block) -> ProximalState:
-    """One more block held; at a look, the end of the warm-up if its rows determine theta well."""
+    """Hold one more block, and end the warm-up if a check is due and the rows determine theta well."""
     if is_traced(block.X, block.y, block.weights, state):
-        raise TypeError("The warm-up of a nonlinear model decides on values and cannot be traced: step outside jit.")
+        raise TypeError("The warm-up of a nonlinear model depends on values and cannot be traced: step outside jit.")
     assert state.held is not None
     problem, held = state.problem, state.held.plus(block)
     state = replace(state, held=held)
@@ -270,13 +302,13 @@ def _hold(state: ProximalState, block: Block) -> ProximalState:
     leverage = largest_leverage(problem.model, state.posterior, held.block(problem.forget))
     well = fit.converged and leverage < MAX_LEVERAGE
     if not (well or full):
-        # a fit that ran away is no place to start the next one from
+        # a fit that diverged is not a good start for the next one
         return replace(state, held=held.later(), estimate=fit.mean if fit.converged else state.estimate)
     if not well:
         warnings.warn(
             f"The warm-up was cut short at {held.rows} rows by its limit of {problem.warmup} bytes, with a leverage of "
-            f"{leverage:.2g} (below {MAX_LEVERAGE} was wanted): the estimate may be far off and over-confident. Raise "
-            "warmup, give a prior (v0), or use refine.",
+            f"{leverage:.2g} (it should be below {MAX_LEVERAGE}): the estimate may be wrong and over-confident. "
+            "Increase warmup, give a prior (v0), or use refine.",
             WarmupCutShort,
             stacklevel=4,
         )
@@ -284,7 +316,7 @@ def _hold(state: ProximalState, block: Block) -> ProximalState:
 
 
 def _checked(X: Array, y: Array, weights: Array | None) -> Array:
-    """The weights, once the block has been found to be rows of finite numbers."""
+    """Check that the block consists of finite numbers, and return the weights."""
     for name, a in (("X", X), ("y", y)):
         if not hasattr(a, "dtype"):
             raise TypeError(
@@ -301,12 +333,12 @@ def _checked(X: Array, y: Array, weights: Array | None) -> Array:
 
 
 def _check_expansion(at: Expansion, rows: int) -> None:
-    """Refuse rows where the model, at the current estimate, has no finite value or derivative."""
+    """Raise a ValueError if the model has no finite value or derivative at the current estimate in some row."""
     if is_traced(at.targets, at.D):
         return
     bad = ~np.isfinite(np.asarray(at.targets) + np.asarray(at.D).sum(axis=1)).reshape(rows, -1).all(axis=1)
     if bad.any():
         raise ValueError(
             f"The model has no finite value or derivative at the current estimate in row(s) "
-            f"{', '.join(map(str, np.flatnonzero(bad)[:5]))} of the block, which is refused whole. Remove them first."
+            f"{', '.join(map(str, np.flatnonzero(bad)[:5]))} of the block, which is rejected. Remove these rows first."
         )

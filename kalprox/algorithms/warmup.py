@@ -1,7 +1,8 @@
-"""The warm-up of a nonlinear stream: hold the first rows, and iterate on them until they determine theta well.
+"""The warm-up of a nonlinear stream: hold the first rows in memory until they determine theta well.
 
-A linearisation made far from the solution is never corrected later. So the first rows are held, and refined to
-convergence at each look, until no single row has much influence on the estimate (its leverage is below 0.1).
+A linearisation far from the solution is never corrected later. The first rows are therefore held in memory. From time
+to time they are refined to convergence, and the warm-up ends when no single row has much influence on the estimate,
+that is when every leverage is below 0.1.
 """
 
 from typing import Any
@@ -21,10 +22,10 @@ from kalprox.sources.forgetting import faded
 
 __all__ = ["MAX_LEVERAGE", "HeldRows", "WarmupCutShort", "largest_leverage", "refine_held"]
 
-MAX_LEVERAGE = 0.1  # of the most influential held row, below which the warm-up ends; docs/proximal_filter.md
-_GROWTH = 1.5  # rows held at the next look, relative to this one
-_PASSES = 50  # over the held rows at a look: a fit that needs more is running away, and needs more rows
-_TOL = 1e-6  # relative; far below the standard errors, which are about sqrt(d / rows) of theta
+MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/proximal_filter.md
+_GROWTH = 1.5  # the number of rows at the next check, relative to this one
+_PASSES = 50  # passes over the held rows at a check; a fit that needs more is diverging, and needs more rows
+_TOL = 1e-6  # relative; far below the relative standard errors, which are about sqrt(d / rows)
 
 
 class WarmupCutShort(RuntimeWarning):
@@ -33,7 +34,7 @@ class WarmupCutShort(RuntimeWarning):
 
 @pytree
 class HeldRows:
-    """The rows of a warm-up, block by block, and the number of rows at which it is looked at next."""
+    """The rows held in a warm-up, block by block, and the number of rows at which they are checked next."""
 
     X: tuple[Array, ...]
     y: tuple[Array, ...]
@@ -42,7 +43,7 @@ class HeldRows:
 
     @classmethod
     def none(cls, d: int) -> "HeldRows":
-        """Before the first row. Fewer than 10 d rows cannot all have a leverage below 0.1."""
+        """Return no rows, to be checked at 10 d rows: fewer cannot all have a leverage below 0.1."""
         return cls((), (), (), next_look=int(d / MAX_LEVERAGE))
 
     @property
@@ -54,15 +55,15 @@ class HeldRows:
         return sum(a.nbytes for a in (*self.X, *self.y, *self.weights))
 
     def plus(self, block: Block) -> "HeldRows":
-        """With one more block."""
+        """Return the held rows with one more block."""
         return HeldRows((*self.X, block.X), (*self.y, block.y), (*self.weights, block.weights), self.next_look)
 
     def later(self) -> "HeldRows":
-        """The same rows, to be looked at again when there are half as many more."""
+        """Return the same rows, to be checked again when there are 1.5 times as many."""
         return HeldRows(self.X, self.y, self.weights, int(_GROWTH * self.rows))
 
     def block(self, forget: Any) -> Block:
-        """All rows as one block, with their weights as they have faded."""
+        """Return all rows as one block, with their weights after forgetting."""
         X, y, weights = map(np.concatenate, (self.X, self.y, self.weights))
         return Block(X, y, faded(weights, forget)[0])
 
@@ -75,13 +76,13 @@ def refine_held(
     start: Array,
     prior: Information,
 ) -> Refined:
-    """The held rows refined to convergence, from `start`."""
+    """Refine the held rows to convergence, starting from `start`."""
     source = rows.X, rows.y, rows.weights
     return refine(model, regularizer, source, start, prior=prior, max_passes=_PASSES, tol=_TOL, likelihood=likelihood)
 
 
 def largest_leverage(model: Model, posterior: InformationPosterior, rows: Block) -> float:
-    """The weight times the leverage of the most influential row; infinite where a direction is undetermined."""
+    """Return the largest weight times leverage of the rows; infinite if a direction of theta is undetermined."""
     at = expand(model, posterior.likelihood, posterior.mean, rows)
     if not posterior.proper:
         return np.inf

@@ -1,4 +1,4 @@
-"""The faces of a learner for scikit-learn: `regressor` has the estimator, `checks` validates the rows it is given."""
+"""scikit-learn estimators: `regressor` defines KalproxRegressor, `checks` validates its input."""
 
 try:
     from kalprox.estimators.regressor import KalproxRegressor

@@ -1,4 +1,4 @@
-"""Rows at the estimator's edge: what scikit-learn's contract asks of them, and which of them are skipped."""
+"""Validation of the rows given to an estimator, as scikit-learn requires it, and skipping of bad rows."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from kalprox.sources import ArraySource, Block
 
 __all__ = ["batch_of", "checked_rows"]
 
-_BLOCK_BYTES = 1 << 25  # of dense rows at a time, where block_size="auto"
+_BLOCK_BYTES = 1 << 25  # the size of a block of dense rows if block_size="auto"
 
 Rows = tuple[Any, Array, Array | None]  # X (dense or CSR), y and weights, float64
 
 
 def checked_rows(model: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool, linear: bool) -> tuple[Rows, int]:
-    """The rows as float64, and how many were skipped; bad rows raise, by scikit-learn's own checks."""
+    """Return the rows in float64 and the number of skipped rows; invalid input raises scikit-learn's errors."""
     if not reset and sample_weight is None and _need_no_checks(model, X, y, linear):
         return (X, y, None), 0
     finite = model.on_bad_rows == "raise"
@@ -52,8 +52,10 @@ def checked_rows(model: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool,
 
 
 def _need_no_checks(model: Any, X: Any, y: Any, linear: bool) -> bool:
-    """Whether X and y are arrays in which scikit-learn's checks, which take as long as learning the rows, would find
-    nothing. NaN and infinity come out in the information of a linear model, which refuses and names them."""
+    """Whether X and y are arrays that pass scikit-learn's checks, which take as long as learning the rows.
+
+    For a linear model NaN and infinity need no check here: the fold finds them and names the rows.
+    """
     return (
         type(X) is type(y) is np.ndarray
         and X.dtype == y.dtype == np.float64
@@ -66,12 +68,12 @@ def _need_no_checks(model: Any, X: Any, y: Any, linear: bool) -> bool:
 
 
 def _finite(a: Array) -> bool:
-    with np.errstate(over="ignore", invalid="ignore"):  # a sum too large sends it to the checks that look closer
+    with np.errstate(over="ignore", invalid="ignore"):  # if the sum overflows, the full checks are run
         return bool(np.isfinite(a.sum()))
 
 
 def batch_of(rows: Rows, block_size: int | str, *, whole: bool) -> Block | ArraySource:
-    """Rows in memory as what a learner takes: one block where X is dense and learned at once, else a source."""
+    """Return rows in memory as one block if X is dense and `whole` is True, else as a source of blocks."""
     X, y, weights = rows
     if whole and isinstance(X, np.ndarray):
         return Block(X, y, weights)

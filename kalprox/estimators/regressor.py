@@ -1,4 +1,4 @@
-"""KalproxRegressor: fit, partial_fit, predict, and how sure it is, under scikit-learn's contract."""
+"""KalproxRegressor: batch and streaming regression with uncertainty, as a scikit-learn estimator."""
 
 import numbers
 import warnings
@@ -25,81 +25,85 @@ from kalprox.predictive import Student
 from kalprox.sources import ArraySource, Source
 from kalprox.sources.quarantine import Quarantine
 
-_FLOAT64 = np.dtype(np.float64)  # compared with a type, a dtype takes twice as long
-_NOT_SETTINGS = ("block_size", "on_bad_rows", "engine")  # how rows are taken in; not how they are learned
+_FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
+_NOT_SETTINGS = ("block_size", "on_bad_rows", "engine")  # parameters of the input, not of the learner
 
 
 class KalproxRegressor(RegressorMixin, BaseEstimator):
-    """Regularised regression, in one go or as a stream, with standard errors and predictive intervals.
+    """Regularised regression, in batch or streaming, with standard errors and predictive intervals.
 
-    Minimises, with an intercept that is not penalised,
+    The estimator minimises
 
         sum_k 1/2 w_k (y_k - link(x_k' coef + intercept))^2 + alpha * penalty(coef).
 
-    With the identity link every answer is exact over the rows seen so far, whatever the batches and their order;
-    `partial_fit` costs O(d^2) a row, and reading `coef_` or predicting O(d^3) once after it. Everything is computed in
-    float64.
+    The intercept is not penalised. With the identity link the result is exact for the rows seen so far, for any batches
+    in any order. `partial_fit` costs O(d^2) per row; the first access to `coef_` or the first prediction after it costs
+    O(d^3). All computations are in float64.
 
     Parameters
     ----------
     link : {"identity", "sigmoid", "tanh", "softplus", "exp", "arctan"} or callable
-        The link, by its name in `kalprox.models.LINKS`. A JAX function fn(theta, x) of one row is the whole model: it
-        has no intercept, `coef_` is theta, and `start` is needed. Behind any link but the identity, `fit` refines the
-        estimate to a stationary point by passes over the rows, and `partial_fit` learns in one pass, with a weak prior
-        on the scale of the linear predictor.
+        The link, by its name in `kalprox.models.LINKS`, or a JAX function fn(theta, x) of one row, which is then the
+        whole model: it has no intercept, `coef_` is theta, and `start` must be given. For every link but the identity,
+        `fit` makes passes over the rows until it reaches a stationary point, and `partial_fit` learns in one pass, with
+        a weak prior on the scale of the linear predictor.
     penalty : {"ridge", "l1", "elasticnet", "smooth_l1", "group", "box"}, Regularizer or None
-        What alpha multiplies: "ridge" is 1/2 ||coef||^2; "l1" is ||coef||_1; "elasticnet" is l1_ratio ||coef||_1 +
-        (1 - l1_ratio)/2 ||coef||^2; "smooth_l1" is sum(sqrt(1 + coef^2/delta^2) - 1); "group" is the sum over groups
-        of sqrt(size) ||coef_g||. "box" keeps the coefficients between `bounds`, and alpha has no effect on it. A
-        regulariser of `kalprox.regularizers` has weights of its own.
+        The penalty that alpha multiplies: "ridge" is 1/2 ||coef||^2; "l1" is ||coef||_1; "elasticnet" is
+        l1_ratio ||coef||_1 + (1 - l1_ratio)/2 ||coef||^2; "smooth_l1" is sum(sqrt(1 + coef^2/delta^2) - 1); "group" is
+        the sum over groups of sqrt(size) ||coef_g||. "box" keeps the coefficients between `bounds`, and alpha has no
+        effect on it. A regulariser of `kalprox.regularizers` has its own weights, and alpha must then be 1.
     alpha : float or "auto"
         The weight of the penalty. It is the alpha of scikit-learn's Ridge, and n times the alpha of its Lasso and
-        ElasticNet, which divide the sum of squares by n. "auto", for linear models, maximises the evidence for ridge,
-        from the information alone; for other penalties it maximises the prequential score: each batch is predicted
-        with every alpha of a grid before it is learned. `fit` then goes through its rows in their order.
+        ElasticNet, which divide the sum of squares by n. "auto" chooses alpha, for linear models only. For ridge it
+        maximises the evidence. For other penalties it maximises the prequential score: each batch is predicted with
+        every alpha of a grid before it is learned, and `fit` then uses the rows in their order.
     l1_ratio : float
         The share of the L1 norm in "elasticnet", between 0 and 1.
     delta : float
         The width over which "smooth_l1" is rounded.
     groups : sequence of int
-        For "group": an integer label for each feature, -1 for a feature that is not penalised.
+        For "group": one integer label per feature, -1 for a feature that is not penalised.
     bounds : pair
-        For "box": the lower and the upper bound, each a number or one for each feature.
+        For "box": the lower and the upper bound, each a number or an array with one number per feature.
     method : {"exact", "paper"}
-        "paper" runs the paper's recursion (`kalprox.pipg`) row by row from N(start, v0) with process noise q. It needs
-        the noise variance, and its estimate tends to the minimiser for n times the penalty.
+        "exact" is the proximal filter and, in `fit` of a nonlinear model, refinement. "paper" runs the recursion of the
+        paper (`kalprox.pipg`) row by row, from N(start, v0) with process noise q. It needs the noise variance, and its
+        estimate converges to the minimiser with n times the penalty.
     noise : "learn" or float
-        The noise variance. Learned, it is the residual sum of squares over the residual degrees of freedom, and
-        intervals are Student's.
+        The noise variance. With "learn" it is estimated as the residual sum of squares divided by the residual degrees
+        of freedom, and intervals are those of Student's t distribution.
     fit_intercept : bool
-        Whether an intercept is added. It is never penalised.
+        Whether to fit an intercept. It is never penalised.
     standardize : bool
-        Penalise the coefficients in units of 1 / (standard deviation of their column), exactly as if X had been
-        standardised; `coef_` stays in the units of X. Behind a nonlinear link, only for `fit`.
+        Whether to penalise the coefficients as if the columns of X had been standardised; `coef_` stays in the units of
+        X. With a nonlinear link only `fit` supports it.
     forget : float
-        What the weight of a row is multiplied by with every later row, in (0, 1]; 1 forgets nothing.
+        The forgetting factor, in (0, 1]: every new row multiplies the weights of all earlier rows by it. 1 means no
+        forgetting.
     block_size : int or "auto"
-        How many rows of a sparse X are made dense at a time; "auto" takes 32 MiB.
+        The number of rows processed at a time where X is sparse or the link nonlinear; "auto" takes 32 MiB.
     max_passes : int
-        The largest number of passes of `fit` over the rows, behind a nonlinear link.
+        The maximum number of passes of `fit` over the rows, with a nonlinear link.
     tol : float
-        `fit` behind a nonlinear link stops when a step moves theta by less than this, relatively.
+        With a nonlinear link, `fit` stops when a step changes theta by less than this, relative to its size.
     on_bad_rows : {"raise", "skip"}
-        "skip" leaves out rows with NaN or infinity in X or y, and counts them in `n_rows_rejected_`.
+        What to do with rows that have NaN or infinity in X or y: raise an error, or skip them and count them in
+        `n_rows_rejected_`.
     start : array of shape (d,) or (1 + d,), optional
-        The first theta for a function, or the first (intercept, coef) behind a nonlinear link.
+        Where the search starts: theta for a function, (intercept, coef) for a nonlinear link.
     v0, q : float
-        For method="paper": the variance of the first theta, and the process noise.
+        For method="paper": the prior variance of theta, and the process noise.
     diagnose : bool
-        Whether `partial_fit` predicts batches before it learns them, and keeps their score in `diagnostics_`. All
-        batches of the first 16,384 rows are scored, then one in 16, but at least one in 32,768 rows (64 d if that is
-        more); of a batch, 512 rows, evenly spaced, or a sixteenth of its rows if that is more. Batches of 16 rows or
-        fewer are all scored.
+        Whether `partial_fit` predicts batches before it learns them, and keeps the prequential score in `diagnostics_`.
+        All batches of the first 16,384 rows are scored, then one batch in 16, but at least one per 32,768 rows (or 64 d
+        rows, if that is more). Of a long batch an evenly spaced sample is scored: 512 rows, or a sixteenth of the
+        batch, if that is more. Batches of 16 rows or fewer are always scored.
     engine : optional
-        Where `fit` folds the rows. None folds them in this process; otherwise "local" (threads), "processes", "dask",
+        Where `fit` folds the rows. None is this process. Otherwise give "local" (threads), "processes", "dask",
         "spark", the address of a Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask
-        arrays, a Dask dataframe and series, or a Spark frame and the name of its target; with engine None they are
-        folded by their own client or session, and `predict` of them is lazy. The engine is not saved with the model.
+        arrays, a Dask dataframe and series, or a Spark frame and the name of its target column. With engine None their
+        own client or session folds such collections, and `predict` of them is lazy. The engine is not saved with the
+        model.
 
     Notes
     -----
@@ -120,8 +124,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     """
 
     _learner: Learner
-    _given: tuple[Any, ...]  # the parameters of the last fit
-    _current: Callable[[dict[str, Any]], tuple[Any, ...]]  # the parameters of now, from vars(self)
+    _given: tuple[Any, ...]  # the parameters at the last fit
+    _current: Callable[[dict[str, Any]], tuple[Any, ...]]  # reads the current parameters from vars(self)
 
     def __init__(
         self,
@@ -173,14 +177,14 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     # ---- learning --------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn these rows alone.
+        """Fit the model to these rows, discarding everything learned before.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
-        y : array-like of shape (n,), or (n, k) for a linear model; the name of the target for a Spark frame
+        y : array-like of shape (n,), or (n, k) for a linear model; the name of the target column for a Spark frame
         sample_weight : array-like of shape (n,), optional
-            How often each row counts: 2 is the row twice, 0 is no row.
+            How often each row counts: a row of weight 2 counts as two equal rows, a row of weight 0 is ignored.
 
         Returns
         -------
@@ -198,9 +202,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         return self._keep(learner)
 
     def fit_source(self, source: Source, d: int) -> Self:
-        """Learn the rows of a source that need not be in memory.
+        """Fit the model to the rows of a source, which need not be in memory.
 
-        A linear model takes one pass, a nonlinear one as many as it needs.
+        A linear model takes one pass, a nonlinear one makes passes until it converges.
 
         Parameters
         ----------
@@ -211,6 +215,13 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         Returns
         -------
         self : KalproxRegressor
+
+        Examples
+        --------
+        >>> X = np.arange(12.0).reshape(6, 2) ** 2
+        >>> source = ArraySource(X, X @ [1.0, 2.0], None, block_rows=2)
+        >>> KalproxRegressor(penalty=None).fit_source(source, 2).coef_.round(8)
+        array([1., 2.])
         """
         learner = Learner(self._checked_settings())
         learner.fit(source)
@@ -218,7 +229,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         return self._keep(learner)
 
     def _fit_on_engine(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> Self:
-        """On whatever machines the rows are: the sums are those of one machine."""
+        """Fit on an engine; the sums are those of one machine, up to rounding."""
         from kalprox import engines
 
         partitions, names, d = partition_collection(X, y, sample_weight)
@@ -231,7 +242,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn these rows besides those learned before. If a row is bad all are refused, and nothing changes.
+        """Learn these rows in addition to those learned before.
+
+        With on_bad_rows="raise" a bad row raises an error, none of the rows is learned, and the model stays unchanged.
 
         Parameters
         ----------
@@ -243,6 +256,14 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         Returns
         -------
         self : KalproxRegressor
+
+        Examples
+        --------
+        >>> model = KalproxRegressor(penalty=None)
+        >>> for x, y in [(1.0, 3.0), (2.0, 5.0), (3.0, 7.0)]:
+        ...     model = model.partial_fit([[x]], [y])
+        >>> model.coef_.round(8), model.n_rows_seen_
+        (array([2.]), 3)
         """
         if sample_weight is None and self._is_one_row(X) and _is_one(y) and abs(y[0]) < HUGE**0.5:
             self._learner.learn_rows(X, y)
@@ -258,16 +279,24 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         return self if unchanged else self._keep(learner)
 
     def merge(self, other: Self) -> Self:
-        """Take in what `other` has learned, as if its rows had come here: exact, O(d^3). Linear models only.
+        """Add the rows that `other` has learned to this model. Exact; O(d^3). Linear models only.
 
         Parameters
         ----------
         other : KalproxRegressor
-            Fitted with the same settings to the same features.
+            A model fitted with the same settings to the same features.
 
         Returns
         -------
         self : KalproxRegressor
+
+        Examples
+        --------
+        >>> X = np.arange(12.0).reshape(6, 2) ** 2
+        >>> y = X @ [1.0, 2.0]
+        >>> parts = [KalproxRegressor().fit(X[rows], y[rows]) for rows in (slice(0, 3), slice(3, 6))]
+        >>> bool(np.allclose(parts[0].merge(parts[1]).coef_, KalproxRegressor().fit(X, y).coef_))
+        True
         """
         learner, theirs = self._fitted, other._fitted
         names = [getattr(model, "feature_names_in_", None) for model in (self, other)]
@@ -276,10 +305,12 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         learner.merge(theirs)
         return self
 
-    # ---- asking ----------------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------------
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean for each row; with return_std also the scale of a new observation there, noise included.
+        """Predict the mean and, with return_std, the scale of a new observation for each row.
+
+        The cost is O(d) per row, or O(d^2) with return_std.
 
         Parameters
         ----------
@@ -289,9 +320,17 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         Returns
         -------
         mean : array of shape (n,) or (n, k)
-        std : array of the same shape, with return_std
-            Student's scale with `noise_dof_` degrees of freedom where the noise variance is learned, and NaN where no
-            degrees of freedom are left. O(d) a row, O(d^2) with std.
+        std : array of the same shape, only with return_std
+            The scale of the predictive distribution, including the noise: the standard deviation if the noise variance
+            is given, and the scale of Student's t distribution with `noise_dof_` degrees of freedom if it is learned.
+            NaN if no degrees of freedom remain.
+
+        Examples
+        --------
+        >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0.1, 0.9, 2.1, 2.9])
+        >>> mean, std = KalproxRegressor(penalty=None).fit(X, y).predict([[4.0]], return_std=True)
+        >>> mean.round(3), std.round(3)
+        (array([3.9]), array([0.2]))
         """
         if self._is_one_row(X):
             learner = self._learner
@@ -311,7 +350,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         return (mean, np.concatenate([one.std for one in found])) if return_std else mean
 
     def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
-        """The ends of the central predictive intervals, which hold a new observation with probability `level`.
+        """Return central predictive intervals, which contain a new observation with probability `level`.
 
         Parameters
         ----------
@@ -322,6 +361,13 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         Returns
         -------
         low, high : arrays of shape (n,) or (n, k)
+
+        Examples
+        --------
+        >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0.1, 0.9, 2.1, 2.9])
+        >>> low, high = KalproxRegressor(penalty=None).fit(X, y).predict_interval([[4.0]], level=0.9)
+        >>> low.round(2), high.round(2)
+        (array([3.32]), array([4.48]))
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
@@ -329,7 +375,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         return Student(mean, std, self._fitted.noise.dof).interval(level)
 
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
-        """Draws from the posterior.
+        """Draw coefficients and intercepts from the posterior.
 
         Parameters
         ----------
@@ -345,9 +391,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         return self._belief.sample(n, check_random_state(random_state))
 
     def path(self, alphas: Any = None) -> Path:
-        """Coefficients, intercepts, degrees of freedom and score for each alpha, with no pass over the data.
+        """Return the solutions for a grid of alphas, without a pass over the data. Linear models only.
 
-        O(d^3) an alpha. Linear models only.
+        The cost is O(d^3) per alpha.
 
         Parameters
         ----------
@@ -357,99 +403,127 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         Returns
         -------
         Path
+            A named tuple of arrays: `alphas`, `coef`, `intercept`, `edf` (effective degrees of freedom without the
+            intercept), and `score` (log evidence for ridge, otherwise -BIC/2; higher is better).
+
+        Examples
+        --------
+        >>> X = np.arange(12.0).reshape(6, 2) ** 2
+        >>> path = KalproxRegressor(penalty="l1").fit(X, X @ [1.0, 2.0]).path([1e5, 1e-3])
+        >>> path.coef.round(3), path.edf
+        (array([[0., 0.],
+               [1., 2.]]), array([0., 2.]))
         """
         return self._belief.path(alphas)
 
     @property
     def coef_(self) -> Array:
-        """The coefficients, shape (d,), or (k, d) where y had k columns."""
+        """The coefficients, shape (d,), or (k, d) if y has k columns."""
         return self._belief.coef
 
     @property
     def intercept_(self) -> Any:
-        """The intercept, a number or shape (k,)."""
+        """The intercept: a number, or an array of shape (k,) if y has k columns."""
         return self._belief.intercept[()]
 
     @property
     def coef_std_(self) -> Array:
         """The standard errors of the coefficients, shaped like `coef_`.
 
-        Infinite where nothing determines a coefficient (which then has minimum norm); zero where a penalty holds it at
-        a kink or a bound, the others being conditional on that.
+        A standard error is infinite if neither the data nor the penalty determine the coefficient; `coef_` is then the
+        solution of minimum norm. It is zero if the penalty holds the coefficient at a kink or a bound; the standard
+        errors of the other coefficients are conditional on that.
         """
         return self._belief.coef_std
 
     @property
     def intercept_std_(self) -> Any:
-        """The standard error of the intercept."""
+        """The standard error of the intercept: a number, or an array of shape (k,)."""
         return self._belief.intercept_std[()]
 
     @property
     def covariance_(self) -> Array:
-        """The covariance of the coefficients, shape (d, d) or (k, d, d)."""
+        """The covariance matrix of the coefficients, shape (d, d), or (k, d, d) if y has k columns."""
         return self._belief.covariance
 
     @property
     def noise_var_(self) -> Any:
-        """The noise variance, given or learned."""
+        """The noise variance, given or learned: a number, or an array of shape (k,)."""
         return np.asarray(self._belief.noise.variance)[()]
 
     @property
     def noise_dof_(self) -> Any:
-        """The degrees of freedom of the learned noise variance; infinite where it is given."""
+        """The residual degrees of freedom of the learned noise variance; infinite if the noise variance is given."""
         return np.asarray(self._belief.noise.dof)[()]
 
     @property
     def alpha_(self) -> Any:
-        """The weight of the penalty that is used."""
+        """The weight of the penalty: `alpha`, or the value chosen by alpha="auto"."""
         return self._belief.alpha
 
     @property
     def converged_(self) -> bool:
-        """Whether the minimiser was reached."""
+        """Whether the estimate is the minimiser (with a nonlinear link, a stationary point)."""
         return bool(self._belief.converged)
 
     @property
     def n_passes_(self) -> int:
-        """The number of passes over the rows."""
+        """The number of passes over the rows that the fit made."""
         return self._belief.n_passes
 
     @property
     def n_rows_seen_(self) -> int:
-        """The number of rows learned, of positive weight."""
+        """The number of rows learned, not counting rows of weight 0."""
         return self._fitted.n_rows
 
     @property
     def n_rows_rejected_(self) -> int:
-        """The number of rows that were skipped because they were bad."""
+        """The number of rows skipped because of NaN or infinity; see `on_bad_rows`."""
         return self._fitted.n_rejected
 
     @property
     def diagnostics_(self) -> Calibration:
-        """The score of the rows that partial_fit predicted before it learned them."""
+        """The prequential score: the `Calibration` of predictions made by `partial_fit` before learning the rows."""
         return self._fitted.score
 
     @property
     def log_evidence_(self) -> Any:
-        """log p(y) with the penalty read as a prior, a number or shape (k,): linear models with ridge."""
+        """The log evidence log p(y) with the penalty as the prior: a number, or an array of shape (k,).
+
+        It exists for linear models with a ridge penalty, or with a `Quadratic` regulariser of full rank.
+        """
         try:
             return self._belief.log_evidence[()]
-        except ValueError as error:  # hasattr says no
+        except ValueError as error:  # so that hasattr returns False
             raise AttributeError(str(error)) from error
 
     # ---- files -----------------------------------------------------------------------------------------
 
     def save(self, file: str | PathLike) -> None:
-        """Write the fitted model to a file, whole or not at all, without pickle.
+        """Write the fitted model to a file, atomically and without pickle.
 
-        A model whose link is a function or whose penalty is `Custom` cannot be saved.
+        A model whose link is a function or whose penalty is a `Custom` regulariser cannot be saved.
+
+        Parameters
+        ----------
+        file : str or path-like
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> model = KalproxRegressor().fit([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(pathlib.Path(folder) / "model.kalprox")
+        ...     same_model = KalproxRegressor.load(pathlib.Path(folder) / "model.kalprox")
+        >>> bool((same_model.coef_ == model.coef_).all())
+        True
         """
         if changed := self._checked_settings().changed(self._fitted.settings):
-            raise ValueError(f"{', '.join(changed)} changed since the last fit: fit or partial_fit first, then save.")
+            raise ValueError(f"{', '.join(changed)} changed since the last fit: call fit or partial_fit before save.")
         save_learner(file, self._learner, **self._about())
 
     def _about(self) -> dict[str, Any]:
-        """What a model file holds besides the learner."""
+        """Return what a model file contains in addition to the learner."""
         names = getattr(self, "feature_names_in_", None)
         return {
             "n_features": self.n_features_in_,
@@ -459,7 +533,21 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     @classmethod
     def load(cls, file: str | PathLike) -> Self:
-        """Read what `save` wrote; partial_fit continues bit for bit. Any other file raises `ModelFileError`."""
+        """Read a model that `save` wrote; `partial_fit` then continues bit for bit.
+
+        Parameters
+        ----------
+        file : str or path-like
+
+        Returns
+        -------
+        KalproxRegressor
+
+        Raises
+        ------
+        ModelFileError
+            If the file is not a model file.
+        """
         learner, about = load_learner(file)
         return cls._of(learner, about)
 
@@ -471,10 +559,10 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
         return model._keep(learner)
 
-    # ---- inside ----------------------------------------------------------------------------------------
+    # ---- private ---------------------------------------------------------------------------------------
 
     def _checked_settings(self) -> Settings:
-        """The parameters of now as settings; those that mean nothing are refused."""
+        """Return the current parameters as settings; raise a ValueError if they are invalid."""
         if self.on_bad_rows not in ("raise", "skip"):
             raise ValueError(f"on_bad_rows must be one of raise, skip; got {self.on_bad_rows!r}.")
         size = self.block_size
@@ -484,9 +572,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         return Settings.of(**{name: value for name, value in parameters.items() if name not in _NOT_SETTINGS})
 
     def _keep(self, learner: Learner) -> Self:
-        """All that was learned, at once: an error before this has changed nothing."""
+        """Assign the learner, the only change that a fit makes; an exception before it leaves the model unchanged."""
         self._learner = learner
-        names = [name for name in self._get_param_names() if name != "engine"]  # which takes 0.5 ms
+        names = [name for name in self._get_param_names() if name != "engine"]  # computed once, since it takes 0.5 ms
         self._current = itemgetter(*names)
         self._given = self._current(vars(self))
         if learner.belief.message and not learner.belief.converged:
@@ -506,7 +594,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         return hasattr(self, "_learner")
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: a client or session stays behind, and the copy learns on its own."""
+        """Return the state for pickle and copy: without a client or session, and with a copy of the learner."""
         state = super().__getstate__() | {"engine": self.engine if isinstance(self.engine, str) else None}
         if "_learner" in state:
             state["_learner"] = state["_learner"].copy()
@@ -516,11 +604,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         linear = self.method == "exact" and isinstance(self.link, str) and self.link == "identity"
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse, tags.target_tags.multi_output = True, linear
-        tags.regressor_tags.poor_score = not linear  # a link's range need not hold any y
+        tags.regressor_tags.poor_score = not linear  # y may lie outside the range of the link
         return tags
 
     def _is_one_row(self, X: Any) -> bool:
-        """Whether X is one good row, for settings that have a short way: scikit-learn's checks take 200 us."""
+        """Whether X is one good row for the fast path, which saves the 200 us of scikit-learn's checks."""
         mine = vars(self)
         return (
             type(X) is np.ndarray
@@ -529,8 +617,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             and X.shape == (1, mine["n_features_in_"])
             and X.dtype == _FLOAT64
             and "feature_names_in_" not in mine
-            and all(map(is_, mine["_current"](mine), mine["_given"]))  # none has changed
-            and float(np.vdot(X, X)) < HUGE  # not so for NaN
+            and all(map(is_, mine["_current"](mine), mine["_given"]))  # no parameter has changed
+            and float(np.vdot(X, X)) < HUGE  # False for NaN
         )
 
 

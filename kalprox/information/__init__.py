@@ -1,4 +1,4 @@
-"""The information monoid: all that rows say about theta, in a form that adds."""
+"""Information: the sufficient statistics of least squares, which add over rows, blocks and machines."""
 
 from kalprox.information.base import Equations, LeastSquares
 from kalprox.information.triangular import Information, NotContained, merge

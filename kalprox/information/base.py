@@ -1,4 +1,4 @@
-"""What can be read off information: the function ||R theta - z||^2 + rss of theta."""
+"""Least squares in triangular form: the function ||R theta - z||^2 + rss of theta, and quantities computed from it."""
 
 from abc import ABC, abstractmethod
 from functools import cached_property
@@ -16,23 +16,29 @@ __all__ = ["Equations", "LeastSquares"]
 
 
 class LeastSquares(ABC):
-    """The function ||R theta - z||^2 + rss of theta, and what can be read off it.
+    """The function ||R theta - z||^2 + rss of theta, and quantities computed from it.
 
-    With a vector of targets, z and theta have shape (d,) and rss (); with a matrix of k targets,
-    which share R, they have shapes (d, k) and (k,). Each reading takes O(d^2) for R, z and rss, and
-    O(d^3) for the rest.
+    With a vector of targets, z and theta have shape (d,) and rss has shape (). With a matrix of k targets, which share
+    R, the shapes are (d, k) and (k,). Computing R, z and rss costs O(d^2), every other quantity O(d^3).
+
+    Attributes
+    ----------
+    rows : scalar array
+        The sum of the weights of the rows.
+    targets : int or None
+        The number of columns of y if y was a matrix, None if y was a vector.
     """
 
-    rows: Array  # total weight: the number of rows it is worth
-    targets: int | None  # number of columns of y where it was a matrix, None where it was a vector
+    rows: Array
+    targets: int | None
 
     @abstractmethod
     def triangle(self) -> Array:
-        """The upper triangle [[R, z], [0, rho]], with the column norms of rho squared the rss."""
+        """Return the upper triangle [[R, z], [0, rho]]; the squared column norms of rho are `rss`."""
 
     @property
     def R(self) -> Array:
-        """The upper triangle R, diagonal >= 0, shape (d, d)."""
+        """The upper triangular matrix R of shape (d, d), with a nonnegative diagonal."""
         return _split(self.triangle(), self.targets)[0]
 
     @property
@@ -42,42 +48,63 @@ class LeastSquares(ABC):
 
     @property
     def rss(self) -> Array:
-        """What no theta explains, shape () or (k,): the least residual sum of squares where rank = d.
+        """The residual sum of squares that no theta can reduce, shape () or (k,).
 
-        Where rank < d that is `residual(solve())`, up to d - rank of whose terms rounding has moved into z.
+        It is the minimum of the residual sum of squares if the rank is d. If the rank is smaller, rounding moves up to
+        d - rank of its terms into z; the minimum is then `residual(solve())`.
         """
         return _split(self.triangle(), self.targets)[2]
 
     @property
     def d(self) -> int:
-        """The number of coefficients, an intercept included where it is one of them."""
+        """The number of coefficients, including the intercept if it is one of them."""
         return self.R.shape[-1]
 
     def precision(self) -> Array:
-        """R'R: the inverse covariance of theta, in units of the noise. Positive semi-definite."""
+        """Return R'R, the inverse covariance of theta in units of the noise variance; positive semi-definite."""
         R = self.R
         return product(R.T, R)
 
     def residual(self, theta: Array) -> Array:
-        """The weighted residual sum of squares at theta: ||R theta - z||^2 + rss, without cancellation."""
+        """Return the weighted residual sum of squares at theta, ||R theta - z||^2 + rss, without cancellation.
+
+        Parameters
+        ----------
+        theta : array of shape (d,) or (d, k)
+
+        Returns
+        -------
+        array of shape () or (k,)
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> info = kp.Information.from_rows(np.array([[1.0], [2.0], [3.0]]), np.array([3.0, 5.0, 7.0]))
+        >>> round(float(info.residual(np.array([2.0]))), 12)
+        3.0
+        """
         R, z, rss = _split(self.triangle(), self.targets)
         return ((product(R, theta) - z) ** 2).sum(axis=0) + rss
 
     def solve(self) -> Array:
-        """The least-squares theta; the one of minimum norm where rank < d.
+        """Return the least-squares solution, or the solution of minimum norm if the rank is below d.
 
-        Where the data determine every direction this is back-substitution, with QR's accuracy.
+        If the rank is d the solution is found by back-substitution, with the accuracy of QR.
+
+        Returns
+        -------
+        array of shape (d,) or (d, k)
         """
         R, z, _ = _split(self.triangle(), self.targets)
         return minimum_norm(R, self.rows, z)
 
     def solve_full_rank(self) -> Array:
-        """The least-squares theta by back-substitution, where the rank is known to be d. O(d^2)."""
+        """Return the least-squares solution by back-substitution, in O(d^2); the rank must be known to be d."""
         R, z, _ = _split(self.triangle(), self.targets)
         return solve_triangular(R, z)
 
     def single_targets(self) -> list["Equations"]:
-        """The equations of each target alone, where there is a matrix of them."""
+        """Return the equations of each column of y separately; an empty list if y was a vector."""
         R, z, rss = self.R, self.z, self.rss
         d = len(R)
         found = []
@@ -88,9 +115,16 @@ class LeastSquares(ABC):
         return found
 
     def with_rows(self, A: Array) -> "Equations":
-        """The equations with ||A theta||^2 more, A of shape (m, d): a quadratic prior as rows of data. O(d^3).
+        """Return the equations with ||A theta||^2 added, as a Gaussian prior or a quadratic penalty adds it. O(d^3).
 
-        The rows count in no number of rows. NumPy only.
+        Parameters
+        ----------
+        A : ndarray of shape (m, d)
+
+        Returns
+        -------
+        Equations
+            `rows` is unchanged, because a prior has no rows. Only NumPy arrays are supported.
         """
         T = np.asarray(self.triangle())
         p, d = len(T), len(T) - (self.targets or 1)
@@ -99,18 +133,39 @@ class LeastSquares(ABC):
             return Equations(T, self.rows, self.targets)
         prior = np.zeros((max(len(A), p), p), T.dtype)
         prior[: len(A), :d] = A
-        # The larger rows come first: below them, QR keeps the digits of the smaller.
+        # The larger rows come first, because QR then keeps the digits of the smaller rows below them.
         stacked = np.concatenate((prior, T) if np.abs(A).max() > np.abs(T[:d, :d]).max(initial=0) else (T, prior))
-        if len(A) <= d and not np.tril(A, -1).any():  # both are triangles: a sixth of the work
+        if len(A) <= d and not np.tril(A, -1).any():  # the QR of two triangles takes a sixth of the work
             return Equations(triangle_of(stacked, triangles=True), self.rows, self.targets)
         return Equations(triangle_of(np.concatenate([np.zeros_like(T), stacked])), self.rows, self.targets)
 
     def minimise(self, g: Regularizer, start: Array | None = None) -> Prox:
-        """The minimiser of 1/2 ||R theta - z||^2 + g(theta) for a single target; see `kalprox.solvers.prox`."""
+        """Minimise 1/2 ||R theta - z||^2 + g(theta) for a single target; see `kalprox.solvers.prox`.
+
+        Parameters
+        ----------
+        g : Regularizer
+        start : array of shape (d,), optional
+            Where the search starts.
+
+        Returns
+        -------
+        Prox
+        """
         return prox(self.R, self.z, g, start, rows=self.rows)
 
     def factor(self, g: Regularizer, theta: Array) -> Factor:
-        """A factor of (R'R + Hess g(theta))^-1 on the coordinates that g leaves free at theta. O(d^3)."""
+        """Return a factor of (R'R + Hess g(theta))^-1 on the coordinates that g leaves free at theta. O(d^3).
+
+        Parameters
+        ----------
+        g : Regularizer
+        theta : array of shape (d,)
+
+        Returns
+        -------
+        kalprox.linalg.factor.Factor
+        """
         R, rows = self.R, self.rows
         if namespace(R, theta, g) is not np and g.smooth:
             return Factor.of(posterior_root(R, g, theta, rows=rows), rows)
@@ -119,30 +174,48 @@ class LeastSquares(ABC):
         return Factor.of(posterior_root(R, g, theta, rows=rows)[np.ix_(free, free)], rows, free, len(R))
 
     def rank(self) -> Array:
-        """How many directions of theta the data determine, decided on columns scaled to length one.
+        """Return the numerical rank of R, with its columns scaled to unit length.
 
-        A singular value of the scaled R counts when it is above max(4 (10 + d), sqrt(rows)) * eps times the
-        largest. Below that it may be rounding alone: see `kalprox.linalg.rank`.
+        A singular value of the scaled R counts if it exceeds max(4 (10 + d), sqrt(rows)) * eps times the largest one. A
+        smaller singular value may be due to rounding alone; see `kalprox.linalg.rank`.
         """
         return rank(self.R, self.rows)
 
     @cached_property
     def full_rank(self) -> bool:
-        """Whether the rank is d, on the host."""
+        """Whether the rank is d, decided on the host."""
         return inverse(self.R, self.rows) is not None or int(self.rank()) == self.R.shape[1]
 
     def undetermined(self, A: Array | None = None) -> Array:
-        """Of which combinations a'theta, a the rows of A (m, d), the data say nothing: their variance is infinite.
+        """Return which linear combinations of theta the data do not determine; their variance is infinite.
 
-        Without A, of which coefficients. That is where a, with entries divided by the column norms of R,
-        has more than sqrt(eps) of its length in the null space of the scaled R. Nowhere if rank = d.
+        Parameters
+        ----------
+        A : array of shape (m, d), optional
+            Each row a is a linear combination a'theta. The default is the identity matrix: the coefficients themselves.
+
+        Returns
+        -------
+        array of bool, shape (m,)
+            True if a, with its entries divided by the column norms of R, has more than sqrt(eps) of its length in the
+            null space of the scaled R. All entries are False if the rank is d.
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> X = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 1.0], [3.0, 3.0, 5.0]])  # the first two columns are equal
+        >>> info = kp.Information.from_rows(X, np.array([1.0, 2.0, 3.0]))
+        >>> int(info.rank()), info.undetermined()
+        (2, array([ True,  True, False]))
+        >>> info.undetermined(np.array([[1.0, 1.0, 0.0]]))  # their sum is determined
+        array([False])
         """
         R, xp = self.R, namespace(self.rows)
         A = xp.eye(R.shape[1], dtype=R.dtype) if A is None else xp.asarray(A, R.dtype)
         return undetermined(R, self.rows, A)
 
     def logdet(self) -> Array:
-        """log det R'R, and -inf where rank < d."""
+        """Return log det R'R, or -inf if the rank is below d."""
         diagonal, xp = self.R.diagonal(), namespace(self.rows)
         full = (self.rank() == len(diagonal)) & (diagonal > 0).all()
         return xp.where(full, 2 * xp.log(xp.where(full, diagonal, 1)).sum(), -xp.inf)
@@ -150,7 +223,7 @@ class LeastSquares(ABC):
 
 @pytree
 class Equations(LeastSquares):
-    """||R theta - z||^2 + rss, held as its triangle: a view of `Information`, with a choice of intercept."""
+    """The function ||R theta - z||^2 + rss, stored as its triangle: a view of an `Information`."""
 
     held: Array
     rows: Array
@@ -161,7 +234,7 @@ class Equations(LeastSquares):
 
 
 def _split(triangle: Array, targets: int | None) -> tuple[Array, Array, Array]:
-    """R, z and rss of [[R, z], [0, rho]]."""
+    """Return R, z and rss of the triangle [[R, z], [0, rho]]."""
     d = triangle.shape[-1] - (targets or 1)
     z, rss = triangle[:d, d:], (triangle[d:, d:] ** 2).sum(axis=0)
     return (triangle[:d, :d], z[:, 0], rss[0]) if targets is None else (triangle[:d, :d], z, rss)

@@ -1,4 +1,4 @@
-"""A block of rows expanded to second order at a point: the information of its linearisation there."""
+"""Second-order expansion of the loss of a block at theta, and the information of the linearised rows."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -15,9 +15,9 @@ __all__ = ["Expansion", "Linearized", "curvature_along", "expand", "linearize", 
 
 
 class Expansion(NamedTuple):
-    """The loss of a block as least squares about a step of theta, outputs flattened: b rows of m outputs are b m rows.
+    """The loss of a block as a least-squares function of a step p of theta; b rows with m outputs become b m rows.
 
-    With f = h(theta, x), slope and curvature those of the likelihood at f, the loss at theta + p is, to second order,
+    With f = h(theta, x), and the slope and curvature of the likelihood at f, the loss at theta + p is, to second order,
     1/2 sum weights (targets - D p)^2 plus a constant.
     """
 
@@ -31,14 +31,14 @@ class Expansion(NamedTuple):
 def expand(
     model: Model, likelihood: Likelihood, theta: Array, block: Block, covariance: Array | None = None
 ) -> Expansion:
-    """The expansion of a block at theta.
+    """Expand the loss of a block at theta.
 
-    Given the `covariance` of theta, shape (d, d), a link of bounded slope is averaged over it instead of taken at
-    theta. What is not finite is found by the caller.
+    If the `covariance` of theta, shape (d, d), is given, a link of bounded slope is averaged over N(theta, covariance)
+    instead of evaluated at theta. The caller checks the result for values that are not finite.
     """
     X, y = block.X, block.y
     xp, w = namespace(X, y), block.weights
-    with np.errstate(all="ignore"):  # a trial that overflows is refused, not warned about
+    with np.errstate(all="ignore"):  # the caller rejects a trial that overflows; no warning is needed
         theta = xp.asarray(theta, y.dtype)
         if covariance is not None and isinstance(model, GLM) and model.bounded_slope:
             f, D = _averaged(model, theta, covariance, X)
@@ -58,9 +58,9 @@ def expand(
 
 
 def _averaged(model: GLM, theta: Array, covariance: Array, X: Array) -> tuple[Array, Array]:
-    """E[h] and the Jacobian E[h'] x for theta ~ N(theta, covariance): the best line through h where theta may be.
+    """Return E[h] and the Jacobian E[h'] x under N(theta, covariance): the best linear approximation of h there.
 
-    Only the predictor u ~ N(x'theta, x'Vx) matters: the Gauss-Hermite rule with nine nodes.
+    Both depend on the linear predictor u ~ N(x'theta, x'Vx) alone, so a Gauss-Hermite rule with nine nodes is enough.
     """
     u = X @ theta
     spread = namespace(X).sqrt(namespace(X).maximum((X @ covariance * X).sum(axis=1), 0))
@@ -77,12 +77,12 @@ _SHARES = _SHARES / _SHARES.sum()
 
 @dataclass(frozen=True)
 class Linearized:
-    """Rows linearised at theta, summed over blocks: what one pass of refinement brings back."""
+    """The sums over linearised rows that one pass of refinement returns; they add over blocks."""
 
     loss: float  # at theta
     rss: float  # sum of weights * targets^2
-    size: float  # sum of weights * f^2: the targets are known to about eps |f|
-    information: Information | None  # of D against the targets, so about the step t - theta; None: not finite
+    size: float  # sum of weights * f^2; the rounding error of the targets is about eps |f|
+    information: Information | None  # of rows D with the targets, so of the step t - theta; None if not finite
 
     def __add__(self, other: Self) -> Self:
         a, b = self.information, other.information
@@ -91,28 +91,28 @@ class Linearized:
 
 
 def linearize(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> Linearized:
-    """A block linearised at theta: one part of a pass."""
+    """Linearise a block at theta."""
     f, D, targets, w, loss = expand(model, likelihood, theta, block)
     with np.errstate(all="ignore"):
         rss, size, squares = _squares(targets, w), _squares(f, w), _squares(D)
-        finite = np.isfinite(float(loss) + rss + size + squares)  # also refuses what overflows when squared
+        finite = np.isfinite(float(loss) + rss + size + squares)  # False also where a square overflows
     if not finite:
         return Linearized(float(loss), rss, size, None)
     return Linearized(float(loss), rss, size, Information.from_rows(D, targets, w))
 
 
 def _squares(a: Array, weights: Array | None = None) -> float:
-    """The (weighted) sum of squares; on a device by sums, since a GPU's products round float32."""
+    """Return the weighted sum of squares; JAX arrays are not multiplied as matrices, which a GPU rounds in float32."""
     if namespace(a) is np:
         return float(np.vdot(a, a if weights is None else weights * a))
     return float((a**2 if weights is None else weights * a**2).sum())
 
 
 def curvature_along(model: Model, likelihood: Likelihood, theta: Array, p: Array, block: Block) -> Array:
-    """J'W h_pp with h_pp the second derivative of h along p: (D(theta + s p) - D(theta)) p / s.
+    """Return J'W h_pp, with h_pp the second derivative of h along p: (D(theta + s p) - D(theta)) p / s.
 
-    The difference of two Jacobians loses digits relative to J p only, and half of them are plenty:
-    the curvature bends a trial step, it does not enter the answer.
+    The difference of the two Jacobians keeps half of the digits, relative to J p. That is enough, because the curvature
+    only corrects a trial step and does not enter the result.
     """
     s = float(np.finfo(np.dtype(block.y.dtype)).eps) ** 0.5
     here, ahead = (expand(model, likelihood, at, block) for at in (theta, theta + s * p))
@@ -123,7 +123,7 @@ def curvature_along(model: Model, likelihood: Likelihood, theta: Array, p: Array
 
 
 def rows_not_finite(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> list[Array]:
-    """Which rows of a block have no finite value or derivative, as a list of one array: lists add."""
+    """Return which rows of a block have no finite value or derivative, as a list of one mask, since lists add."""
     at = expand(model, likelihood, theta, block)
     with np.errstate(all="ignore"):
         bad = ~np.isfinite(np.asarray(at.targets) ** 2 + (np.asarray(at.D) ** 2).sum(axis=1))

@@ -1,15 +1,15 @@
-"""The information monoid: all that rows say about theta, in one triangle that adds.
+"""The information monoid: the sufficient statistics of least squares in one triangular matrix.
 
-For rows x_k with targets y_k and weights w_k, in units of the noise,
+For rows x_k with targets y_k and weights w_k, in units of the noise variance,
 
     sum_k w_k (y_k - x_k' theta)^2  =  ||R theta - z||^2 + rss,      R upper triangular.
 
-What is stored is the triangle T of B = sqrt(w) [1 | X - c | Y - m], with T'T = B'B and c, m fixed
-by the first rows: R, z and rss, with or without an intercept, are views of it. Information adds:
-a stream is a left fold, several machines are a tree of merges, forgetting scales, a sliding window
-subtracts. No information at all is a legal start.
+The class stores the triangle T of B = sqrt(w) [1 | X - c | Y - m], with T'T = B'B. The first rows fix c and m. R, z and
+rss, with or without an intercept, are views of T. Information adds: a stream is a left fold, several machines are a
+tree of merges, forgetting multiplies T by a number, and a sliding window subtracts its oldest block. The zero element
+is a valid start.
 
-How triangles are added, subtracted and read is `triangle.py`'s.
+The linear algebra is in `kalprox.linalg`: `fold` and `triangle` add triangles, `downdate` subtracts them.
 """
 
 from types import ModuleType
@@ -29,19 +29,37 @@ __all__ = ["Information", "NotContained", "merge"]
 
 
 class NotContained(ValueError):
-    """What was to be subtracted is not in the information, or too little would be left to be accurate."""
+    """Raised by `Information.subtract` if the difference is not an information, or would be inaccurate."""
 
 
 @pytree
 class Information(LeastSquares):
-    """What rows (X, y) say about theta, in units of the noise. A pytree; nothing in it changes.
+    """The information of rows (X, y) about the coefficients of a linear model, in units of the noise variance.
 
-    As a `LeastSquares` it is the one without an intercept; `with_intercept()` and `centered()` are
-    the others. All three are exact views of the same triangle: the shift costs nothing and keeps
-    the digits of features far from zero.
+    An `Information` is an immutable JAX pytree of O(d^2) numbers, however many rows it sums up. Its own attributes and
+    methods (`R`, `z`, `solve` and so on) belong to the model without intercept; `with_intercept()` and `centered()`
+    return those of the model with an intercept. All three are exact views of the same triangle: rows are stored
+    relative to a shift, which costs nothing and keeps the digits of features far from zero.
 
-    In float32, T stops taking in single rows after about 1e7 of them: fold blocks.
+    Make one with `zero`, `from_rows`, `from_block` or `from_prior`; add two with `merge` or `+`.
 
+    Parameters
+    ----------
+    T : array of shape (1 + d + k, 1 + d + k)
+        The upper triangle of the weighted rows [1 | X - c | Y - m], with a nonnegative diagonal.
+    shift : array of shape (d + k,)
+        (c, m), subtracted from [X | Y]. It is zero until the first row fixes it.
+    rows : scalar array
+        The sum of the weights; exact if the weights are whole numbers.
+    targets : int or None
+        The number k of columns of y if y is a matrix, None if y is a vector.
+
+    Notes
+    -----
+    In float32, single rows are lost to rounding after about 1e7 of them: fold them in blocks.
+
+    Examples
+    --------
     >>> info = Information.from_rows(np.array([[1.0], [2.0], [3.0]]), np.array([3.0, 5.0, 7.0]))
     >>> bool(np.allclose(info.solve(), 34 / 14)), float(info.rows)
     (True, 3.0)
@@ -49,14 +67,34 @@ class Information(LeastSquares):
     array([1., 2.])
     """
 
-    T: Array  # (1 + d + k, 1 + d + k), diagonal >= 0
-    shift: Array  # (d + k,), subtracted from [X | Y]; free, and zero, until the first row comes (T[0, 0] = 0)
-    rows: Array  # total weight; exact for integer weights
+    T: Array
+    shift: Array  # free, and zero, until the first row fixes it (T[0, 0] = 0)
+    rows: Array
     targets: int | None = static(default=None)
 
     @classmethod
     def zero(cls, d: int, targets: int | None = None, *, dtype: Any = np.float64, xp: ModuleType = np) -> "Information":
-        """No information about d coefficients: the identity of `merge`, and a legal start."""
+        """Return the information of no rows: the identity element of `merge`.
+
+        Parameters
+        ----------
+        d : int
+            The number of coefficients, not counting an intercept.
+        targets : int, optional
+            The number of columns of y if y is a matrix.
+        dtype : dtype, optional
+        xp : module
+            `numpy` or `jax.numpy`.
+
+        Returns
+        -------
+        Information
+
+        Examples
+        --------
+        >>> float(Information.zero(3).rows)
+        0.0
+        """
         if xp is not np:
             register_pytrees()
         p = d + (targets or 1)
@@ -65,22 +103,58 @@ class Information(LeastSquares):
 
     @classmethod
     def from_rows(cls, X: Array, y: Array, weights: Array | None = None) -> "Information":
-        """The information of rows X (n, d) with targets y (n,) or (n, k) and weights (n,)."""
+        """Return the information of rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        y : array of shape (n,) or (n, k)
+        weights : array of shape (n,), optional
+            How often each row counts, finite and >= 0.
+
+        Returns
+        -------
+        Information
+
+        Examples
+        --------
+        >>> X, y = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), np.array([1.0, 3.0, 5.0])
+        >>> Information.from_rows(X, y).solve().round(12)
+        array([1., 2.])
+        """
         _check_rows(X, y, weights)
         targets = y.shape[1] if y.ndim == 2 else None
         return cls.zero(X.shape[1], targets, dtype=X.dtype, xp=namespace(X, y, weights)).fold(X, y, weights)
 
     @classmethod
     def from_block(cls, block: Block) -> "Information":
-        """The information of a block of a source."""
+        """Return the information of a `kalprox.sources.Block`."""
         return cls.from_rows(block.X, block.y, block.weights)
 
     @classmethod
     def from_prior(cls, mean: Array, root: Array) -> "Information":
-        """The prior ||root (theta - mean)||^2, in units of the noise: worth no rows, and rss 0.
+        """Return the information of a Gaussian prior, ||root (theta - mean)||^2 in units of the noise variance.
 
-        `mean` has shape (d,), or (d, k) for a matrix of targets; `root` any (m, d), such as
-        eye(d) / sqrt(gamma * v0). An intercept gets no prior.
+        Its `rows` and `rss` are 0. An intercept has no prior.
+
+        Parameters
+        ----------
+        mean : array of shape (d,), or (d, k) for a matrix of targets
+            The prior mean.
+        root : array of shape (m, d)
+            A square root of the prior precision: root'root is the precision in units of the noise variance. For the
+            prior covariance v0 I and the noise precision gamma it is eye(d) / sqrt(gamma * v0).
+
+        Returns
+        -------
+        Information
+
+        Examples
+        --------
+        >>> prior = Information.from_prior(np.array([1.0]), np.array([[3.0]]))
+        >>> data = Information.from_rows(np.array([[1.0]]), np.array([2.0]))
+        >>> merge(prior, data).solve()  # (9 * 1 + 1 * 2) / (9 + 1)
+        array([1.1])
         """
         xp = namespace(mean, root)
         d = mean.shape[0]
@@ -99,16 +173,39 @@ class Information(LeastSquares):
 
     @property
     def d(self) -> int:
-        """The number of coefficients, the intercept not counted."""
+        """The number of coefficients, not counting an intercept."""
         return self.T.shape[-1] - 1 - (self.targets or 1)
 
     def fold(self, X: Array, y: Array, weights: Array | None = None) -> "Information":
-        """This information and that of a block of rows: the step of a stream. Exact, to rounding.
+        """Return the sum of this information and that of a block of rows; exact up to rounding.
 
-        X is (b, d) with any b, y (b,) or (b, k), weights (b,), finite and >= 0: a weight is a number
-        of repetitions, so weight 2 is the row twice and weight 0 is no row, whatever it holds.
-        Costs O(b d^2): about 1.5 times X'X where the columns are far from collinear and b is many
-        times d, some four times otherwise. Bad rows raise, and are named.
+        The cost is O(b d^2): about 1.5 times that of X'X if the columns are far from collinear and b is many times d,
+        about four times that of X'X otherwise.
+
+        Parameters
+        ----------
+        X : array of shape (b, d)
+        y : array of shape (b,) or (b, k)
+        weights : array of shape (b,), optional
+            How often each row counts, finite and >= 0: a row of weight 2 counts as two equal rows, and a row of weight
+            0 is ignored, even if it contains NaN.
+
+        Returns
+        -------
+        Information
+
+        Raises
+        ------
+        ValueError
+            If the shapes do not fit, or a row is not finite. The message names the rows.
+
+        Examples
+        --------
+        >>> info = Information.zero(1)
+        >>> for x, y in [(1.0, 3.0), (2.0, 5.0), (3.0, 7.0)]:
+        ...     info = info.fold(np.array([[x]]), np.array([y]))
+        >>> info.with_intercept().solve().round(12)
+        array([1., 2.])
         """
         _check_rows(X, y, weights)
         expected = (self.d,), () if self.targets is None else (self.targets,)
@@ -120,12 +217,12 @@ class Information(LeastSquares):
         xp = namespace(self.T, X, y, weights)
         dtype = _dtype(xp, self.T, X, y)
         if xp is np and weights is not None and not weights.all():
-            X, y, weights = (a[weights > 0] for a in (X, y, weights))  # bit for bit as if they never came
+            X, y, weights = (a[weights > 0] for a in (X, y, weights))  # rows of weight 0 do not change a bit
         if len(X) == 0:
             return self
         Y = y.reshape(len(X), -1)
         if xp is np:
-            with np.errstate(all="ignore"):  # whatever is not finite is found below, and named
+            with np.errstate(all="ignore"):  # values that are not finite raise below
                 T, shift = fold_numpy(self.T.astype(dtype), self.shift.astype(dtype), X, Y, weights)
             rows = self.rows + (len(X) if weights is None else weights.sum(dtype=np.float64))
             if not np.isfinite(T).all():
@@ -133,8 +230,8 @@ class Information(LeastSquares):
                 check_finite("y", y)
                 largest = np.maximum(np.abs(X).max(axis=1), np.abs(Y).max(axis=1)).argmax()
                 raise ValueError(
-                    f"the rows' norms are too large for {dtype}, row {largest} the largest of them: scale the columns "
-                    "down first."
+                    f"The norms of the rows are too large for {dtype}; row {largest} has the largest entry. Scale the "
+                    "columns down first."
                 )
         else:
             register_pytrees()
@@ -147,33 +244,69 @@ class Information(LeastSquares):
         return Information(T, shift, rows, self.targets)
 
     def forget(self, rho: Any) -> "Information":
-        """All of it worth rho times as many rows, 0 < rho <= 1: sqrt(rho) T."""
+        """Return this information with the weight of every row multiplied by rho. O(d^2).
+
+        Parameters
+        ----------
+        rho : float
+            The factor, 0 < rho <= 1.
+
+        Returns
+        -------
+        Information
+
+        Examples
+        --------
+        >>> info = Information.from_rows(np.array([[1.0], [2.0]]), np.array([3.0, 5.0]))
+        >>> float(info.forget(0.5).rows)
+        1.0
+        """
         check_positive("rho", rho)
         number = concrete(rho)
         if number is not None and (number > 1).any():
-            raise ValueError(f"rho must be at most 1 (which forgets nothing); got {rho!r}.")
+            raise ValueError(f"rho must be at most 1, where 1 means no forgetting; got {rho!r}.")
         xp = namespace(self.T, rho)
         rho = asarray_like(rho, self.T)
         (rows,) = alike(rho, self.rows)
         return Information(xp.sqrt(rho) * self.T, self.shift, rho * rows, self.targets)
 
     def subtract(self, other: "Information") -> "Information":
-        """This information without `other`: rows deleted, or the oldest block of a window. O(d^3).
+        """Return this information without `other`: delete rows, or the oldest block of a sliding window. O(d^3).
 
-        Refused with `NotContained` when less than half of the digits would be left, or when `other`
-        says something in a direction where this says nothing. Rows that were never folded in but
-        are no more informative than those that were cannot be told apart, and are subtracted.
-        Raises, so it cannot be traced; JAX arrays are brought to the host and back.
+        JAX arrays are computed on the host, so that `subtract` cannot be traced.
+
+        Parameters
+        ----------
+        other : Information
+            The information of rows that were folded in before. Rows that were never folded in are not detected if they
+            are no more informative than those that were: they are subtracted all the same.
+
+        Returns
+        -------
+        Information
+
+        Raises
+        ------
+        NotContained
+            If fewer than half of the digits would remain, or `other` determines a direction of theta that this
+            information does not determine.
+
+        Examples
+        --------
+        >>> old = Information.from_rows(np.array([[1.0], [2.0], [4.0]]), np.array([9.0, 7.0, 8.0]))
+        >>> new = Information.from_rows(np.array([[1.0], [2.0], [3.0]]), np.array([3.0, 5.0, 8.0]))
+        >>> bool(np.allclose((old + new).subtract(old).solve(), new.solve()))
+        True
         """
         _check_alike(self, other)
         if is_traced(self.T, other.T):
-            raise TypeError("subtract decides on values, so jax.jit and jax.vmap cannot trace it: call it outside.")
+            raise TypeError("subtract depends on values, so jax.jit and jax.vmap cannot trace it: call it outside.")
         if not other.T.any():
             return self
         rows = self.rows - other.rows
         if rows <= 0:
             raise NotContained(
-                f"other must be worth fewer rows than this; got {other.rows:g} of {self.rows:g}. "
+                f"other must have fewer rows than this information; got {other.rows:g} of {self.rows:g}. "
                 "To delete every row, start again from Information.zero or from_prior."
             )
         xp = namespace(self.T, other.T)
@@ -199,23 +332,37 @@ class Information(LeastSquares):
         return self.shift + self.T[0, 1:] / xp.where(t > 0, t, 1)
 
     def triangle(self) -> Array:
-        """The triangle without an intercept: the centred one, and the means' row folded in. O(d^2)."""
+        """Return the triangle [[R, z], [0, rho]] of the model without intercept. O(d^2)."""
         row = self.T[:1, 1:] + self.T[0, 0] * self.shift[None]
         return triangle_of(namespace(row).concatenate([self.T[1:, 1:], row]))
 
     def centered(self) -> Equations:
-        """The equations of theta when the intercept is free: min over it is already taken.
+        """Return the equations of theta with the intercept minimised out.
 
-        The intercept is then y_mean - x_mean' theta, and the variance of a prediction at x, in units
-        of the noise, 1 / rows + (x - x_mean)' (R'R)^-1 (x - x_mean). Features around 1e8 keep their
-        digits here: no mean is in it.
+        The intercept is then y_mean - x_mean' theta, and the variance of a prediction at x in units of the noise
+        variance is 1 / rows + (x - x_mean)' (R'R)^-1 (x - x_mean). The equations contain no means, so features around
+        1e8 keep their digits.
+
+        Returns
+        -------
+        Equations
+
+        Examples
+        --------
+        >>> info = Information.from_rows(np.array([[1.0], [2.0], [3.0]]), np.array([3.0, 5.0, 7.0]))
+        >>> info.centered().solve().round(12)
+        array([2.])
         """
         return Equations(self.T[1:, 1:], self.rows, self.targets)
 
     def with_intercept(self) -> Equations:
-        """The equations of (intercept, theta), d + 1 coefficients: R = [[t, t x_mean'], [0, R_c]].
+        """Return the equations of the d + 1 coefficients (intercept, theta): R = [[t, t x_mean'], [0, R_c]].
 
-        Its lower block is `centered()`, so back-substitution finds theta first, to the same digits.
+        The lower block is `centered()`, so that back-substitution finds theta first, with the same digits.
+
+        Returns
+        -------
+        Equations
         """
         return Equations(_recenter(self.T, self.shift), self.rows, self.targets)
 
@@ -224,10 +371,26 @@ class Information(LeastSquares):
 
 
 def merge(first: Information, *others: Information) -> Information:
-    """The information of all of them together, as a balanced tree in the order given. O(d^3) each.
+    """Add information: the result is that of all rows together, up to rounding.
 
-    The same as folding all their rows into one, to rounding; zero information is the identity, bit
-    for bit. The first to have rows says the shift.
+    The arguments are merged in the given order as a balanced binary tree, O(d^3) per merge. `Information.zero` is the
+    identity element, bit for bit. The shift of the result is that of the first argument with rows.
+
+    Parameters
+    ----------
+    first, *others : Information
+        About the same number of coefficients and targets.
+
+    Returns
+    -------
+    Information
+
+    Examples
+    --------
+    >>> X, y = np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([3.0, 5.0, 7.0, 9.0])
+    >>> whole = merge(Information.from_rows(X[:2], y[:2]), Information.from_rows(X[2:], y[2:]))
+    >>> float(whole.rows), whole.with_intercept().solve().round(12)
+    (4.0, array([1., 2.]))
     """
     level = [first, *others]
     for other in others:
@@ -274,13 +437,13 @@ def _check_rows(X: Array, y: Array, weights: Array | None) -> None:
 def _check_alike(a: Information, b: Information) -> None:
     if (a.d, a.targets) != (b.d, b.targets):
         raise ValueError(
-            f"both must be about the same coefficients and targets; got d = {a.d}, targets = {a.targets} "
+            f"Both must have the same number of coefficients and targets; got d = {a.d}, targets = {a.targets} "
             f"and d = {b.d}, targets = {b.targets}."
         )
 
 
 def _dtype(xp: ModuleType, *arrays: Array) -> Any:
-    """The dtype to compute in: float32 where all are, else float64 where JAX's flag lets it."""
+    """Return the dtype to compute in: float32 if all arrays are, else float64 if JAX's x64 flag allows it."""
     dtype = np.result_type(np.float32, *(a.dtype for a in arrays))
     dtype = np.dtype(np.float64) if dtype.itemsize > 8 else dtype
     if xp is np:
@@ -291,7 +454,7 @@ def _dtype(xp: ModuleType, *arrays: Array) -> Any:
 
 
 def _recenter(T: Array, change: Array) -> Array:
-    """T for rows whose shift is less by `change`: only the row of the means moves."""
+    """Return T for the shift reduced by `change`; only the first row, that of the means, differs."""
     xp = namespace(T)
     top = T[:1] + T[0, 0] * xp.concatenate([xp.zeros(1, T.dtype), change])[None]
     return xp.concatenate([top, T[1:]])

@@ -1,1 +1,1 @@
-"""Jobs on files: what the commands `kalprox fit`, `predict` and `merge` do, without a terminal."""
+"""Jobs on files: the work of the commands `kalprox fit`, `predict` and `merge`, independent of the command line."""

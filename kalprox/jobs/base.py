@@ -1,4 +1,4 @@
-"""What every run of a fit shares: the record of the rows, the quarantine, the checkpoint, and its progress."""
+"""The base class of fit runs: the record of the rows, the quarantine, the checkpoint, and progress reports."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -22,7 +22,7 @@ __all__ = ["FitRun", "Job", "Progress"]
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a job stands after a block.
+    """The progress of a job after a block.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Progress:
     bad : int
         Rows rejected.
     share : float or None
-        The share of the source that has been read in the current pass; None where its size is not known.
+        The share of the source read in the current pass, between 0 and 1; None if its size is not known.
     number : int
         The number of the current pass, from 0.
     rmse, coverage : float
@@ -52,11 +52,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Job:
-    """What a run needs to know: what to fit to what. The fields are those of `kalprox.jobs.fit.FitJob`."""
+    """The description of a fit that a run receives. The fields are those of `kalprox.jobs.fit.FitJob`."""
 
     table: Table
     settings: Settings
-    identity: dict[str, Any]  # what must be the same for a checkpoint to be resumed
+    identity: dict[str, Any]  # a checkpoint is resumed only if it has the same identity
     sources: tuple[str, ...]
     passes: int | None
     quarantine: str | PathLike | None
@@ -83,7 +83,7 @@ class FitRun(ABC):
         """Fit the model."""
 
     def load(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """Read the checkpoint, if there is one, and open the quarantine where it left off."""
+        """Read the checkpoint, if there is one, and open the quarantine at the position saved in it."""
         saved = None if self.checkpoint is None else self.checkpoint.load(self.identity)
         state = None if saved is None else saved[0]["state"]
         self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=state and state["quarantine"])
@@ -114,12 +114,12 @@ class FitRun(ABC):
             self.record = replace(self.record, quality=self.record.quality.after(block))
 
     def report(self, cursor: Cursor, *, saved: bool = False, **score: float) -> None:
-        """Tell the watcher of the job where it stands."""
+        """Call the `watch` function of the job with the current progress."""
         bad, share = self.record.quality.bad, self.job.table.done(cursor)
         self.job.watch(Progress(self.read, bad, share, self.number, checkpoint=saved, **score))
 
     def finished(self, learner: Learner) -> TableModel:
-        """The fitted model, once the quarantine has been judged as a whole."""
+        """Check the total number of bad rows, and return the fitted model."""
         assert self.quarantine is not None
         self.quarantine.finish()
         return TableModel(learner, self.job.table.columns, self.record, self.job.sources)

@@ -47,7 +47,7 @@ class Checkpoint:
         except ImportError as error:
             raise ImportError("Checkpoints need filelock: pip install 'kalprox[files]'.") from error
 
-        if not (folder := self.file.absolute().parent).is_dir():  # FileLock would create it
+        if not (folder := self.file.absolute().parent).is_dir():  # FileLock would create the folder
             raise FileNotFoundError(f"There is no folder {folder} for the checkpoint.")
         lock = FileLock(self._lock_file)
         try:
@@ -63,8 +63,8 @@ class Checkpoint:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._lock is not None
-        # Removed while it is locked: a process that waits for this file finds it without a name, and tries again.
-        # Windows does not remove open files; there, releasing the lock does it.
+        # The lock file is removed while it is locked, so that no other process can lock it in between. Windows cannot
+        # remove open files; there, releasing the lock removes it.
         with contextlib.suppress(OSError):
             self._lock_file.unlink()
         self._lock.release()
@@ -76,11 +76,11 @@ class Checkpoint:
         Parameters
         ----------
         job : mapping
-            What identifies the job, as JSON can represent it.
+            The identity of the job, in JSON types.
 
         Returns
         -------
-        header, arrays : or None where there is no checkpoint yet.
+        (header, arrays), or None if there is no checkpoint yet.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class Checkpoint:
         saved = header.pop("job", None)
         if not isinstance(saved, dict):
             raise CheckpointError(f"{self.file} is a model, not a checkpoint. Choose another checkpoint file.")
-        differences = list(_differences(saved, json.loads(json.dumps(job))))  # in JSON's types, as it was saved
+        differences = list(_differences(saved, json.loads(json.dumps(job))))  # in JSON types, like the saved one
         if differences:
             raise CheckpointError(
                 f"{self.file} is a checkpoint of another job. The differences:\n  "
@@ -104,7 +104,7 @@ class Checkpoint:
         return header, arrays
 
     def save(self, job: Mapping[str, Any], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Replace the checkpoint, atomically, by this header and these arrays of `job`."""
+        """Replace the checkpoint atomically by this header and these arrays of `job`."""
         model_file.write(self.file, {**header, "job": job}, arrays)
 
     def remove(self) -> None:
@@ -113,7 +113,7 @@ class Checkpoint:
 
 
 def _differences(saved: Any, given: Any, name: str = "") -> Iterator[str]:
-    """Lines "name: was ..., is ..." for every leaf in which two JSON values differ."""
+    """Yield a line "name: was ..., is ..." for every leaf in which two JSON values differ."""
     if isinstance(saved, dict) and isinstance(given, dict):
         for key in sorted({*saved, *given}):
             yield from _differences(saved.get(key), given.get(key), f"{name}.{key}" if name else key)

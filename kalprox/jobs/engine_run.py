@@ -1,4 +1,4 @@
-"""A fit on an engine: partitions are folded where they are. A lost run resumes after its last finished pass."""
+"""A fit on an engine, whose workers fold the partitions. An interrupted run resumes after its last finished pass."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,14 +15,14 @@ __all__ = ["EngineRun"]
 
 
 class EngineRun(FitRun):
-    """All rows of every partition in each pass. No row is predicted before it is learned, so there is no score."""
+    """A fit in which each pass folds all partitions. Rows are not predicted before they are learned, nor scored."""
 
     def run(self) -> TableModel:
         job, table = self.job, self.job.table
         settings = job.settings
         partitions = partitions_of(table.files, table.columns, n=job.partitions, **table.options)
         self.done: list[Folded[Any]] = []
-        self.ready = 0  # partitions, in this pass
+        self.ready = 0  # partitions folded in this pass
         if (saved := self.load()) is not None:
             header, arrays = saved
             self.done = load_totals(header["passes"], arrays)

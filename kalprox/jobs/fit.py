@@ -1,4 +1,4 @@
-"""Fit a model to a table, so that the fit can be stopped at any moment and resumed."""
+"""Fit a model to a table. With a checkpoint, the fit can be interrupted at any moment and resumed."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -22,27 +22,28 @@ EVERY = 1_000_000  # rows between two checkpoints
 
 @dataclass(frozen=True)
 class FitJob:
-    """What to fit to what.
+    """A fit of a model to the rows of a table.
 
     Parameters
     ----------
     table : Table
+        The files, and how their rows become rows of X and y.
     settings : dict
-        Of `kalprox.learning.settings.Settings`, which are those of `KalproxRegressor`.
+        Parameters of `kalprox.learning.settings.Settings`, which are those of `KalproxRegressor`.
     sources : tuple of str
         The files as the user named them, for the report.
     passes : int, optional
-        The largest number of passes over the rows. The default is one pass for a linear model, which is then exact, and
-        for standard input; a nonlinear model takes as many as it needs.
+        The maximum number of passes over the rows. By default a linear model, for which one pass is exact, and standard
+        input take one pass; a nonlinear model takes passes until it converges.
     quarantine, max_bad
         See `kalprox.sources.quarantine.Quarantine`.
     checkpoint : path, optional
-        A file. The job resumes from what the same job saved there.
+        The checkpoint file. If it exists, the job resumes from it.
     every : int
         Rows between two checkpoints.
     engine, workers, partitions
-        None reads the files here, block by block, and scores its predictions. Otherwise see `kalprox.engines.open`
-        and `kalprox.engines.partitions_of`.
+        By default the files are read in this process, block by block, and each block is predicted and scored before it
+        is learned. For engines see `kalprox.engines.open` and `kalprox.engines.partitions_of`.
     watch : callable
         Called with a `Progress` after every block.
     """
@@ -61,9 +62,19 @@ class FitJob:
     watch: Callable[[Progress], None] = field(default=lambda progress: None)
 
     def run(self, out: str | PathLike | None = None) -> TableModel:
-        """Fit the model, and save it to `out`. The checkpoint is removed once that is done."""
+        """Fit the model and save it; then remove the checkpoint.
+
+        Parameters
+        ----------
+        out : path, optional
+            The model file to write.
+
+        Returns
+        -------
+        TableModel
+        """
         if out is not None and not (folder := Path(out).absolute().parent).is_dir():
-            raise NotADirectoryError(f"There is no folder {folder} for the model.")  # now, not after the last row
+            raise NotADirectoryError(f"There is no folder {folder} for the model.")  # before reading any row
         with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
             run = self._run(checkpoint)
             try:
@@ -78,7 +89,7 @@ class FitJob:
             return fitted
 
     def _run(self, checkpoint: Checkpoint | None) -> FitRun:
-        """The run that the settings ask for."""
+        """Return the kind of run that the settings need."""
         settings = Settings.of(**self.settings)
         refines = self._refines(settings)
         job = Job(
@@ -106,18 +117,18 @@ class FitJob:
         return StreamingRun(job, checkpoint)
 
     def _refines(self, settings: Settings) -> bool:
-        """Whether more than one pass is made, relinearising at each."""
+        """Whether the fit makes several passes, each linearised at the last estimate."""
         if self.passes is not None and self.passes < 1:
             raise ValueError(f"passes must be at least 1; got {self.passes}.")
         if settings.is_exact and (self.passes or 1) > 1:
-            raise ValueError("One pass over the rows is exact for a linear model: leave passes at 1.")
+            raise ValueError("One pass over the rows is exact for a linear model: passes must be 1.")
         streams = STDIN in self.table.files or settings.forget != 1
         if streams and (self.passes or 1) > 1:
-            raise ValueError("Standard input, or a model that forgets, goes once over its rows: leave passes at 1.")
+            raise ValueError("Standard input, or a model with forget < 1, allows only one pass: passes must be 1.")
         return not settings.is_exact and settings.method == "exact" and not streams and self.passes != 1
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for a checkpoint to be resumed, in JSON's types."""
+        """Return the identity of the job in JSON types; only the same job resumes from its checkpoint."""
         table = self.table
         return {
             "settings": self.settings,

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["TableModel"]
 
-_ESTIMATOR = {"block_size": "auto", "on_bad_rows": "raise"}  # settings of an estimator that files have no use for
+_ESTIMATOR = {"block_size": "auto", "on_bad_rows": "raise"}  # settings of an estimator that do not matter for files
 
 
 @dataclass(frozen=True)
 class TableModel:
-    """What `kalprox fit` writes.
+    """A model fitted to files, as `kalprox fit` saves it.
 
-    `KalproxRegressor.load` reads the file too; its features are then named as the columns of X: "distance",
-    "carrier=UA".
+    `KalproxRegressor.load` reads its model file too. The features then have the names of the columns of X, such as
+    "distance" and, for a one-hot encoded column, "carrier=UA".
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class TableModel:
         How the rows of a table become rows of X.
     record : FitRecord
     sources : tuple of str
-        The files it was fitted to, as they were named.
+        The files the model was fitted to, as the user named them.
     """
 
     learner: Learner
@@ -46,12 +46,12 @@ class TableModel:
 
     @property
     def belief(self) -> Belief:
-        """What the learner knows after all rows."""
+        """The belief of the learner after all rows."""
         return self.learner.belief
 
     @property
     def model(self) -> "KalproxRegressor":
-        """The learner as an estimator, without names for its features: X is an array."""
+        """The learner as an estimator without feature names, which takes X as an array."""
         from kalprox.estimators import KalproxRegressor
 
         return KalproxRegressor._of(self.learner, self._about() | {"feature_names": None})
@@ -61,7 +61,7 @@ class TableModel:
         return {"n_features": len(names), "feature_names": names, "estimator_settings": _ESTIMATOR}
 
     def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """The header and arrays of the model file."""
+        """Return the header and the arrays of the model file."""
         header, arrays = learner_parts(self.learner, **self._about())
         header["table"] = {
             "columns": self.columns.to_json(),
@@ -72,11 +72,11 @@ class TableModel:
 
     @classmethod
     def from_parts(cls, file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel":
-        """The model that `parts` describes; `file` is named in error messages."""
+        """Return the model from the header and arrays that `parts` returned; error messages name `file`."""
         table = header.get("table")
         if not isinstance(table, dict):
             raise ModelFileError(
-                f"{file} was not fitted to files, so that it does not describe the columns of a table."
+                f"{file} holds a model that was not fitted to files: it does not describe the columns of a table."
             )
         learner, about = from_parts(file, header, arrays)
         try:
@@ -89,7 +89,7 @@ class TableModel:
         return cls(learner, columns, record, sources)
 
     def save(self, file: str | PathLike) -> None:
-        """Write the model file, whole or not at all."""
+        """Write the model file atomically."""
         model_file.write(file, *self.parts())
 
     @classmethod
@@ -98,13 +98,13 @@ class TableModel:
         return cls.from_parts(file, *model_file.read(file))
 
     def merge(self, other: "TableModel") -> "TableModel":
-        """The model of the rows of both; refused where their columns or settings differ."""
+        """Return the model of the rows of both; raise a ValueError if their columns or settings differ."""
         mine, theirs = self.columns.to_json(), other.columns.to_json()
         if mine != theirs:
             different = ", ".join(name for name in mine if mine[name] != theirs[name])
             raise ValueError(
-                f"The models read their tables differently ({different}): fit them with the same target, features and "
-                "levels; --columns takes those of another model."
+                f"The models have different columns ({different}): fit them with the same target, features and levels; "
+                "--columns uses those of another model."
             )
         learner = self.learner.copy()
         learner.merge(other.learner)
@@ -112,5 +112,5 @@ class TableModel:
         return TableModel(learner, self.columns, record, self.sources + other.sources)
 
     def intervals(self, level: float) -> tuple[np.ndarray, np.ndarray]:
-        """The ends of the central intervals of the coefficients, shape (d,) each."""
+        """Return the ends of the central intervals of the coefficients, each of shape (d,)."""
         return self.belief.coef_interval(level)

@@ -29,8 +29,27 @@ def predict(
     quarantine: Quarantine | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
 ) -> int:
-    """Mean, std and the ends of the interval of this level for every row, to a Parquet or CSV file (or - for CSV on
-    standard output). How many rows; a bad one has no numbers in its line. The file is whole, or not there."""
+    """Write the predictive mean, std and interval of every row of a table to a file.
+
+    Parameters
+    ----------
+    found : TableModel
+    table : Table
+    out : Path
+        A file ending in .parquet or .csv, which is written atomically, or "-" for CSV on standard output. A bad row has
+        empty cells.
+    level : float
+        The level of the intervals, strictly between 0 and 1.
+    quarantine : Quarantine, optional
+        Where bad rows go.
+    watch : callable
+        Called with a `Progress` after every block.
+
+    Returns
+    -------
+    int
+        The number of rows read.
+    """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
     quarantine = quarantine or Quarantine()
@@ -52,7 +71,7 @@ def predict(
 
 @contextmanager
 def _writer(out: Path) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
-    """Takes the columns of a block, and which of its rows have numbers; the file appears at the end."""
+    """Yield a function that writes the columns of a block, given which rows are good; the file appears at the end."""
     if str(out) == "-":
         with _format("csv", sys.stdout.buffer) as write:
             yield write

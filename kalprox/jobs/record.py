@@ -15,7 +15,7 @@ from kalprox.sources.quarantine import BadRow
 
 __all__ = ["DataQuality", "ErrorHistory", "FitRecord"]
 
-_MAX_POINTS = 256  # of an error history; when it is full, every other point is dropped
+_MAX_POINTS = 256  # the capacity of an error history; when it is full, every other point is dropped
 _MAX_EXAMPLES = 20  # rejected rows that are kept as examples
 
 
@@ -63,12 +63,12 @@ class ErrorHistory:
         return self.rows, self.judged, self.squares, self.covered
 
     def running(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The error between consecutive points.
+        """Return the error between consecutive points.
 
         Returns
         -------
         rows : ndarray of shape (m,)
-            Rows learned at each point since which rows have been judged.
+            Rows learned at each point; points without newly judged rows are left out.
         rmse, coverage : ndarray of shape (m,)
             Root mean squared error, and coverage of the 95% intervals, of the rows judged since the previous point.
         """
@@ -104,19 +104,19 @@ class DataQuality:
     total: list[float] = field(default_factory=list)
 
     def after(self, block: Block) -> "DataQuality":
-        """The data quality after one more block."""
+        """Return the data quality after one more block."""
         new = self._with_bad(list(block.bad), block.read)
         if len(block.X) == 0:
             return new
         return new._with_ranges(block.X.min(axis=0), block.X.max(axis=0), np.ones(len(block.X)) @ block.X)
 
     def after_partition(self, summary: PartitionSummary) -> "DataQuality":
-        """The data quality after one more partition."""
+        """Return the data quality after one more partition."""
         new = self._with_bad(list(summary.bad), summary.read)
         return new._with_ranges(summary.low, summary.high, summary.total) if summary.low else new
 
     def merge(self, other: "DataQuality") -> "DataQuality":
-        """The data quality of the rows of both."""
+        """Return the data quality of the rows of both."""
         new = replace(
             self,
             read=self.read + other.read,
@@ -146,7 +146,7 @@ class DataQuality:
 
 
 def _added(one: dict[str, dict[str, int]], other: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """The sum of two counts by column and reason."""
+    """Return the sum of two tables of counts by column and reason."""
     sums = {column: dict(counts) for column, counts in one.items()}
     for column, counts in other.items():
         of_column = sums.setdefault(column, {})
@@ -157,16 +157,16 @@ def _added(one: dict[str, dict[str, int]], other: dict[str, dict[str, int]]) -> 
 
 @dataclass(frozen=True)
 class FitRecord:
-    """What is known about the rows of a fit: the error along them, and their quality."""
+    """The record of the rows of a fit: the error history and the data quality."""
 
     history: ErrorHistory = field(default_factory=ErrorHistory)
     quality: DataQuality = field(default_factory=DataQuality)
 
     def to_json(self) -> dict[str, Any]:
-        """The record in JSON's types."""
+        """Return the record in JSON types."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "FitRecord":
-        """The record that `to_json` wrote."""
+        """Return the record from what `to_json` returned."""
         return cls(ErrorHistory(**data["history"]), DataQuality(**data["quality"]))

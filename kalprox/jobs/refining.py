@@ -1,4 +1,4 @@
-"""A fit in several passes over a table, each linearised at the last answer, until the estimate no longer moves."""
+"""A fit in several passes over a table, each linearised at the last estimate, until convergence."""
 
 import warnings
 from dataclasses import replace
@@ -14,7 +14,7 @@ __all__ = ["RefiningRun", "fit_learner"]
 
 
 class RefiningRun(FitRun):
-    """Resumable passes over all rows."""
+    """A fit by refinement, whose passes over all rows are resumable."""
 
     def run(self) -> TableModel:
         job, keeps = self.job, self.checkpoint is not None
@@ -39,7 +39,7 @@ class RefiningRun(FitRun):
 
 
 def fit_learner(settings: Settings, passes: int | None, source: object) -> Learner:
-    """A learner fitted to all rows of a source, in at most `passes` passes; a warning says if these were too few."""
+    """Fit a learner to a source in at most `passes` passes; warn if it has not converged."""
     if passes is not None:
         settings = replace(settings, max_passes=passes, parameters={**settings.parameters, "max_passes": passes})
     learner = Learner(settings)

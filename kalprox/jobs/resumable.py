@@ -1,7 +1,7 @@
 """Resumable passes over a table: the totals of finished passes, and of the current one, are checkpointed.
 
-Refinement is a function of what its passes bring back. Run again with the finished passes replayed, it comes to the
-same point, bit for bit.
+Refinement depends on the totals of its passes alone. If it is run again and the totals of the finished passes are
+replayed, it reaches the same point, bit for bit.
 """
 
 from collections.abc import Callable
@@ -30,19 +30,18 @@ class ResumableSource:
     seen : callable
         Called as seen(block, number) with every block that is read in pass `number`, from 0.
     keep : callable
-        Called without arguments after every `every` rows and after each pass. `state` then returns all that `resume`
-        needs.
+        Called without arguments after every `every` rows and after each pass; it may save what `state` returns.
     """
 
     def __init__(self, table: Table, every: int, seen: Callable[[Block, int], None], keep: Callable[[], None]) -> None:
         self.table, self.every, self._seen, self._keep = table, every, seen, keep
-        self.number = 0  # of the current pass, or of the next one
+        self.number = 0  # the number of the current or next pass
         self._done: list[Folded[Any]] = []
         self._cursor: Cursor | None = None
         self._current: Folded[Any] = Folded(None, Counts())
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
-        """One pass, or the replay of a finished one; see `kalprox.sources.Source`."""
+        """Make one pass, or replay a finished one; see `kalprox.sources.Source`."""
         number, self.number = self.number, self.number + 1
         if number < len(self._done):
             return self._done[number]
@@ -66,13 +65,13 @@ class ResumableSource:
         return folded
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """The header and arrays that `resume` takes."""
+        """Return the header and the arrays that `resume` needs."""
         passes = self._done if self._cursor is None else [*self._done, self._current]
         header, arrays = save_totals(passes)
         return header | {"cursor": None if self._cursor is None else self._cursor.to_json()}, arrays
 
     def resume(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Continue from what `state` returned."""
+        """Resume from what `state` returned."""
         passes = load_totals(header, arrays)
         if header["cursor"] is not None:
             self._cursor, self._current = Cursor.from_json(header["cursor"]), passes.pop()

@@ -1,4 +1,4 @@
-"""A fit in one pass: each block of a table is learned as it is read."""
+"""A streaming fit: each block of a table is learned as it is read."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ __all__ = ["StreamingRun"]
 
 
 class StreamingRun(FitRun):
-    """Each block is read, predicted, learned and, now and then, followed by a checkpoint."""
+    """A fit that reads, predicts and learns block after block, and writes checkpoints in between."""
 
     def run(self) -> TableModel:
         job, cursor, since = self.job, None, 0
@@ -44,14 +44,14 @@ class StreamingRun(FitRun):
 
 
 def _learn(learner: Learner, block: Block) -> bool:
-    """Learn a block; whether there was anything to learn."""
+    """Learn a block, and return whether it had any good row."""
     if block.count == 0:
         return False
     try:
         learner.learn(block)
     except ValueError as error:
         rows = f"rows {block.place.rows.min()} to {block.place.rows.max()}"
-        raise SourceError(f"{block.place.file}, {rows} could not be learned, and were not: {error}") from error
+        raise SourceError(f"{block.place.file}, {rows} could not be learned: {error}") from error
     return True
 
 

@@ -1,4 +1,4 @@
-"""The totals of passes over a source, as checkpoints hold them."""
+"""Save and load the totals of passes over a source, for checkpoints."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,12 +17,12 @@ _KINDS = {kind.__name__: kind for kind in (Moments, Information, Linearized)}
 
 
 def can_be_saved(total: Any) -> bool:
-    """Whether the total of a pass can be saved: an array, or one of the sums that fits are made of."""
+    """Whether the total of a pass can be saved: a float64 array, or one of the types that fits sum up."""
     return type(total).__name__ in _KINDS or (isinstance(total, np.ndarray) and total.dtype == np.float64)
 
 
 def save_totals(passes: Sequence[Folded[Any]]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The totals and counts of passes as a header and arrays."""
+    """Return the totals and counts of passes as a header and arrays."""
     header: dict[str, Any] = {"kinds": [type(one.total).__name__ for one in passes]}
     arrays: dict[str, np.ndarray] = {}
     for i, one in enumerate(passes):
@@ -32,7 +32,7 @@ def save_totals(passes: Sequence[Folded[Any]]) -> tuple[dict[str, Any], dict[str
 
 
 def load_totals(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Folded[Any]]:
-    """What `save_totals` was given."""
+    """Return the totals and counts that `save_totals` was given."""
     saved = Saved(header, arrays)
     found = []
     for i, kind in enumerate(header["kinds"]):

@@ -1,4 +1,4 @@
-"""What every belief of a learner has: a posterior in the coordinates of a design, and how it learns."""
+"""The base class of beliefs: a posterior in the coordinates of a design, and how rows update it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -21,48 +21,70 @@ __all__ = ["Belief", "Path"]
 
 
 class Path(NamedTuple):
-    """What each alpha gives, from the information alone; the higher the score the better."""
+    """Solutions of a linear model for a grid of alphas.
+
+    Attributes
+    ----------
+    alphas : array of shape (m,)
+    coef : array of shape (m, d) or (m, k, d)
+    intercept : array of shape (m,) or (m, k)
+    edf : array of shape (m,) or (m, k)
+        The effective degrees of freedom, not counting the intercept.
+    score : array of shape (m,)
+        The log evidence for ridge, -BIC/2 for other penalties, summed over targets. Higher is better.
+    """
 
     alphas: Array
-    coef: Array  # (alphas, d) or (alphas, k, d)
-    intercept: Array  # (alphas,) or (alphas, k)
-    edf: Array  # effective degrees of freedom, the intercept not counted
-    score: Array  # log evidence (ridge) or -BIC/2, summed over targets
+    coef: Array
+    intercept: Array
+    edf: Array
+    score: Array
 
 
 @dataclass(frozen=True, eq=False)
 class Belief(ABC):
-    """What is known after some rows, and how more rows change it. Nothing in a belief changes; readings are kept."""
+    """The state of a learner after some rows. A belief is immutable; quantities computed from it are cached.
+
+    Attributes
+    ----------
+    settings : Settings
+    whole_batches : bool
+        Whether a batch in memory is learned as one block, however long it is.
+    n_passes : int
+        The number of passes over the rows.
+    message : str
+        Why the minimiser was not reached; empty if it was.
+    """
 
     settings: Settings
 
-    whole_batches: ClassVar[bool] = False  # whether a batch in memory is learned at once, however long it is
-    n_passes = 1  # over the rows
-    message = ""  # why the minimiser was not reached
+    whole_batches: ClassVar[bool] = False
+    n_passes = 1
+    message = ""
 
     # ---- learning --------------------------------------------------------------------------------------
 
     @classmethod
     @abstractmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> Self:
-        """The belief before the first row of a stream that begins with these blocks."""
+        """Return the belief before the first row of a stream that begins with these blocks."""
 
     @classmethod
     @abstractmethod
     def fit(cls, settings: Settings, source: Source) -> tuple[Self, Counts]:
-        """The belief after all rows of a source, and how many there were."""
+        """Return the belief after all rows of a source, and the number of rows."""
 
     @abstractmethod
     def learn(self, block: Block) -> Self:
-        """This belief and one more block of rows."""
+        """Return the belief after one more block of rows."""
 
     @abstractmethod
     def with_settings(self, settings: Settings) -> Self:
-        """The same rows under other settings; refused where what was learned does not allow it."""
+        """Return the belief of the same rows under other settings; raise if it would need the rows again."""
 
     @property
     def predicts(self) -> bool:
-        """Whether its predictions are to be judged: not before the first row, and not during a warm-up."""
+        """Whether its predictions can be scored: False before the first row and during a warm-up."""
         return True
 
     # ---- reading ---------------------------------------------------------------------------------------
@@ -84,7 +106,7 @@ class Belief(ABC):
 
     @property
     def alpha(self) -> float:
-        """The weight of the penalty that is used."""
+        """The weight of the penalty, as given or chosen."""
         return self.settings.penalty.alpha
 
     @property
@@ -97,60 +119,60 @@ class Belief(ABC):
 
     @cached_property
     def coef(self) -> Array:
-        """(d,) or (k, d)."""
+        """The coefficients, shape (d,) or (k, d)."""
         return self.design.coef(self._theta)
 
     @cached_property
     def intercept(self) -> Array:
-        """() or (k,)."""
+        """The intercept, shape () or (k,)."""
         return np.asarray(self.design.intercept_of(self._theta))
 
     @cached_property
     def covariance(self) -> Array:
-        """Of the coefficients, (d, d) or (k, d, d)."""
+        """The covariance of the coefficients, shape (d, d) or (k, d, d)."""
         first, scale = self.design.first, self.design.scale
         C = np.asarray(self.posterior.cov())[..., first:, first:]
         return C if scale is None else C / scale[:, None] / scale
 
     @cached_property
     def coef_std(self) -> Array:
-        """(d,) or (k, d)."""
+        """The standard errors of the coefficients, shape (d,) or (k, d)."""
         variances = np.asarray(self.posterior.var())[..., self.design.first :]
         return np.sqrt(variances) if self.design.scale is None else np.sqrt(variances) / self.design.scale
 
     @cached_property
     def intercept_std(self) -> Array:
-        """() or (k,)."""
+        """The standard error of the intercept, shape () or (k,); zero without intercept."""
         if not self.design.intercept:
             return np.zeros_like(self.intercept)
         at_zero = self.design.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
         return np.sqrt(np.asarray(self.noise.variance) * self.posterior.leverage(at_zero)[0])
 
     def coef_interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """The ends of the central interval of each coefficient, shaped like `coef`."""
+        """Return the ends of the central interval of each coefficient, shaped like `coef`."""
         reach = (np.asarray(self.noise.quantile(level)) * self.coef_std.T).T
         return self.coef - reach, self.coef + reach
 
     def intercept_interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """The ends of the central interval of the intercept, shaped like `intercept`."""
+        """Return the ends of the central interval of the intercept, shaped like `intercept`."""
         reach = np.asarray(self.noise.quantile(level)) * self.intercept_std
         return self.intercept - reach, self.intercept + reach
 
     def mean(self, X: Any) -> Array:
-        """The expected observations for rows of X, (n,) or (n, k)."""
+        """Return the predictive means for rows of X, shape (n,) or (n, k)."""
         return self._value(self.design.rows(X))[0]
 
     def predict(self, X: Array) -> Predictive:
-        """The distribution of new observations for rows of X, noise included."""
+        """Return the predictive distribution for rows of X, including the noise."""
         return self.posterior.predict(*self._value(self.design.rows(X)))
 
     def _value(self, inputs: Array) -> tuple[Array, Array]:
-        """What h says for its inputs at the estimate, and its Jacobian."""
+        """Return the output of the model at the estimate, and its Jacobian."""
         f, D = self.settings.model.linearize_rows(np.asarray(self.posterior.mean), inputs)
         return f + self.design.offset, D
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
-        """n draws of coef (n, d) or (n, k, d) and intercept (n,) or (n, k)."""
+        """Draw n times from the posterior: coef (n, d) or (n, k, d), and intercept (n,) or (n, k)."""
         draws = self.posterior.sample(n, rng)
         return self.design.coef(draws), np.asarray(self.design.intercept_of(draws))
 
@@ -158,27 +180,27 @@ class Belief(ABC):
 
     @abstractmethod
     def saved(self) -> dict[str, Any]:
-        """What the belief holds, as values that can be saved; see `kalprox.learning.saved`."""
+        """Return the state of the belief as values that can be saved; see `kalprox.learning.saved`."""
 
     @classmethod
     @abstractmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> Self:
-        """The belief about d features that gave `saved`."""
+        """Return the belief about d features whose method `saved` returned these values."""
 
-    # ---- what only some beliefs can do -------------------------------------------------------------------
+    # ---- supported by exact beliefs only -----------------------------------------------------------------
 
     def merge(self, other: "Belief") -> Self:
-        """The belief after the rows of both."""
+        """Return the belief after the rows of both."""
         raise ValueError(
-            "merge needs linear models, link='identity' and method='exact': others have no common linearisation. "
-            "Fit one model on all rows instead."
+            "merge needs linear models, link='identity' and method='exact': other models are linearised at different "
+            "points. Fit one model to all rows instead."
         )
 
     def path(self, alphas: Array | None) -> Path:
-        """Every alpha and what it gives, with no pass over the data."""
+        """Return the solution for each alpha, without a pass over the data."""
         raise ValueError("path needs link='identity' and method='exact'; fit once for each alpha instead.")
 
     @property
     def log_evidence(self) -> Array:
-        """log p(y) with the penalty read as a prior, () or (k,)."""
-        raise ValueError("log_evidence_ is exact for link='identity' and method='exact' only.")
+        """The log evidence log p(y) with the penalty as the prior, shape () or (k,)."""
+        raise ValueError("log_evidence_ needs link='identity' and method='exact'.")

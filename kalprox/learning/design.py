@@ -1,4 +1,4 @@
-"""The design: from rows of X to the inputs of h, and from theta to coefficients."""
+"""The design: how rows of X become inputs of the model h, and how theta becomes coefficients."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,15 +18,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Moments:
-    """The number of rows, and the means and sums of squares of the columns of X: they add without cancelling."""
+    """The number of rows, and the means and centred sums of squares of the columns of X. Moments add."""
 
     rows: float
     mean: Array
-    squares: Array  # about the mean, summed
+    squares: Array  # the sum of squared deviations from the mean
 
     @classmethod
     def of(cls, block: Block) -> "Moments":
-        """The moments of a block."""
+        """Return the moments of a block."""
         X, weights = block.X, np.ones(len(block)) if block.weights is None else block.weights
         rows = float(weights.sum())
         mean = weights @ X / rows if rows else np.zeros(X.shape[1])
@@ -44,10 +44,11 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """The inputs of h are [1 | (X - center) / scale], and `offset` is added to what a linear h says.
+    """The inputs of h are [1 | (X - center) / scale], and `offset` is added to the output of a linear h.
 
-    Centred columns keep the digits of features far from zero, and make the intercept independent of them. A function
-    fn(theta, x) takes its rows as they are: all fields are None then, and theta is `coef`.
+    Centring keeps the digits of features far from zero, and makes the intercept independent of the coefficients. A
+    model given as a function fn(theta, x) takes the rows of X unchanged: `center` and `scale` are then None, and theta
+    is `coef`.
     """
 
     center: Array | None = None  # (d,)
@@ -57,19 +58,19 @@ class Design:
 
     @classmethod
     def of_moments(cls, moments: Moments, *, intercept: bool, standardize: bool) -> "Design":
-        """Columns less their means (with an intercept), and in units of their standard deviations if asked."""
+        """Return the design that centres the columns (with an intercept) and standardises them (if `standardize`)."""
         mean, sd = moments.mean, moments.sd
         ones, zeros = np.ones(len(mean)), np.zeros(len(mean))
         return cls(mean if intercept else zeros, np.where(sd > 0, sd, 1.0) if standardize else ones, intercept)
 
     @property
     def first(self) -> int:
-        """The position in theta of the first coefficient: 1 where an intercept comes before it."""
+        """The position of the first coefficient in theta: 1 if an intercept precedes it."""
         return int(self.intercept)
 
     @cached_property
     def _plain(self) -> bool:
-        """Whether the inputs of h are the columns of X as they are."""
+        """Whether the inputs of h are the columns of X unchanged."""
         if self.center is None or self.scale is None:
             return True
         return not self.intercept and not self.center.any() and self._unscaled
@@ -79,7 +80,7 @@ class Design:
         return bool(np.all(self.scale == 1))
 
     def rows(self, X: Array) -> Array:
-        """The inputs of h for rows of X."""
+        """Return the inputs of h for rows of X."""
         if self._plain:
             return X
         inputs = np.empty((X.shape[0], X.shape[1] + self.first))
@@ -91,11 +92,11 @@ class Design:
         return inputs
 
     def block(self, block: Block) -> Block:
-        """A block with the inputs of h for its X."""
+        """Return the block with the inputs of h in place of X."""
         return block if self._plain else replace(block, X=self.rows(block.X))
 
     def predictor(self, X: Any, theta: Array) -> Array:
-        """rows(X) @ theta + offset, without the copy: X may be sparse. About the means, where digits are kept."""
+        """Return rows(X) @ theta + offset without forming rows(X); X may be sparse."""
         if self.center is None or self.scale is None:
             return X @ theta
         coef = (theta[self.first :].T / self.scale).T
@@ -105,22 +106,22 @@ class Design:
         return X @ coef + (constant - self.center @ coef)
 
     def regularizer(self, g: Regularizer) -> Regularizer:
-        """g of the coefficients as a regulariser of theta: an intercept is not penalised."""
+        """Return the regulariser of theta for a penalty g on the coefficients; an intercept is not penalised."""
         return g.with_free_intercept(len(self.center)) if self.intercept and self.center is not None else g
 
     def coef(self, theta: Array) -> Array:
-        """The coefficients of X, shape (..., d), for theta of shape (..., d) or (..., 1 + d)."""
+        """Return the coefficients of X, shape (..., d), for theta of shape (..., d) or (..., 1 + d)."""
         coef = theta[..., self.first :]
         return coef if self.scale is None else coef / self.scale
 
     def intercept_of(self, theta: Array) -> Array:
-        """The intercept, shape (...), for theta of shape (..., 1 + d); zero where there is none."""
+        """Return the intercept, shape (...), for theta of shape (..., 1 + d); zero if the design has no intercept."""
         if not self.intercept:
             return np.zeros(theta.shape[:-1])
         return self.offset + theta[..., 0] - self.coef(theta) @ self.center
 
     def jacobian(self) -> Array | None:
-        """The matrix that maps theta to (intercept, coef), where the offset is zero; None for a function."""
+        """Return the matrix that maps theta to (intercept, coef) for a zero offset; None for a function."""
         if self.center is None or self.scale is None:
             return None
         J = np.diag(1 / self.scale)
@@ -132,13 +133,13 @@ class Design:
 
 @dataclass(frozen=True)
 class DesignedSource:
-    """A source whose blocks have the inputs of h for their X."""
+    """A source whose blocks have the inputs of h in place of X."""
 
     source: Source
     design: Design
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
-        """One pass; see `kalprox.sources.Source`."""
+        """Make one pass; see `kalprox.sources.Source`."""
         return self.source.fold(partial(_through, self.design, part))
 
 

@@ -1,4 +1,4 @@
-"""The exact belief of a linear model: everything is read off the information of the rows."""
+"""The exact belief of a linear model, computed from the information of the rows alone."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ __all__ = ["ExactBelief", "restored_information"]
 
 @dataclass(frozen=True, eq=False)
 class ExactBelief(Belief):
-    """The information of the rows, and the settings under which it is read."""
+    """The belief of a linear model: the information of the rows, interpreted under the settings."""
 
     information: Information
-    scores: AlphaScores | None = None  # of each alpha, where alpha is chosen by prediction
-    found: Array | None = None  # the estimate, where it has been found on a path of alphas
-    begin: Array | None = None  # where the search for the estimate begins, where a neighbour on a path is known
+    scores: AlphaScores | None = None  # the score of each alpha, if alpha is chosen by prediction
+    found: Array | None = None  # the coefficients, if a path of alphas has given them
+    begin: Array | None = None  # where the search for them starts, if a path has a neighbour
 
     whole_batches: ClassVar[bool] = True
 
@@ -44,7 +44,7 @@ class ExactBelief(Belief):
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["ExactBelief", Counts]:
-        """One pass. Where the order of the rows matters the source must have one: it must be in memory."""
+        """Fit in one pass. If the settings depend on the order of the rows, the source must be in memory."""
         in_order = getattr(source, "blocks_in_order", None)
         if in_order is not None:
             belief, counts = None, Counts()
@@ -54,11 +54,11 @@ class ExactBelief(Belief):
             assert belief is not None
             return belief, counts
         if settings.forget != 1:
-            raise ValueError("forget must be 1 for a source whose rows have no order; use partial_fit on a stream.")
+            raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
         if settings.penalty.alpha == "auto" and settings.penalty.selection == "prediction":
             raise ValueError(
-                "alpha='auto' needs penalty='ridge' here: otherwise it is chosen by predicting rows from those "
-                "before them, and their order is not known. Give a number, or look at `path` afterwards."
+                "alpha='auto' needs penalty='ridge' here: for other penalties alpha is chosen by predicting rows from "
+                "earlier ones, and this source has no order of rows. Give a number, or use `path` afterwards."
             )
         folded = source.fold(Information.from_block)
         if folded.total is None:
@@ -66,7 +66,7 @@ class ExactBelief(Belief):
         return cls(settings, folded.total), folded.counts
 
     def learn(self, block: Block) -> "ExactBelief":
-        """O(b d^2) for a block of b rows; exact, to rounding."""
+        """Return the belief after one more block of b rows. Exact up to rounding; O(b d^2)."""
         if not self._by_prediction:
             return self._fold(block, self.scores)
         belief = self
@@ -88,7 +88,7 @@ class ExactBelief(Belief):
         return self.settings.penalty.alpha == "auto" and self.settings.penalty.selection == "prediction"
 
     def _scored(self, block: Block) -> AlphaScores | None:
-        """The score of each alpha with this block, which is not learned yet."""
+        """Return the scores of the alphas after predicting this block, which has not been learned yet."""
         if float(self.information.rows) < FEWEST_ROWS:
             return self.scores
         scores = self.scores
@@ -99,24 +99,24 @@ class ExactBelief(Belief):
 
     def with_settings(self, settings: Settings) -> "ExactBelief":
         if not settings.is_exact:
-            raise ValueError("link and method cannot change between calls of partial_fit here: use fit.")
-        # Scores of alphas that were made under other settings than these mean nothing.
+            raise ValueError("link and method cannot change between calls of partial_fit: use fit.")
+        # The scores of the alphas are valid only for the settings under which they were computed.
         names = ("penalty", "l1_ratio", "delta", "groups", "bounds", "alpha", "noise", "fit_intercept", "standardize")
         scores = None if settings.changed(self.settings, *names) else self.scores
         return ExactBelief(settings, self.information, scores)
 
     def merge(self, other: Belief) -> "ExactBelief":
-        """The belief after the rows of both: exact, O(d^3)."""
+        """Return the belief after the rows of both. Exact; O(d^3)."""
         if not isinstance(other, ExactBelief):
             return super().merge(other)
         if self.scores is not None or other.scores is not None:
             raise ValueError(
-                "merge needs a number for alpha, or penalty='ridge': alpha='auto' was chosen here by predicting each "
-                "batch from those before it, and predictions made apart do not add up."
+                "merge needs a number for alpha, or penalty='ridge': alpha='auto' was chosen by predicting each batch "
+                "from earlier ones, and the scores of two separate streams cannot be combined."
             )
         if self.settings.forget != 1:
             raise ValueError(
-                f"merge needs forget=1: with forget={self.settings.forget!r} the order of all rows would matter."
+                f"merge needs forget=1: with forget={self.settings.forget!r} the order of all rows matters."
             )
         return ExactBelief(self.settings, merge(self.information, other.information))
 
@@ -128,7 +128,7 @@ class ExactBelief(Belief):
 
     @cached_property
     def scale(self) -> Array:
-        """The standard deviation of each column, 1 where it is constant; ones where nothing is standardised."""
+        """The standard deviation of each column, 1 for a constant column; all ones without standardisation."""
         info = self.information
         if not self.settings.standardize:
             return np.ones(info.d)
@@ -137,7 +137,7 @@ class ExactBelief(Belief):
 
     @cached_property
     def design(self) -> Design:
-        """Centred at the means of the rows, where the intercept and the coefficients are independent."""
+        """The design centred at the means of the rows, which makes intercept and coefficients independent."""
         info = self.information
         if not self.settings.fit_intercept:
             return Design(np.zeros(info.d), self.scale, False, 0.0)
@@ -145,7 +145,7 @@ class ExactBelief(Belief):
 
     @cached_property
     def centered(self) -> Equations:
-        """||R t - z||^2 + rss of the coefficients in units of 1 / scale, the intercept already minimised over."""
+        """The equations of the coefficients in units of 1 / scale, with the intercept minimised out."""
         info = self.information
         T = info.centered().triangle() if self.settings.fit_intercept else info.triangle()
         if self.settings.standardize:
@@ -174,7 +174,7 @@ class ExactBelief(Belief):
         return self._with_intercept(self.begin)
 
     def _with_intercept(self, t: Array | None) -> Array | None:
-        """Coefficients t, (d, k), as theta, (d,) or (d, k): an intercept of zero comes first, in these coordinates."""
+        """Return theta for the coefficients t of shape (d, k); the centred intercept, which comes first, is zero."""
         if t is None:
             return None
         theta = np.concatenate([np.zeros((1, t.shape[1])), t]) if self.settings.fit_intercept else t
@@ -187,7 +187,7 @@ class ExactBelief(Belief):
     def mean(self, X: Any) -> Array:
         return self.design.predictor(X, self.posterior.mean)
 
-    # ---- which alpha -----------------------------------------------------------------------------------
+    # ---- choice of alpha -------------------------------------------------------------------------------
 
     @cached_property
     def alpha(self) -> float:
@@ -196,12 +196,12 @@ class ExactBelief(Belief):
 
     @property
     def edf(self) -> Array:
-        """The effective degrees of freedom, the intercept not counted, () or (k,)."""
+        """The effective degrees of freedom without the intercept, shape () or (k,)."""
         return self.posterior.edf - self.settings.fit_intercept
 
     @cached_property
     def log_evidence(self) -> Array:
-        """log p(y), () or (k,): exact for ridge (and any proper quadratic g); see `kalprox.noise.log_evidence`."""
+        """The log evidence, shape () or (k,), exact for a proper quadratic g; see `kalprox.noise.log_evidence`."""
         eq, g = self.centered, self.settings.penalty.regularizer(self.alpha)
         z, rss = eq.z.reshape(len(eq.R), -1), np.atleast_1d(eq.rss)
         rows = float(eq.rows) - self.settings.fit_intercept
@@ -210,32 +210,33 @@ class ExactBelief(Belief):
 
     @property
     def score(self) -> float:
-        """The log evidence where alpha="auto" maximises it; else its approximation by Schwarz, -BIC/2.
+        """The log evidence for ridge; for other penalties -BIC/2, Schwarz's approximation of the log evidence.
 
-        -BIC/2 = -rows/2 log(rss / rows) - edf/2 log(rows), or -rss/(2 noise_var) - edf/2 log(rows) where the noise
-        variance is given. Both depend on the rows through the information alone: not on their order, nor on the blocks.
+        -BIC/2 is -rows/2 log(rss / rows) - edf/2 log(rows), or -rss/(2 noise_var) - edf/2 log(rows) if the noise
+        variance is given. Both scores depend on the information alone, and so neither on the order of the rows nor on
+        the blocks.
         """
         if self.settings.penalty.selection == "evidence":
             return float(self.log_evidence.sum())
         n, rss = float(self.information.rows), self.posterior.rss
         if (n - self.posterior.edf < 0.5).any():
-            return -np.inf  # the fit leaves no residual, and its likelihood means nothing
+            return -np.inf  # without residual degrees of freedom the likelihood is meaningless
         fit = n * np.log(np.maximum(rss, np.finfo(float).tiny) / n)
         fit = fit if self.settings.noise_var is None else rss / self.settings.noise_var
         return float(-(fit + self.edf * np.log(n)).sum() / 2)
 
     def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> "ExactBelief":
-        """The same rows read with another alpha."""
+        """Return the belief of the same rows with another alpha."""
         belief = ExactBelief(self.settings.with_alpha(alpha), self.information, None, found, begin)
-        for name in ("scale", "design", "centered", "equations"):  # alpha is not in them
+        for name in ("scale", "design", "centered", "equations"):  # they do not depend on alpha
             belief.__dict__[name] = getattr(self, name)
         return belief
 
     def for_alphas(self, alphas: Array) -> Iterator["ExactBelief"]:
-        """`with_alpha` for each alpha, in the given order.
+        """Yield `with_alpha` for each alpha, in the given order.
 
-        The searches go from the largest alpha down, each from where the last one ended. The L1 path is followed from
-        knot to knot; estimates that are sure to be right need no search.
+        The problems are solved from the largest alpha down, each starting from the previous solution. For L1 the
+        solution path is followed from knot to knot, and only solutions that are not accurate enough need a search.
         """
         beliefs: dict[int, ExactBelief] = {}
         descending = np.argsort(-alphas, kind="stable")
@@ -250,7 +251,7 @@ class ExactBelief(Belief):
         return (beliefs[i] for i in range(len(alphas)))
 
     def _l1_path(self, alphas: Array) -> tuple[Array, Array]:
-        """For descending alphas the coefficients (m, d, k) in units of 1 / scale, and which of them are sure."""
+        """Return the L1 path at descending alphas, (m, d, k) in units of 1 / scale, and which are accurate."""
         R, z = self.centered.R, self.centered.z.reshape(self.information.d, -1)
         if not self.settings.penalty.follows_l1_path:
             return np.empty((len(alphas), *z.shape)), np.zeros(len(alphas), bool)
@@ -260,7 +261,7 @@ class ExactBelief(Belief):
     def path(self, alphas: Array | None) -> Path:
         penalty = self.settings.penalty
         if not penalty.has_weight:
-            raise ValueError(f"path needs a penalty that alpha weighs; got penalty={penalty.kind!r}.")
+            raise ValueError(f"path needs a penalty with a weight; got penalty={penalty.kind!r}.")
         if alphas is None:
             alphas = penalty.alphas(self.centered.R, self.centered.z)
         alphas = np.asarray(alphas, float)
@@ -269,14 +270,14 @@ class ExactBelief(Belief):
         return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
 
     def _best_alpha(self) -> float:
-        """By evidence (ridge); by the score of predictions; by BIC before there were any."""
+        """Return the alpha of the largest evidence (ridge) or prequential score; by BIC before any score."""
         if self._by_prediction and self.scores is not None and (best := self.scores.best) is not None:
             return best
         grid = self.settings.penalty.alphas(self.centered.R, self.centered.z)
         scores = [belief.score for belief in self.for_alphas(grid)]
         i = int(np.argmax(scores))
         if self.settings.penalty.selection != "evidence" or i in (0, len(grid) - 1):
-            return float(grid[i])  # BIC jumps where edf does: the grid is enough
+            return float(grid[i])  # BIC jumps with edf, so that the grid is fine enough
         from scipy.optimize import minimize_scalar
 
         low, high = np.log(grid[i + 1]), np.log(grid[i - 1])
@@ -298,7 +299,7 @@ class ExactBelief(Belief):
 
 
 def restored_information(saved: Saved, name: str, d: int, targets: int | None) -> Information:
-    """The information about d coefficients that was saved under `name`; what cannot be one is refused."""
+    """Return the information that was saved under `name`; raise a ValueError if the arrays are invalid."""
     info = saved.value(Information, name, targets=targets)
     T, p = info.T, d + (targets or 1)
     expect(T.shape == (1 + p, 1 + p) and info.shift.shape == (p,) and info.rows.shape == () and info.rows >= 0)

@@ -1,4 +1,4 @@
-"""The belief of a nonlinear model: the state of the proximal filter, after a stream or at the end of refinement."""
+"""The belief of a nonlinear model: a state of the proximal filter, reached by streaming or by refinement."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,13 +25,13 @@ from kalprox.sources import Block, Counts, Source
 
 __all__ = ["FilteredBelief", "first_design", "refuse_changes", "restored_design", "saved_design"]
 
-_WEAK = 10.0  # a stream's prior: a predictor this many times its likely size costs what one residual of y's sd does
-_FIXED = ("link", "method", "fit_intercept", "standardize")  # what was learned depends on these
+_WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
+_FIXED = ("link", "method", "fit_intercept", "standardize")  # settings that cannot change after the first row
 
 
 @dataclass(frozen=True, eq=False)
 class FilteredBelief(Belief):
-    """The state of the proximal filter in the coordinates of a design that was fixed by the first rows."""
+    """The state of the proximal filter, in the coordinates of a design that the first rows fixed."""
 
     state: ProximalState
     fixed: Design
@@ -51,10 +51,10 @@ class FilteredBelief(Belief):
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["FilteredBelief", Counts]:
-        """All the way to a stationary point of (1): a pass for the means of X, and those of `refine`."""
+        """Refine to a stationary point of the objective, after one pass for the means of X."""
         if settings.forget != 1:
             if not hasattr(source, "faded"):
-                raise ValueError("forget must be 1 for a source whose rows have no order; use partial_fit on a stream.")
+                raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
             source = source.faded(settings.forget)
         folded = source.fold(Moments.of)
         if folded.total is None:
@@ -72,14 +72,14 @@ class FilteredBelief(Belief):
         return cls(settings, state, design, out.passes, out.converged, out.message), folded.counts
 
     def learn(self, block: Block) -> "FilteredBelief":
-        """One step of the filter: the block is linearised at the belief before it, once the warm-up is over."""
+        """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""
         warmup = self.state.problem.warmup
         step = _filter(self.settings, self.fixed, warmup=warmup).step
         inputs = self.fixed.block(block)
         return replace(self, state=step(self.state, inputs.X, inputs.y, inputs.weights))
 
     def with_settings(self, settings: Settings) -> "FilteredBelief":
-        """The same rows under another penalty or noise; what was linearised stays as it was."""
+        """Return the same rows under another penalty or noise variance; earlier blocks are not linearised again."""
         refuse_changes(self.settings, settings)
         g = _regularizer(settings, self.fixed)
         problem = replace(self.state.problem, regularizer=g, gamma=settings.gamma, forget=settings.forget)
@@ -87,7 +87,7 @@ class FilteredBelief(Belief):
 
     @property
     def predicts(self) -> bool:
-        """Not during the warm-up: the rows are iterated on at each reading."""
+        """Whether the warm-up has ended; until then every prediction would refine the held rows again."""
         return self.state.held is None
 
     @property
@@ -130,12 +130,12 @@ class FilteredBelief(Belief):
 
 
 def saved_design(design: Design) -> dict[str, Any]:
-    """The centre and the scale of a design that was fixed by the first rows."""
+    """Return the centre and the scale of a design that the first rows fixed."""
     return {} if design.center is None else {"design": {"center": design.center, "scale": design.scale}}
 
 
 def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
-    """The design that gave `saved_design`."""
+    """Return the design that `saved_design` was given."""
     if not isinstance(settings.link, str):
         return Design()
     center, scale = saved["design.center"], saved["design.scale"]
@@ -144,17 +144,17 @@ def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:
-    """Refuse settings that cannot change once rows have been learned."""
+    """Raise a ValueError if settings differ that cannot change once rows have been learned."""
     if changed := now.changed(before, *_FIXED):
-        raise ValueError(f"{' and '.join(changed)} cannot change between calls of partial_fit here: use fit.")
+        raise ValueError(f"{' and '.join(changed)} cannot change between calls of partial_fit: use fit.")
 
 
 def first_design(settings: Settings, blocks: Iterable[Block]) -> tuple[Moments, Array]:
-    """The moments of the first rows of a stream, and their targets."""
+    """Return the moments of the first rows of a stream, and their targets."""
     if settings.standardize:
         raise ValueError(
-            "standardize=True with a nonlinear link needs fit, with method='exact': a stream does not know its "
-            "standard deviations beforehand."
+            "standardize=True with a nonlinear link needs fit with method='exact': the standard deviations of a stream "
+            "are not known beforehand."
         )
     moments, targets = zip(*((Moments.of(block), block.y) for block in blocks), strict=True)
     return reduce(add, moments), np.concatenate(targets)
@@ -175,14 +175,15 @@ def _first_theta(settings: Settings, design: Design) -> Array:
 
 
 def _weak_prior(settings: Settings, design: Design, moments: Moments, y: Array) -> Array:
-    """The variances of a prior that adds (theta_j sd_j / s)^2 var(y) / 200 to (1), s the likely size of the predictor:
-    a coefficient that moves the predictor by 10 s costs as much as one residual of y's standard deviation.
+    """Return the variances of a weak prior, which adds (theta_j sd_j / s)^2 var(y) / 200 to the objective.
 
-    It keeps the warm-up of a stream from running away, and is not there after `fit`.
+    Here s is the likely size of the linear predictor: a coefficient that moves the predictor by 10 s costs as much as
+    one residual of the size of y's standard deviation. The prior keeps the warm-up of a stream from diverging; `fit`
+    does not use it.
     """
     square = moments.squares / moments.rows + (moments.mean - design.center) ** 2
     square = np.concatenate([[1.0], square]) if design.intercept else square
     size = LINKS[str(settings.link)].scale(y)
     v0 = (_WEAK * size) ** 2 / np.where(square > 0, square, 1)
     v0 = v0 / (float(np.var(y)) or float(np.mean(y**2)) or 1.0)
-    return v0 if settings.noise_var is None else v0 * settings.noise_var  # given: not in units of the noise
+    return v0 if settings.noise_var is None else v0 * settings.noise_var  # a learned variance is the unit of v0

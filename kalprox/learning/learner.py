@@ -1,4 +1,4 @@
-"""The learner: the one object that changes as rows come. Estimators and jobs are faces of it."""
+"""The learner: the mutable object behind estimators and jobs, which rows update."""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -20,14 +20,14 @@ from kalprox.sources import ArraySource, Block, Counts, Source
 
 __all__ = ["HUGE", "Learner", "belief_type"]
 
-# Blocks of 16 rows or fewer are buffered; the buffer is folded at 1,024 rows, which takes a tenth of the time of
-# folding them one by one, but not later than when it holds as many rows as were folded before it.
+# Blocks of 16 rows or fewer are buffered. The buffer is folded at 1,024 rows, which takes a tenth of the time of
+# folding the rows one by one, or as soon as it holds as many rows (but at least 16) as were folded before.
 _SHORT, _LONG = 16, 1024
-HUGE = 1e200  # sums of squares: larger ones may overflow, and such rows are folded in, or refused, at once
+HUGE = 1e200  # rows with a larger sum of squares may overflow: they are not buffered but folded, or rejected, at once
 
 
 def belief_type(settings: Settings) -> type[Belief]:
-    """The kind of belief that these settings ask for. JAX is imported only where it is needed."""
+    """Return the class of belief for these settings. JAX is imported only if that class needs it."""
     if settings.is_exact:
         return ExactBelief
     if settings.method == "paper":
@@ -40,15 +40,20 @@ def belief_type(settings: Settings) -> type[Belief]:
 
 
 class Learner:
-    """Settings, a belief, the score of its predictions, and counts of rows.
+    """Settings, a belief, the prequential score of its predictions, and counts of rows.
 
-    An error changes nothing: everything is computed before anything is kept.
+    An exception leaves the learner unchanged: attributes are assigned only after everything has been computed.
+
+    Parameters
+    ----------
+    settings : Settings
 
     Attributes
     ----------
     settings : Settings
+        The current settings.
     n_rows, n_rejected : int
-        Rows learned (of positive weight), and rows that were refused.
+        The numbers of rows learned (of positive weight) and rejected.
 
     Examples
     --------
@@ -61,23 +66,23 @@ class Learner:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.n_rows = self.n_rejected = 0
-        self._belief: Belief | None = None  # without the rows in the buffer
+        self._belief: Belief | None = None  # excludes the buffered rows
         self._score = Calibration()
         self._buffer: RowBuffer | None = None
-        self._moved: PotterUpdate | None = None  # the belief with the rows in the buffer, moved row by row
-        self._read: Belief | None = None  # the belief with the rows in the buffer, for readings
+        self._moved: PotterUpdate | None = None  # includes the buffered rows, by an O(d^2) update for each
+        self._read: Belief | None = None  # includes the buffered rows, folded for reading
 
     # ---- learning --------------------------------------------------------------------------------------
 
     def fit(self, source: Source) -> Counts:
-        """Learn the rows of a source alone."""
+        """Learn the rows of a source, discarding everything learned before."""
         belief, counts = belief_type(self.settings).fit(self.settings, source)
         self._keep(belief, Calibration())
         self.n_rows, self.n_rejected = counts.good, counts.bad
         return counts
 
     def learn(self, batch: Block | ArraySource, settings: Settings | None = None) -> None:
-        """Learn a batch of rows besides those learned before; `settings`, if given, hold from now on."""
+        """Learn a batch of rows in addition to those learned before; `settings`, if given, replace the current ones."""
         settings = self.settings if settings is None else settings
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
         if self._belief is None:
@@ -104,14 +109,14 @@ class Learner:
         self.n_rows += count
 
     def learn_rows(self, X: Array, y: Array) -> None:
-        """Learn a few rows of weight 1, whose squares are below `HUGE`, by way of the buffer."""
+        """Learn a few rows of weight 1 through the buffer; the sum of their squares must be below `HUGE`."""
         belief = self._belief
         assert isinstance(belief, ExactBelief)
         if self._buffer is None:
             self._buffer = RowBuffer(belief.information.d, belief.information.targets)
         buffer = self._buffer
         if not buffer.fits(X, y):
-            belief.information.fold(X, y)  # which says what is wrong
+            belief.information.fold(X, y)  # raises an error that names the problem
         if buffer.n >= _SHORT and buffer.n >= min(_LONG, float(belief.information.rows)):
             self._keep(_folded(belief, buffer), self._score_of_buffer(buffer))
             buffer = self._buffer = RowBuffer(belief.information.d, belief.information.targets)
@@ -121,8 +126,11 @@ class Learner:
         self.n_rows += len(y)
 
     def _move(self, X: Array, y: Array) -> tuple[Any, Any, Any, int]:
-        """Move the estimate by a few rows. Returns what was predicted of them together before: mean, std, degrees of
-        freedom, and the number of rows, 0 where nothing was predicted."""
+        """Update the estimate by a few rows, after predicting them jointly.
+
+        Returns the predicted mean, std and degrees of freedom, and the number of rows predicted jointly (0 if the rows
+        were not predicted).
+        """
         judge, moved = self.settings.diagnose, self._moved
         if moved is None and judge:
             moved = self._moved = self._update()
@@ -155,18 +163,18 @@ class Learner:
         )
 
     def configure(self, settings: Settings) -> None:
-        """Read what was learned under other settings from now on."""
+        """Replace the settings, under which the rows learned so far are also interpreted from now on."""
         if self._belief is not None and settings is not self.settings:
             self._belief, self._read, self._moved = self._belief.with_settings(settings), None, None
         self.settings = settings
 
     def merge(self, other: "Learner") -> None:
-        """Take in what another learner has learned, as if its rows had come here: exact, O(d^3)."""
+        """Add the rows that another learner has learned. Exact; O(d^3)."""
         belief = self.belief.merge(other.belief)
         if different := self.settings.changed(other.settings):
             mine, theirs = self.settings.parameters, other.settings.parameters
             raise ValueError(
-                "merge needs two models fitted with the same settings; these differ in "
+                "merge needs two models with the same settings; these differ in "
                 + ", ".join(f"{name} ({mine[name]!r} and {theirs[name]!r})" for name in different)
                 + "."
             )
@@ -174,7 +182,7 @@ class Learner:
         self.n_rows, self.n_rejected = self.n_rows + other.n_rows, self.n_rejected + other.n_rejected
 
     def _keep(self, belief: Belief, score: Calibration) -> None:
-        """All that was learned, at once."""
+        """Assign a new belief and score, and empty the buffer."""
         self._belief, self._score = belief, score
         self._buffer = self._moved = self._read = None
 
@@ -187,18 +195,21 @@ class Learner:
 
     @property
     def takes_rows(self) -> bool:
-        """Whether `learn_rows` may be called: single rows have a short way."""
+        """Whether `learn_rows`, the fast path for single rows, may be called."""
         return type(self._belief) is ExactBelief and self.settings.forget == 1
 
     @property
     def noise(self) -> Noise:
-        """The noise variance that predictions are made with, and its degrees of freedom."""
+        """The noise variance used in predictions, and its degrees of freedom."""
         return self.belief.noise if self._moved is None else Noise(*map(np.asarray, self._moved.noise()))
 
     @property
     def belief(self) -> Belief:
-        """The belief after all rows. The rows in the buffer are folded in on the side, so that reading changes
-        nothing: a stream that is read, or saved and resumed, gives the same bits."""
+        """The belief after all rows, including the buffered ones.
+
+        The buffered rows are folded into a copy, so that reading does not change the state: a stream gives the same
+        bits whether or not it is read, or saved and resumed, on the way.
+        """
         assert self._belief is not None, "nothing has been learned yet"
         if not self._buffer:
             return self._belief
@@ -208,42 +219,44 @@ class Learner:
 
     @property
     def score(self) -> Calibration:
-        """The score of the rows that were predicted before they were learned."""
+        """The prequential score: that of the rows that were predicted before they were learned."""
         return self._score_of_buffer(self._buffer) if self._buffer else self._score
 
     def mean(self, X: Any) -> Array:
-        """The expected observations for rows of X."""
+        """Return the predictive means for rows of X."""
         moved = self._moved_for(X)
         return self.belief.mean(X) if moved is None else moved.mean(X)
 
     def predict(self, X: Array) -> Predictive:
-        """The distribution of new observations for rows of X, noise included."""
+        """Return the predictive distribution for rows of X, including the noise."""
         moved = self._moved_for(X)
         return self.belief.predict(X) if moved is None else moved.predict(X)
 
     def _moved_for(self, X: Any) -> PotterUpdate | None:
-        """The estimate that is moved row by row, where there is one: one prediction then costs O(d^2). It serves any
-        number of rows, so that all predictions between two folds are those of one estimate."""
+        """Return the row-by-row update, if there is one; a prediction of one row then costs O(d^2).
+
+        It predicts batches of any size, so that all predictions between two folds come from the same estimate.
+        """
         if self._moved is None and X.shape[0] == 1:
             self._moved = self._update()
         return self._moved if isinstance(X, np.ndarray) else None
 
     def _score_of_buffer(self, buffer: RowBuffer) -> Calibration:
-        """The score with that of the rows in the buffer, as they were predicted."""
+        """Return the score including the buffered rows, as they were predicted when they arrived."""
         _, y, mean, std, dof, together = buffer.rows
         return update(self._score, Student(mean, std, dof), y, np.where(together > 0, 1.0, 0.0), together)
 
     # ---- saving ----------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
-        """All that was learned, as values that can be saved; see `kalprox.learning.saved`."""
+        """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
         assert self._belief is not None
         rows = {} if not self._buffer else {"waiting": dict(zip(RowBuffer.NAMES, self._buffer.rows, strict=True))}
         return {"diagnostics": self._score, **self._belief.saved(), **rows}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "Learner":
-        """The learner of d features that gave `saved`."""
+        """Return the learner of d features whose method `saved` returned these values."""
         learner = cls(settings)
         learner._score = saved.value(Calibration, "diagnostics")
         for field in fields(Calibration):
@@ -257,7 +270,7 @@ class Learner:
         return learner
 
     def copy(self) -> "Learner":
-        """A learner that learns on its own from here."""
+        """Return an independent copy."""
         new = object.__new__(Learner)
         new.__dict__ |= self.__dict__
         new._buffer, new._moved = self._buffer and self._buffer.copy(), None

@@ -1,4 +1,4 @@
-"""The belief of the paper's recursion, row by row; its V is a metric rather than a posterior where g != 0."""
+"""The belief of the paper's recursion, row by row. If g is not zero, V is a metric and not a posterior covariance."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ from kalprox.sources import Block, Counts, Source
 
 __all__ = ["PaperBelief"]
 
-_RECORD = 8192  # rows between two records of a run: the same for all batches, or each length would compile anew
+_RECORD = 8192  # rows between two records of a run, the same for all batches so that the loop compiles once
 
 
 @dataclass(frozen=True, eq=False)
 class PaperBelief(Belief):
-    """N(mean, V), moved by the paper's equations."""
+    """The belief N(mean, V), updated by the paper's equations."""
 
     state: State
     fixed: Design
@@ -45,9 +45,9 @@ class PaperBelief(Belief):
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["PaperBelief", Counts]:
-        """The recursion over all rows, in their order."""
+        """Run the recursion over all rows in their order."""
         if not hasattr(source, "blocks_in_order"):
-            raise ValueError("method='paper' goes row by row: the source must be in memory, or read as a stream.")
+            raise ValueError("method='paper' learns row by row: the source must be in memory, or read as a stream.")
         belief, counts = cls.start(settings, source.blocks_in_order()), Counts()
         for block in source.blocks_in_order():
             belief, counts = belief.learn(block), counts + Counts.of(block)
@@ -57,7 +57,7 @@ class PaperBelief(Belief):
         X, y = block.X, block.y
         if block.weights is not None:
             if (block.weights != np.round(block.weights)).any():
-                raise ValueError("method='paper' takes whole numbers as sample_weight: a row is taken that often.")
+                raise ValueError("method='paper' needs whole numbers as sample_weight, by which it repeats the rows.")
             X, y = (np.repeat(a, block.weights.astype(int), axis=0) for a in (X, y))
         if len(X) == 0:
             return self

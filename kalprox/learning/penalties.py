@@ -1,7 +1,7 @@
-"""Penalties by name: from the settings of an estimator to a regulariser g for every alpha.
+"""Penalties by name: a penalty turns the settings of an estimator into a regulariser g for each alpha.
 
-A new penalty is one subclass of `Penalty` in this file, listed in `PENALTIES`. The estimator, the choice of alpha and
-the command line read all they need from that class.
+To add a penalty, write a subclass of `Penalty` in this file and list it in `PENALTIES`. The estimator, the choice of
+alpha and the command line need nothing else.
 """
 
 from abc import ABC, abstractmethod
@@ -21,19 +21,19 @@ _ALPHAS = np.logspace(0, -4, 41)  # the default grid, relative to the largest al
 
 @dataclass(frozen=True, eq=False)
 class Penalty(ABC):
-    """g = alpha * penalty, with all settings checked. Make one with `Penalty.of`.
+    """The penalty g = alpha * penalty(coef), with checked settings. Make one with `Penalty.of`.
 
     Attributes
     ----------
     kind : str, Regularizer or None
-        What the user asked for: the name of the penalty, the regulariser itself, or None.
+        The name of the penalty, the regulariser itself, or None, as the user gave it.
     alpha : float or "auto"
-        The weight of the penalty; "auto" if it is to be chosen from the data.
+        The weight of the penalty; "auto" chooses it from the data.
     has_weight : bool
         Whether alpha multiplies the penalty.
     selection : {"evidence", "prediction"} or None
-        How alpha="auto" is chosen: by maximising the evidence, or by the prequential score of predictions. None where
-        there is no alpha to choose.
+        How alpha="auto" is chosen: by maximising the evidence, or by maximising the prequential score. None if the
+        penalty has no alpha to choose.
     follows_l1_path : bool
         Whether `kalprox.solvers.l1_path` gives the solutions for all alphas at once.
     help : str
@@ -61,14 +61,14 @@ class Penalty(ABC):
         groups: Any = None,
         bounds: Any = (0.0, np.inf),
     ) -> "Penalty":
-        """The penalty with these settings.
+        """Return the penalty with these settings.
 
         Parameters
         ----------
         kind : str, Regularizer or None
-            One of `PENALTIES`, a regulariser, or None for no penalty.
+            A name in `PENALTIES`, a regulariser, or None for no penalty.
         alpha : float or "auto"
-            The weight of the penalty. A `Regularizer` has weights of its own, and alpha must then be 1.
+            The weight of the penalty. It must be 1 if `kind` is a regulariser, which has its own weights.
         l1_ratio : float
             The share of the L1 norm in "elasticnet", between 0 and 1.
         delta : float
@@ -106,7 +106,7 @@ class Penalty(ABC):
             if not self.has_weight:
                 *most, last = (name for name, penalty in PENALTIES.items() if penalty.has_weight)
                 raise ValueError(
-                    f"alpha='auto' needs a penalty that alpha weighs: {', '.join(most)} or {last}; got {self.kind!r}."
+                    f"alpha='auto' needs a penalty with a weight: {', '.join(most)} or {last}; got {self.kind!r}."
                 )
         else:
             check_positive("alpha", self.alpha, strict=False)
@@ -115,28 +115,36 @@ class Penalty(ABC):
 
     @abstractmethod
     def regularizer(self, alpha: float) -> Regularizer:
-        """g for one alpha."""
+        """Return g for one alpha."""
 
     def largest_alpha(self, R: Array, z: Array) -> float:
-        """The smallest alpha that leaves next to nothing of the fit to 1/2 ||R t - z||^2, z of shape (d, k)."""
+        """Return the smallest alpha that shrinks (nearly) all coefficients to zero; z has shape (d, k)."""
         return float(np.abs(R.T @ z).max())
 
     def alphas(self, R: Array, z: Array) -> Array:
-        """A descending grid of alphas to choose from, in the scale of the data (R, z), z of shape (d,) or (d, k).
+        """Return a descending grid of alphas in the scale of the data.
 
-        For l1 and group the first is the smallest alpha at which all coefficients are zero.
+        Parameters
+        ----------
+        R : array of shape (d, d)
+        z : array of shape (d,) or (d, k)
+
+        Returns
+        -------
+        array of shape (m,)
+            For "l1" and "group" the first is the smallest alpha at which all coefficients are zero.
         """
         largest = self.largest_alpha(R, z.reshape(len(z), -1))
-        return (largest * (1 + 1e-13) or 1.0) * _ALPHAS  # a hair above: rounding leaves no coefficient nonzero
+        return (largest * (1 + 1e-13) or 1.0) * _ALPHAS  # 1e-13 more, lest rounding leave a coefficient nonzero
 
     def with_alpha(self, alpha: float) -> Self:
-        """The same penalty with another alpha."""
+        """Return the same penalty with another alpha."""
         return replace(self, alpha=alpha)
 
 
 class RidgePenalty(Penalty):
     kind = "ridge"
-    help = "1/2 ||coef||^2: shrinks all coefficients, and keeps all of them."
+    help = "1/2 ||coef||^2: shrinks all coefficients, and sets none to zero."
     selection = "evidence"
 
     def regularizer(self, alpha: float) -> Regularizer:
@@ -157,7 +165,7 @@ class L1Penalty(Penalty):
 
 class ElasticNetPenalty(Penalty):
     kind = "elasticnet"
-    help = "l1_ratio ||coef||_1 + (1 - l1_ratio)/2 ||coef||^2: sets coefficients to zero, similar ones together."
+    help = "l1_ratio ||coef||_1 + (1 - l1_ratio)/2 ||coef||^2: sets coefficients to zero, correlated ones jointly."
 
     def regularizer(self, alpha: float) -> Regularizer:
         return ElasticNet(alpha * self.l1_ratio, alpha * (1 - self.l1_ratio))
@@ -218,10 +226,10 @@ class NoPenalty(Penalty):
 
 @dataclass(frozen=True, eq=False)
 class GivenPenalty(Penalty):
-    """A regulariser made by the user."""
+    """A regulariser given by the user."""
 
     kind: Any  # type: ignore[misc]  # of each instance, not of the class
-    help = "A regulariser with weights of its own."
+    help = "A regulariser with its own weights."
     has_weight = False
     selection = None
 
@@ -229,8 +237,8 @@ class GivenPenalty(Penalty):
         super().__post_init__()
         if self.alpha != 1:
             raise ValueError(
-                f"alpha does not weigh a Regularizer object, which has weights of its own; got alpha={self.alpha!r} "
-                f"beside {type(self.kind).__name__}. Leave alpha at 1."
+                f"alpha must be 1 if penalty is a Regularizer, which has its own weights; got alpha={self.alpha!r} and "
+                f"{type(self.kind).__name__}."
             )
 
     def regularizer(self, alpha: float) -> Regularizer:

@@ -1,4 +1,4 @@
-"""Rows that come one at a time: the estimate is moved by each row, and the rows are buffered to be folded together."""
+"""Single rows: each updates the estimate in O(d^2), and is buffered until the buffer is folded."""
 
 import math
 from dataclasses import dataclass
@@ -19,10 +19,17 @@ _ROUNDING = float(np.finfo(float).eps) ** 0.5
 
 @dataclass
 class PotterUpdate:
-    """An estimate theta (p,) and a root L (p, p) of its covariance in units of the noise, moved in O(d^2) a row.
+    """An estimate and a square root of its covariance, updated in O(d^2) per row.
 
-    The coordinates are those of a design, [1 | x - center] or x. Rounding errors add up, so that it is good only
-    between two folds of the information, from which it is made anew.
+    The coordinates are those of a design, [1 | x - center] or x. Rounding errors accumulate, so that the update is
+    recomputed from the information after each fold.
+
+    Attributes
+    ----------
+    theta : array of shape (p,)
+        The estimate.
+    L : array of shape (p, p)
+        L L' is the covariance of theta in units of the noise variance.
 
     References
     ----------
@@ -30,19 +37,19 @@ class PotterUpdate:
     """
 
     theta: Array
-    L: Array  # column by column, as BLAS wants it
-    center: Array | None  # (d,); None without an intercept
+    L: Array  # in column-major order, for BLAS
+    center: Array | None  # shape (d,); None without an intercept
     offset: float  # added to predictions
-    row: Array  # (p,), scratch
+    row: Array  # shape (p,), working memory
     rows: float
     objective: float  # rss + alpha |coef|^2 at theta
-    trace: float  # of L L', the intercept left out
-    alpha: float  # of ridge; 0 without a penalty
-    noise_var: float | None  # None: learned
+    trace: float  # of L L', without the intercept
+    alpha: float  # the weight of the ridge penalty; 0 without a penalty
+    noise_var: float | None  # None if it is learned
 
     @classmethod
     def of(cls, belief: ExactBelief) -> "PotterUpdate | None":
-        """The update of a belief; None where a row cannot move its estimate in O(d^2)."""
+        """Return the update of a belief; None if the belief has no O(d^2) update."""
         info, settings = belief.information, belief.settings
         penalty = settings.penalty
         if info.targets is not None or settings.standardize or settings.forget != 1 or not float(info.rows) > 0:
@@ -73,10 +80,14 @@ class PotterUpdate:
         return self.row
 
     def move(self, x: Array, y: float) -> tuple[float, float]:
-        """Move the estimate by a row x (d,) with its target: for v = L'x, e = y - x'theta and s = 1 + v'v,
+        """Update the estimate in place by a row x of shape (d,) with target y.
 
-        theta + L v e / s   and   L - L v v' / (s + sqrt(s)), a root of L L' - L v v' L' / s. The objective grows by
-        e^2 / s, and the trace of L L' falls by |L v|^2 / s. Returns what was predicted of y: x'theta, and s.
+        With v = L'x, e = y - x'theta and s = 1 + v'v, theta becomes theta + L v e / s, and L becomes
+        L - L v v' / (s + sqrt(s)), a root of L L' - L v v' L' / s. The objective increases by e^2 / s, and the trace of
+        L L' decreases by |L v|^2 / s.
+
+        Returns the prediction of y before the update: its mean x'theta, and its variance s in units of the noise
+        variance.
         """
         theta, L = self.theta, self.L
         x = self._input(x)
@@ -95,7 +106,7 @@ class PotterUpdate:
         return mean, s
 
     def mean(self, X: Array) -> Array:
-        """The expected observations of rows X, (n,)."""
+        """Return the predictive means for rows of X, shape (n,)."""
         if len(X) == 1:
             return np.array([float(self._input(X[0]).dot(self.theta)) + self.offset])
         if self.center is None:
@@ -103,7 +114,7 @@ class PotterUpdate:
         return (X - self.center) @ self.theta[1:] + (self.theta[0] + self.offset)
 
     def predict(self, X: Array) -> Student:
-        """The distribution of new observations of rows X, noise included."""
+        """Return the predictive distribution for rows of X, including the noise."""
         variance, dof = self.noise()
         if len(X) == 1:
             x = self._input(X[0])
@@ -115,8 +126,10 @@ class PotterUpdate:
         return Student(self.mean(X), np.sqrt(variance * (1 + np.einsum("ij,ij->i", root, root))), dof)
 
     def noise(self) -> tuple[float, float]:
-        """The noise variance and its degrees of freedom, as the information would give them: rss = objective -
-        alpha |coef|^2, over rows - p + alpha trace."""
+        """Return the noise variance and its degrees of freedom, equal to those of the information up to rounding.
+
+        The variance is rss / dof with rss = objective - alpha |coef|^2 and dof = rows - p + alpha trace.
+        """
         if self.noise_var is not None:
             return self.noise_var, math.inf
         rss, dof = self.objective, self.rows - len(self.L) + self.alpha * self.trace
@@ -128,15 +141,15 @@ class PotterUpdate:
 
 
 class RowBuffer:
-    """Rows of short batches, and what was predicted of them, until there are enough to be folded in together.
+    """A buffer of the rows of short batches and their predictions, until they are folded together.
 
     Attributes
     ----------
     n : int
         The number of rows.
     columns : list of arrays
-        X (capacity, d); y, mean, std, dof (capacity,) or (capacity, k); together (capacity,): with how many rows each
-        row was predicted, 0 where it was not.
+        X of shape (capacity, d); y, mean, std, dof of shape (capacity,) or (capacity, k); together of shape
+        (capacity,), the number of rows that were predicted jointly with each row, 0 if it was not predicted.
     """
 
     NAMES = ("X", "y", "mean", "std", "dof", "together")
@@ -148,7 +161,7 @@ class RowBuffer:
 
     @classmethod
     def of(cls, d: int, targets: int | None, columns: list[Array]) -> "RowBuffer":
-        """A buffer of rows that were saved; columns of other shapes are refused."""
+        """Return a buffer of saved rows; raise a ValueError if the shapes of the columns do not fit."""
         buffer, n = cls(d, targets), len(columns[0])
         for column, empty in zip(columns, buffer.columns, strict=True):
             expect(column.shape == (n, *empty.shape[1:]))
@@ -159,11 +172,11 @@ class RowBuffer:
         return self.n
 
     def fits(self, X: Array, y: Array) -> bool:
-        """Whether these rows have the shapes of those in the buffer."""
+        """Whether these rows have the shapes of the buffered rows."""
         return X.shape[1:] == self.columns[0].shape[1:] and y.shape[1:] == self.columns[1].shape[1:]
 
     def append(self, *rows: Any) -> None:
-        """Add rows: X, y, mean, std, dof, together. O(rows), on average."""
+        """Append rows, given as X, y, mean, std, dof, together. Amortised O(rows)."""
         begin, end = self.n, self.n + len(rows[0])
         if end > len(self.columns[0]):
             self.columns = [np.concatenate([a[:begin], np.empty((end, *a.shape[1:]))]) for a in self.columns]
@@ -173,7 +186,7 @@ class RowBuffer:
 
     @property
     def rows(self) -> tuple[Array, ...]:
-        """X, y, mean, std, dof, together of the rows that are there."""
+        """X, y, mean, std, dof, together of the buffered rows."""
         return tuple(a[: self.n] for a in self.columns)
 
     def copy(self) -> "RowBuffer":

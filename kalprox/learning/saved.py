@@ -1,8 +1,7 @@
-"""Values as named arrays and a JSON header, and back.
+"""Conversion of values to named arrays and a JSON header, and back.
 
-A value that can be saved is an array or a real number (which become arrays), None, text, a whole number or a truth
-value (which go to the header), a dictionary of values, or a dataclass of values. The type of a dataclass is not saved:
-who reads a value says of which type it is.
+Arrays and real numbers become arrays. None, strings, integers and booleans go to the header. Dictionaries and
+dataclasses are saved field by field. The type of a dataclass is not saved: the reader has to give it.
 """
 
 from dataclasses import MISSING, fields, is_dataclass
@@ -16,7 +15,7 @@ T = TypeVar("T")
 
 
 def flatten(name: str, value: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Put `value` into the header and the arrays under `name`; the parts of a dataclass under name.field."""
+    """Add `value` to the header and the arrays under `name`, and the fields of a dataclass under name.field."""
     if value is None or isinstance(value, (str, bool, int)):
         header[name] = value
     elif isinstance(value, dict):
@@ -43,7 +42,7 @@ class Saved:
         return self.arrays[name] if name in self.arrays else self.header[name]
 
     def value(self, kind: type[T], name: str, **static: Any) -> T:
-        """The dataclass of type `kind` that was saved under `name`; static fields are given, or have their default."""
+        """Return the dataclass of type `kind` saved under `name`; static fields are given, or take their default."""
         hints = get_type_hints(kind)
         parts = {}
         for field in fields(kind):  # type: ignore[arg-type]
@@ -60,6 +59,6 @@ class Saved:
 
 
 def expect(condition: Any) -> None:
-    """Refuse a file whose parts do not agree."""
+    """Raise a ValueError if the condition, which every valid file satisfies, is false."""
     if not condition:
         raise ValueError("the header and the arrays of the file do not agree")

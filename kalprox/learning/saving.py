@@ -1,4 +1,4 @@
-"""Fitted learners as model files, and back: settings as JSON, what was learned as arrays. No pickle."""
+"""Save fitted learners to model files and load them: settings as JSON, the state as arrays, without pickle."""
 
 from dataclasses import fields
 from os import PathLike
@@ -17,23 +17,23 @@ from kalprox.regularizers import Regularizer
 __all__ = ["from_parts", "learner_parts", "load_learner", "save_learner"]
 
 _MAY_BE_INFINITE = ("waiting.std", "waiting.dof")
-_ESTIMATOR = ("block_size", "on_bad_rows")  # settings of the estimator that a learner has no use for
+_ESTIMATOR = ("block_size", "on_bad_rows")  # settings of the estimator that a learner does not have
 
 
 def save_learner(file: str | PathLike, learner: Learner, **about: Any) -> None:
-    """Write a fitted learner to a model file, whole or not at all; see `learner_parts`."""
+    """Write a fitted learner to a model file, atomically; see `learner_parts`."""
     model_file.write(file, *learner_parts(learner, **about))
 
 
 def load_learner(file: str | PathLike) -> tuple[Learner, dict[str, Any]]:
-    """The learner that `save_learner` wrote, and what was said about it; other files raise `ModelFileError`."""
+    """Read the learner that `save_learner` wrote, and the properties saved with it; else raise `ModelFileError`."""
     return from_parts(file, *model_file.read(file))
 
 
 def learner_parts(
     learner: Learner, *, n_features: int, feature_names: list[str] | None, estimator_settings: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and arrays of a fitted learner, and of the columns it was fitted to."""
+    """Return the header and the arrays of a fitted learner and of the columns it was fitted to."""
     settings = {**learner.settings.parameters, **estimator_settings}
     header: dict[str, Any] = {
         "estimator": "KalproxRegressor",
@@ -52,7 +52,7 @@ def learner_parts(
 def from_parts(
     file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]
 ) -> tuple[Learner, dict[str, Any]]:
-    """The learner that `learner_parts` was given, and what was said about it; `file` is where they were found."""
+    """Return the learner that `learner_parts` was given, and its other arguments; errors name `file`."""
     try:
         if header["estimator"] != "KalproxRegressor" or not all(
             np.isfinite(a).all() for name, a in arrays.items() if name not in _MAY_BE_INFINITE
@@ -63,8 +63,8 @@ def from_parts(
         names, d = header["feature_names"], int(header["n_features"])
         expect(names is None or len(names) == d)
         settings = Settings.of(**parameters)
+        learner = Learner.restored(settings, d, Saved(header, arrays))  # which compares d with the arrays first
         _try_penalty(settings, d)
-        learner = Learner.restored(settings, d, Saved(header, arrays))
         about = {
             "n_features": d,
             "feature_names": None if names is None else [str(name) for name in names],
@@ -75,18 +75,18 @@ def from_parts(
         raise
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise ModelFileError(
-            f"{file} is a model file, but not of a KalproxRegressor that this version knows."
+            f"{file} is a model file, but not of a KalproxRegressor that this version can read."
         ) from error
 
 
 def _try_penalty(settings: Settings, d: int) -> None:
-    """Raise where the penalty of a file cannot be computed for d coefficients."""
+    """Raise if the penalty of a file cannot be computed for d coefficients."""
     alpha = settings.penalty.alpha
     float(settings.penalty.regularizer(1.0 if alpha == "auto" else alpha).value(np.zeros(d)))
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A setting in JSON's types, from which `_object` makes it again."""
+    """Convert a setting to JSON types; `_object` converts it back."""
     if isinstance(value, Regularizer):
         kind = type(value).__name__
         if getattr(kalprox.regularizers, kind, None) is type(value) and kind != "Custom":
@@ -101,8 +101,8 @@ def _plain(name: str, value: Any) -> Any:
     elif value is None or isinstance(value, (str, bool, int, float)):
         return value
     raise TypeError(
-        f"{name} cannot be saved without pickle: expected names, numbers, arrays or kalprox's own regularisers (Custom "
-        f"excepted); got {value!r}. Use joblib, or keep the settings in code and save only models without it."
+        f"{name} cannot be saved without pickle: expected names, numbers, arrays or regularisers of kalprox other than "
+        f"Custom; got {value!r}. Use joblib instead."
     )
 
 

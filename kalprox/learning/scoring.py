@@ -1,4 +1,4 @@
-"""Scores of predictions that were made before the rows were learned: of the learner itself, and of each alpha."""
+"""Prequential scores, of predictions made before the rows are learned: for the learner, and for each alpha."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from kalprox.sources import Block
 
 __all__ = ["FEWEST_ROWS", "AlphaScores", "doubling_pieces", "is_due", "scored"]
 
-_JUDGED = 512, 1 / 16  # rows of a batch that are judged, or share of it: a std costs twice what learning a row does
-_ALL_UNTIL = 16384  # rows learned up to which every batch is judged; after that
-_EVERY = 16, 32768, 64  # one batch in 16, but at least one in 32,768 rows, or in 64 rows a column: it costs O(d^3)
+_JUDGED = 512, 1 / 16  # rows of a batch that are scored, or share of it: a std costs twice as much as learning a row
+_ALL_UNTIL = 16384  # every batch is scored up to this number of rows; after that
+_EVERY = 16, 32768, 64  # one batch in 16, but at least one per 32,768 rows or 64 rows per column, since it costs O(d^3)
 
 
 def is_due(score: Calibration, before: int, after: int, d: int) -> bool:
-    """Whether a batch that takes the number of rows learned from `before` to `after` is judged.
+    """Whether to score a batch that increases the number of learned rows from `before` to `after`.
 
-    Only the score and the counts decide, so that a stream that is resumed continues as it would have.
+    The decision depends on the score and the counts alone, so that a resumed stream gives the same result.
     """
     every = min(max(_EVERY[0] * (after - before), 1), max(_EVERY[1], _EVERY[2] * d))
     return before < _ALL_UNTIL or before // every != after // every or float(score.rows) == 0
 
 
 def scored(score: Calibration, belief: Any, block: Block) -> Calibration:
-    """`score`, and that of the rows of a block as `belief` predicts them: all of them, or some, evenly spaced."""
+    """Add the predictions of a block to `score`: of all its rows, or of an evenly spaced sample of a long block."""
     X, y, weights = block.X, block.y, block.weights
     most = max(_JUDGED[0], int(_JUDGED[1] * len(y)))
     if len(y) > most:
@@ -40,7 +40,7 @@ def scored(score: Calibration, belief: Any, block: Block) -> Calibration:
 def update(
     score: Calibration, predicted: Predictive, y: Array, weights: Array | None, together: Array | None = None
 ) -> Calibration:
-    """`score`, and that of predictions of y, (n,) or (n, k): target by target."""
+    """Add predictions of y, of shape (n,) or (n, k), to `score`, target by target."""
     n = len(y)
     dof = getattr(predicted, "dof", np.inf)
     if np.ndim(dof) < 2:
@@ -51,30 +51,30 @@ def update(
     return score
 
 
-FEWEST_ROWS = 32  # learned before the first prediction; later ones are made at each doubling of the rows at the latest
+FEWEST_ROWS = 32  # rows learned before the first prediction; a piece is never longer than all rows before it
 _DECADES = np.arange(6.0, -1.01, -0.25)
 
 
 @dataclass(frozen=True)
 class AlphaScores:
-    """For each alpha, the sum of the log predictive densities of the rows, each predicted before it was learned."""
+    """The prequential score of each alpha: the sum of log predictive densities of rows not yet learned."""
 
     alphas: Array  # (m,), descending
     scores: Array  # (m,)
 
     @classmethod
     def around(cls, largest: float) -> "AlphaScores":
-        """No scores yet, on a grid around the largest alpha that one row's worth of the data so far could need.
+        """Return zero scores on a grid around `largest`, the alpha per row that shrinks all coefficients to zero.
 
-        The alpha that leaves nothing of a fit grows with the number of rows, so that the grid reaches six decades up.
+        The largest useful alpha grows with the number of rows, so that the grid extends six decades above `largest`.
         """
         alphas = largest * 10**_DECADES
         return cls(alphas, np.zeros(len(alphas)))
 
     def after(self, beliefs: Iterable[Any], block: Block) -> "AlphaScores":
-        """With the score of a block, as each of `beliefs`, one for each alpha, predicts it.
+        """Return the scores after a block; `beliefs` has one belief for each alpha.
 
-        An alpha that leaves no degrees of freedom makes no claim: it gets the lowest score of those that do.
+        An alpha without residual degrees of freedom has no predictive density, and gets the lowest score of the others.
         """
         found = [scored(Calibration(), belief, block) for belief in beliefs]
         scores = np.array([s.log_score if s.undetermined == 0 else np.nan for s in found], float)
@@ -83,12 +83,12 @@ class AlphaScores:
         return AlphaScores(self.alphas, self.scores + np.where(np.isnan(scores), np.nanmin(scores), scores))
 
     def faded(self, left: float) -> "AlphaScores":
-        """The scores as they count once later rows have come."""
+        """Return the scores multiplied by `left`, the share of their weight that forgetting leaves."""
         return AlphaScores(self.alphas, self.scores * left)
 
     @property
     def best(self) -> float | None:
-        """The alpha with the highest score, interpolated by a parabola; None before the first score."""
+        """The alpha of the highest score, interpolated by a parabola; None before the first score."""
         if not self.scores.any():
             return None
         i = int(np.argmax(self.scores))
@@ -101,7 +101,7 @@ class AlphaScores:
 
 
 def doubling_pieces(rows: int, length: int) -> list[slice]:
-    """A block of `length` rows, after `rows` others, cut so that no piece is longer than all before it."""
+    """Cut a block of `length` rows, which follow `rows` others, so that no piece is longer than all rows before it."""
     pieces, start = [], 0
     while start < length:
         stop = min(length, start + max(FEWEST_ROWS, rows + start))

@@ -1,4 +1,4 @@
-"""The settings of a learner: what to fit and how, checked once."""
+"""The settings of a learner, checked once."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,15 +18,15 @@ _METHODS = ("exact", "paper")
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """What to fit and how. The names and their meaning are those of `kalprox.KalproxRegressor`.
+    """The model, the penalty and the method of a learner, with the names of `kalprox.KalproxRegressor`.
 
-    `Settings.of(**parameters)` makes them, and refuses parameters that mean nothing.
+    Make one with `Settings.of(**parameters)`, which raises an error for invalid parameters.
     """
 
     link: str | Callable
     penalty: Penalty
     method: str
-    noise_var: float | None  # None: learned
+    noise_var: float | None  # None if it is learned
     fit_intercept: bool
     standardize: bool
     forget: float
@@ -61,7 +61,7 @@ class Settings:
         q: Any = 0.0,
         diagnose: bool = True,
     ) -> "Settings":
-        """The settings with these parameters, checked."""
+        """Check the parameters and return the settings."""
         parameters = {name: value for name, value in locals().items() if name != "cls"}
         if method not in _METHODS:
             raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}.")
@@ -73,7 +73,7 @@ class Settings:
         else:
             check_positive("noise", noise)
         if not 0 < forget <= 1:
-            raise ValueError(f"forget must lie in (0, 1], where 1 forgets nothing; got {forget!r}.")
+            raise ValueError(f"forget must lie in (0, 1], where 1 means no forgetting; got {forget!r}.")
         settings = cls(
             link,
             Penalty.of(penalty, alpha, l1_ratio, delta, groups, bounds),
@@ -99,39 +99,40 @@ class Settings:
         if self.penalty.alpha == "auto":
             raise ValueError("alpha='auto' needs link='identity' and method='exact'; give a number.")
         if callable(self.link) and self.start is None:
-            raise ValueError("start must be given where link is a function: the first theta, shape (d,).")
+            raise ValueError("start, the first theta of shape (d,), must be given if link is a function.")
         if callable(self.link) and self.standardize:
-            raise ValueError("standardize must be False where link is a function, whose theta has no columns.")
+            raise ValueError("standardize must be False if link is a function, whose theta has no columns.")
         if self.method == "paper" and self.noise_var is None:
-            raise ValueError("method='paper' needs the noise variance: give noise a number.")
+            raise ValueError("method='paper' needs the noise variance: set noise to a number.")
         if self.method == "paper" and self.forget != 1:
-            raise ValueError(f"method='paper' does not forget: let theta drift with q; got forget={self.forget!r}.")
+            raise ValueError(f"method='paper' needs forget=1: use q to let theta drift; got forget={self.forget!r}.")
 
     @property
     def is_exact(self) -> bool:
-        """Whether everything can be read off the information of the rows, exactly: a linear model, not the paper's
-        recursion."""
+        """Whether the information of the rows determines everything exactly: a linear model with method="exact"."""
         return self.method == "exact" and isinstance(self.link, str) and self.link == "identity"
 
     @property
     def model(self) -> Model:
-        """h."""
+        """The model h."""
         if callable(self.link):
             return Function(self.link)
         return Linear() if self.link == "identity" else GLM(self.link)
 
     @property
     def gamma(self) -> float | None:
-        """The noise precision; None where the noise variance is learned."""
+        """The noise precision; None if the noise variance is learned."""
         return None if self.noise_var is None else 1 / self.noise_var
 
     def with_alpha(self, alpha: float) -> "Settings":
-        """The same settings with a number for alpha."""
+        """Return the same settings with this alpha."""
         return replace(self, penalty=self.penalty.with_alpha(float(alpha)))
 
     def first_theta(self, size: int, jacobian: Array | None) -> Array:
-        """`start` in the coordinates of the design, whose `jacobian` maps theta to (intercept, coef); zeros where no
-        start was given."""
+        """Return `start` in the coordinates of the design, or zeros if no start was given.
+
+        `jacobian` is the matrix of the design that maps theta to (intercept, coef), None for a function.
+        """
         if jacobian is None:
             return np.asarray(self.start, float)
         if self.start is None:
@@ -145,7 +146,7 @@ class Settings:
         return np.linalg.solve(jacobian, start)
 
     def changed(self, other: "Settings", *names: str) -> list[str]:
-        """Which parameters (of `names`, or of all) differ between these settings and others."""
+        """Return which parameters (of `names`, or of all) differ between these settings and `other`."""
         mine, theirs = self.parameters, other.parameters
         return [name for name in names or mine if not same(mine[name], theirs[name])]
 

@@ -233,7 +233,7 @@ def test_the_log_evidence_is_the_density_of_the_rows():
     [
         (lambda X, y: X.__setitem__((3, 1), np.nan), r"X must be finite; .* row\(s\): 3"),
         (lambda X, y: y.__setitem__(5, np.inf), r"y must be finite; .* row\(s\): 5"),
-        (lambda X, y: X.__setitem__((slice(4, 7), 2), 1.7e308), r"norms are too large for float64, row 4 the largest"),
+        (lambda X, y: X.__setitem__((slice(4, 7), 2), 1.7e308), r"too large for float64; row 4 has the largest"),
     ],
 )
 def test_a_bad_block_leaves_the_state_bit_for_bit_and_names_its_rows(spoil, message):

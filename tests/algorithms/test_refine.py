@@ -425,7 +425,7 @@ def test_it_says_when_no_step_descends():
     x = np.linspace(1.0, 2.0, 9)
     fit = refine(wrong, Zero(), (x, 3 * x), np.array([1.0]))
     assert not fit.converged
-    assert "no descent possible" in fit.message
+    assert "no step decreases the objective" in fit.message
     np.testing.assert_array_equal(fit.mean, [1.0])
 
 

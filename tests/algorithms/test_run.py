@@ -152,6 +152,7 @@ def test_the_progress_bar_counts_every_row(capsys):
     np.testing.assert_array_equal(quiet.state.mean, shown.state.mean)
 
 
+@pytest.mark.integration
 def test_importing_kalprox_imports_nothing_heavy():
     code = (
         "import sys, kalprox as kp; from kalprox import regularizers, models; "

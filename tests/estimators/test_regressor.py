@@ -118,6 +118,7 @@ def test_frames_and_their_names(frame):
         model.predict(frame(dict(zip("dcba", X.T, strict=True))))
 
 
+@pytest.mark.integration
 def test_the_linear_route_never_imports_jax():
     code = """
 import sys, numpy as np
@@ -129,7 +130,7 @@ for penalty in (None, "ridge", "l1", "elasticnet", "smooth_l1", "box"):
 KalproxRegressor(alpha="auto").fit(X, y).alpha_
 assert "jax" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=1800)
 
 
 def test_sparse_rows_are_made_dense_block_by_block():
@@ -195,11 +196,11 @@ def test_bad_rows_can_be_skipped_and_are_counted():
         ({"penalty": "lasso"}, "penalty must be None, one of ridge, l1"),
         ({"alpha": -1.0}, "alpha must be finite and >= 0"),
         ({"alpha": "best"}, "alpha must be a number >= 0 or 'auto'"),
-        ({"penalty": "box", "alpha": "auto"}, "alpha='auto' needs a penalty that alpha weighs"),
-        ({"penalty": regularizers.L1(1.0), "alpha": 2.0}, "alpha does not weigh a Regularizer object"),
+        ({"penalty": "box", "alpha": "auto"}, "alpha='auto' needs a penalty with a weight"),
+        ({"penalty": regularizers.L1(1.0), "alpha": 2.0}, "alpha must be 1 if penalty is a Regularizer"),
         ({"penalty": "group"}, "penalty='group' needs groups"),
         ({"link": "probit"}, "link must be one of identity"),
-        ({"link": lambda theta, x: theta[0]}, "start must be given"),
+        ({"link": lambda theta, x: theta[0]}, "start, the first theta"),
         ({"noise": 0.0}, "noise must be finite and > 0"),
         ({"noise": "guess"}, "noise must be 'learn' or the noise variance"),
         ({"method": "paper"}, "method='paper' needs the noise variance"),
@@ -426,7 +427,7 @@ def test_rows_one_at_a_time_between_predictions(settings):
             stream.predict(bad)
         with pytest.raises(ValueError, match="X must be finite; got NaN or infinity in 1 row"):
             stream.partial_fit(bad, y[:1])
-    with pytest.raises(ValueError, match="norms are too large"):
+    with pytest.raises(ValueError, match="norms of the rows are too large"):
         stream.partial_fit(np.full((2, 5), 1.7e308), y[:2])
     with pytest.raises(ValueError, match="must have the shapes"):
         stream.partial_fit(X[:1], np.ones((1, 2)))
@@ -612,7 +613,7 @@ def test_the_path_is_a_fit_for_every_alpha():
             np.testing.assert_allclose(path.coef[i], model.coef_, rtol=1e-12)
             assert path.intercept[i] == pytest.approx(model.intercept_, rel=1e-12)
     np.testing.assert_allclose(path.edf, (path.coef != 0).sum(axis=1), rtol=1e-10)
-    with pytest.raises(ValueError, match="path needs a penalty that alpha weighs"):
+    with pytest.raises(ValueError, match="path needs a penalty with a weight"):
         KalproxRegressor(penalty="box").fit(X_SCALED, Y_DIABETES).path(alphas)
     with pytest.raises(ValueError, match="path needs link='identity'"):
         KalproxRegressor("tanh").fit(X_SCALED, np.tanh(Y_DIABETES / 200)).path(alphas)
@@ -711,10 +712,10 @@ def test_merge_refuses_what_it_cannot_do_exactly():
     named = [KalproxRegressor().fit(pd.DataFrame(X, columns=list(names)), y) for names in ("abcd", "dcba")]
     with pytest.raises(ValueError, match="same features in the same order"):
         named[0].merge(named[1])
-    with pytest.raises(ValueError, match="same coefficients"):
+    with pytest.raises(ValueError, match="same number of coefficients"):
         fit.merge(KalproxRegressor().fit(X[:, :2], y))
     sigmoid = KalproxRegressor("sigmoid").fit(X, (y > y.mean()).astype(float))
-    with pytest.raises(ValueError, match="no common linearisation"):
+    with pytest.raises(ValueError, match="linearised at different points"):
         sigmoid.merge(sigmoid)
     assert fit.n_rows_seen_ == 120
 
@@ -799,7 +800,7 @@ def test_a_link_far_from_zero_and_standardised():
     inside = KalproxRegressor("sigmoid", alpha=1.0, standardize=True).fit(X, y)
     np.testing.assert_allclose(inside.coef_, outside.coef_ / scaler.scale_, rtol=1e-8)
     np.testing.assert_allclose(inside.coef_std_, outside.coef_std_ / scaler.scale_, rtol=1e-8)
-    with pytest.raises(ValueError, match="a stream does not know its standard deviations"):
+    with pytest.raises(ValueError, match="standard deviations of a stream are not known"):
         KalproxRegressor("sigmoid", standardize=True).partial_fit(X, y)
 
 
@@ -891,6 +892,7 @@ def test_pickle_and_joblib(link):
         np.testing.assert_array_equal(a.coef_, b.coef_)
 
 
+@pytest.mark.integration
 def test_without_scikit_learn_the_message_says_what_to_install():
     code = (
         "import sys; sys.modules['sklearn'] = None\n"

@@ -562,9 +562,9 @@ def test_mismatched_information_is_refused():
         info.fold(np.ones((3, 3)), np.ones(3))
     with pytest.raises(ValueError, match="shapes"):
         info.fold(np.ones((3, 2)), np.ones((3, 1)))
-    with pytest.raises(ValueError, match="same coefficients"):
+    with pytest.raises(ValueError, match="same number of coefficients"):
         merge(info, Information.zero(3))
-    with pytest.raises(ValueError, match="same coefficients"):
+    with pytest.raises(ValueError, match="same number of coefficients"):
         info.subtract(Information.zero(2, 1))
     with pytest.raises(ValueError, match="root"):
         Information.from_prior(np.zeros(2), np.eye(3))

@@ -18,9 +18,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND, finish, invoke, run, start, started, wait_for
+from command import COMMAND, TIMEOUT, finish, invoke, run, start, started, wait_for
 
 from kalprox import model_file
+
+pytestmark = pytest.mark.integration
 
 ROWS = 60_000
 
@@ -208,7 +210,7 @@ def test_a_disk_that_is_really_full(linear):
     script = 'mount -t tmpfs -o size=64k none "$0" || exit 99; "$@"; code=$?; cp -a "$0/." "$0/../saved"; exit $code'
     command = ["unshare", "-rm", "sh", "-c", script, disk, *COMMAND, *map(str, one.arguments())]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     except FileNotFoundError:
         pytest.skip("there is no unshare")
     if done.returncode in (1, 99) and "Error:" not in done.stderr:

@@ -22,7 +22,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND, finish, invoke, run, start, within
+from command import COMMAND, TIMEOUT, finish, invoke, run, start, within
 from sklearn.linear_model import LinearRegression
 
 from kalprox import KalproxRegressor
@@ -318,7 +318,7 @@ def test_a_pipeline(data, delays):
 
 def test_a_reader_that_goes_away_is_no_error(data, delays):
     shell = f"{' '.join(COMMAND)} predict {delays.file} {data.folder}/all.csv --max-bad 5% | head -n 1"
-    done = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.stdout == '"mean","std","lower","upper"\n' and done.stderr == ""
 
 
@@ -368,6 +368,8 @@ import contextlib, sys
 with contextlib.suppress(SystemExit):
     {"".join(line + chr(10) + "    " for line in PEAK.strip().splitlines())}
 import pyarrow.csv
+
+pytestmark = pytest.mark.integration
 pyarrow.csv.read_csv("large.csv")
 """
 
@@ -383,7 +385,7 @@ def limited(folder, source, limit="unlimited", code=PEAK):
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT,
     )
 
 
@@ -505,7 +507,7 @@ def test_help_imports_nothing_heavy(command):
         (["fit", "{csv}", "-y", "late", "--alpha", "much"], 2, "'much' is not a valid float"),
         (["fit", "{csv}", "-y", "late", "--features", "hour", "--max-bad", "9%", "--alpha", "-1"], 2, "alpha"),
         (["fit", "{csv}", "-y", "late", "--memory", "lots"], 2, "expected a size such as 512MB"),
-        (["fit", "{csv}", "-y", "late", "--features", "hour", "--passes", "3"], 2, "leave passes at 1"),
+        (["fit", "{csv}", "-y", "late", "--features", "hour", "--passes", "3"], 2, "passes must be 1"),
         (["fit", "{csv}", "-y", "late", "--features", "hour", "--max-bad", "few"], 2, "expected a number of rows"),
         (["fit", "{csv}", "-y", "late", "--features", "hour,hours"], 3, "Did you mean 'hour'"),
         (["fit", "nowhere.csv", "-y", "late"], 3, "There is no file nowhere.csv"),

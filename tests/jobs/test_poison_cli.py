@@ -17,6 +17,8 @@ from kalprox.sources.columns import Columns
 from kalprox.sources.files import find
 from kalprox.sources.table import Table
 
+pytestmark = pytest.mark.integration
+
 READING = ("format", "encoding", "delimiter", "skip_unreadable")
 
 

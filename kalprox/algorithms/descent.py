@@ -1,0 +1,259 @@
+"""The descent of refinement: damped proximal Gauss-Newton steps, and undamped ones near the minimum."""
+
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from kalprox._arrays import Array, namespace
+from kalprox.information import Information
+from kalprox.information.linearized import Linearized, curvature_along, linearize
+from kalprox.likelihoods import Likelihood
+from kalprox.models import Model
+from kalprox.regularizers import Regularizer, Zero
+from kalprox.solvers.prox import prox
+from kalprox.sources import Source
+
+__all__ = ["Point", "Problem", "about", "descend", "steps_left"]
+
+
+class Point(NamedTuple):
+    """A point theta with the objective and the linearisation there, on the host."""
+
+    theta: Array
+    R: Array  # ||R (t - theta) - z||^2 + const is the linearised sum of squares at t
+    z: Array
+    information: Information  # of t - theta, from the rows alone; R and z include the prior
+    loss: float
+    rss: float
+    size: float
+    prior: float  # ||root (theta - mean)||^2 of the prior
+    g: float
+
+    @property
+    def objective(self) -> float:
+        return self.loss + self.prior / 2 + self.g
+
+    @property
+    def rounding(self) -> float:
+        """The rounding error of the objective: that of a residual e is eps |h|, so that of rss is 2 eps |e| |h|."""
+        eps = float(np.finfo(np.dtype(self.information.T.dtype)).eps)
+        return eps * ((self.rss * self.size) ** 0.5 + abs(self.objective))
+
+
+class Problem:
+    """The objective (1) of `kalprox.algorithms.refine` over a source, and the number of passes made so far."""
+
+    def __init__(
+        self,
+        model: Model,
+        likelihood: Likelihood,
+        regularizer: Regularizer,
+        source: Source,
+        prior: Information | None,
+    ) -> None:
+        self.model, self.likelihood, self.regularizer, self.source = model, likelihood, regularizer, source
+        self.before = prior
+        self.prior = None if prior is None else (np.asarray(prior.R), np.asarray(prior.z))
+        self.passes = 0
+
+    def at(self, theta: Array) -> Point | None:
+        """Make one pass for the objective and the linearisation at theta; return None if they are not finite."""
+        self.passes += 1
+        rows: Linearized | None = self.source.fold(partial(linearize, self.model, self.likelihood, theta)).total
+        if rows is None:
+            raise ValueError("The source must have at least one good row; got none.")
+        if rows.information is None:
+            return None
+        T = np.asarray(rows.information.triangle(), theta.dtype)
+        R, z, prior = T[:-1, :-1], T[:-1, -1], 0.0
+        if self.prior is not None:
+            before, target = self.prior
+            away = (target - before @ theta).astype(theta.dtype)
+            R, z = stacked(R, z, before.astype(theta.dtype), away)
+            prior = float(away @ away)
+        return Point(theta, R, z, rows.information, rows.loss, rows.rss, rows.size, prior, self.g(theta))
+
+    def curvature(self, theta: Array, p: Array) -> Array:
+        """Make one pass for J'W h_pp, shape (d,), with h_pp the second derivative of h along p."""
+        self.passes += 1
+        return self.source.fold(partial(curvature_along, self.model, self.likelihood, theta, p)).total
+
+    def g(self, theta: Array) -> float:
+        return float(self.regularizer.value(theta))
+
+    def step(self, R: Array, z: Array, theta: Array) -> Array:
+        """Return p with theta + p = argmin_t 1/2 ||R (t - theta) - z||^2 + g(t)."""
+        A = self.regularizer.root(theta.size)
+        if A is None:
+            return prox(R, z + R @ theta, self.regularizer, start=theta).theta - theta
+        A = np.asarray(A, theta.dtype)  # solving for t, and subtracting theta, would cancel digits of p
+        return prox(np.vstack([R, A]), np.concatenate([z, -A @ theta]), Zero()).theta
+
+    def moved(self, point: Point) -> Point:
+        """Return the point after one undamped step, without a pass; exact for a linear h."""
+        theta = point.theta + self.step(point.R, point.z, point.theta)
+        information = about(point.information, point.theta - theta)
+        before = 0.0 if self.prior is None else float(((self.prior[1] - self.prior[0] @ theta) ** 2).sum())
+        rss = float(information.residual(np.zeros_like(theta)))
+        z = point.z - point.R @ (theta - point.theta)
+        return point._replace(
+            theta=theta, z=z, information=information, loss=rss / 2, rss=rss, prior=before, g=self.g(theta)
+        )
+
+    def predicted(self, point: Point, p: Array) -> float:
+        """Return the decrease of (1) that the linearisation predicts for theta + p."""
+        Rp = point.R @ p
+        return float(Rp @ (point.z - Rp / 2)) + (point.g - self.g(point.theta + p))
+
+
+def stacked(R: Array, z: Array, A: Array, b: Array) -> tuple[Array, Array]:
+    """Return the R and z of ||R t - z||^2 + ||A t - b||^2, up to a constant."""
+    d = R.shape[1]
+    T: Array = np.linalg.qr(np.column_stack([np.vstack([R, A]), np.concatenate([z, b])]), mode="r")
+    return T[:d, :d], T[:d, d]
+
+
+def about(information: Information, shift: Array) -> Information:
+    """Turn information about s into information about s + shift: the targets e become e + D shift."""
+    T, center = information.T, information.shift
+    xp = namespace(T)
+    t = xp.asarray(shift, T.dtype)
+    targets = T[:, -1] + (T[:, 1:-1] * t[None, :]).sum(axis=1)  # T is the triangle of [1 | D - c | e - m]
+    mean = center[-1:] + (center[:-1] * t).sum()
+    return replace(information, T=xp.column_stack([T[:, :-1], targets]), shift=xp.concatenate([center[:-1], mean]))
+
+
+_NEAR = 1e-2  # undamped steps are tried when the next one changes theta by less than this, relative
+_BENT = 0.75  # a trial with 2 |a| / |p| above this is too long for the linearisation to be valid
+_HEAVY = 10.0  # the largest damping of the last steps: with more of it they would be too short to help
+_STRAIGHT = 0.1  # below this the curvature is not computed again while steps decrease (1) as predicted
+
+
+def descend(problem: Problem, point: Point, max_passes: int, tol: float) -> tuple[Point, float]:
+    """Descend from `point` to a minimum; return the last point, and the relative length of the next undamped step.
+
+    The scales S are the largest column norms of J so far, with slow decay, so that the path does not depend on the
+    units of the parameters. The damping mu follows the ratio of actual to predicted decrease (Nielsen's rule). Each
+    step p is corrected by the geodesic acceleration a, which accounts for the curvature of h along p: h(theta + p) is
+    about h + J p + h_pp / 2, so that p + a is the step for the targets e - h_pp / 2. The correction follows curved
+    valleys, and a large correction shows that p is too long.
+
+    References
+    ----------
+    H. B. Nielsen, "Damping parameter in Marquardt's method", IMM-REP-1999-05, Technical University of Denmark, 1999.
+    M. K. Transtrum and J. P. Sethna, "Improvements to the Levenberg-Marquardt algorithm for nonlinear least-squares
+    minimization", arXiv:1201.5885, 2012.
+    """
+    S = np.zeros_like(point.theta)
+    mu, growth, bend, near = 1e-4, 2.0, np.inf, _NEAR
+    while True:
+        S = np.maximum(np.linalg.norm(point.R, axis=0), 0.7 * S)
+        R, z = _damped(point, mu, S)
+        p = problem.step(R, z, point.theta)
+        promised = problem.predicted(point, p)
+        flat = promised <= point.rounding
+        # The damped step is shorter than the undamped one and already computed, so that it is tested first.
+        if flat or (relative_length(S, p, point.theta) <= near and steps_left(problem, point, S) <= near):
+            before = point
+            # To tol / 100, because a parameter may be a small part of |S theta|, and the last step is not the whole error.
+            point = _polish(problem, point, 0.0, S, max_passes, tol / 100)
+            near = steps_left(problem, point, S)
+            damping = mu
+            while flat and near > tol and damping < _HEAVY:  # large residuals: undamped steps diverge
+                point = _polish(problem, point, damping, S, max_passes, tol / 100)
+                near = steps_left(problem, point, S)
+                damping = max(10 * damping, 1e-3)
+            if flat or near <= tol:
+                return point, near
+            near /= 10  # undamped steps do not converge from here; try again when the step is a tenth of this
+            if point is not before:
+                continue
+        if problem.passes >= max_passes:
+            return point, steps_left(problem, point, S)
+        trial = None
+        if bend < _STRAIGHT:
+            trial = problem.at(point.theta + p)
+        else:
+            bent = _accelerated(problem, point, R, z, p)
+            bend = 2 * float(np.linalg.norm(S * (bent - p)) / np.linalg.norm(S * p))
+            if bend <= _BENT and problem.passes < max_passes:
+                trial = problem.at(point.theta + bent)
+        if trial is not None and trial.objective < point.objective:
+            gain = (point.objective - trial.objective) / promised
+            mu, growth = mu * max(1 / 3, 1 - (2 * gain - 1) ** 3), 2.0
+            point = trial
+            if abs(gain - 1) > 0.25:
+                bend = np.inf
+        else:
+            mu, growth, bend = mu * growth, 2 * growth, np.inf
+
+
+def _damped(point: Point, mu: float, S: Array) -> tuple[Array, Array]:
+    """Return (R, z) with the rows sqrt(mu) S (t - theta) added; a zero column is damped too, and does not move."""
+    if mu == 0:
+        return point.R, point.z
+    return stacked(point.R, point.z, np.diag(mu**0.5 * np.where(S > 0, S, 1.0)), np.zeros_like(S))
+
+
+def _accelerated(problem: Problem, point: Point, R: Array, z: Array, p: Array) -> Array:
+    """Return p + a, the damped step for the targets e - h_pp / 2; NaN if h_pp is not finite."""
+    pull = problem.curvature(point.theta, p) / 2
+    if not np.isfinite(pull).all():
+        return np.full_like(p, np.nan)
+    return problem.step(R, z - solve_triangular(R, pull, trans=1), point.theta)
+
+
+_MEMORY = 10  # the number of earlier steps in Anderson mixing
+
+
+def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int, enough: float) -> Point:
+    """Take steps with constant damping while each is shorter than 0.9 of the last, until the length is `enough`.
+
+    Near the minimum the objective is constant up to rounding, and only the lengths of the steps show progress: half of
+    all digits are gained here. (1) may not increase beyond rounding. If the residuals are large, steps shrink only by a
+    constant factor; Anderson mixing with earlier steps then finds the combination whose step would be shortest if
+    steps were linear in theta.
+    """
+
+    def step(point: Point) -> Array:
+        return problem.step(*_damped(point, mu, S), point.theta)
+
+    p = step(point)
+    thetas, steps = [point.theta], [p]
+    while problem.passes < max_passes and relative_length(S, p, point.theta) > enough:
+        trial = problem.at(_mixed(problem, thetas, steps, S))
+        if trial is not None and trial.objective <= point.objective + 4 * point.rounding:
+            next_p = step(trial)
+            if np.linalg.norm(S * next_p) < 0.9 * np.linalg.norm(S * p):
+                point, p = trial, next_p
+                thetas, steps = [*thetas[-_MEMORY:], point.theta], [*steps[-_MEMORY:], p]
+                continue
+        if len(thetas) == 1:
+            break
+        thetas, steps = [point.theta], [p]  # try again without the earlier steps
+    return point
+
+
+def _mixed(problem: Problem, thetas: list[Array], steps: list[Array], S: Array) -> Array:
+    """Return theta + p with the correction of Anderson mixing."""
+    t = thetas[-1] + steps[-1]
+    if len(thetas) == 1:
+        return t
+    moves, changes = np.diff(thetas, axis=0).T, np.diff(steps, axis=0).T
+    share = np.linalg.lstsq(S[:, None] * changes, S * steps[-1], rcond=None)[0]
+    # Coordinates that g holds at a kink or a bound stay exactly there.
+    return np.where(problem.regularizer.free(t), t - (moves + changes) @ share, t)
+
+
+def relative_length(S: Array, p: Array, theta: Array) -> float:
+    """Return |S p| / |S theta|, the length of p relative to theta; 0 if p is 0."""
+    moved, size = float(np.linalg.norm(S * p)), float(np.linalg.norm(S * theta))
+    return moved / size if size > 0 else (np.inf if moved > 0 else 0.0)
+
+
+def steps_left(problem: Problem, point: Point, S: Array) -> float:
+    """Return the relative length of the next undamped step."""
+    return relative_length(S, problem.step(point.R, point.z, point.theta), point.theta)
