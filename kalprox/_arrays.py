@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, TypeVar, dataclass_transform
 
@@ -47,6 +48,15 @@ def is_traced(*arrays: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(arrays))
 
 
+def eager() -> AbstractContextManager:
+    """A context in which operations on concrete JAX arrays are evaluated at once, also while `jax.jit` traces.
+
+    Without it, an array that a compiled function closes over could not be looked at inside that function.
+    """
+    jax = loaded_jax()
+    return nullcontext() if jax is None else jax.ensure_compile_time_eval()
+
+
 def cast(tree: Any, like: Array) -> Any:
     """Convert every number of a pytree to an array of the library and dtype of `like`.
 
@@ -55,7 +65,35 @@ def cast(tree: Any, like: Array) -> Any:
     import jax
 
     xp = namespace(like, tree)
-    return jax.tree_util.tree_map(lambda leaf: xp.asarray(leaf, like.dtype), tree)
+    dtype = _available(xp, like.dtype)
+    return jax.tree_util.tree_map(lambda leaf: xp.asarray(leaf, dtype), tree)
+
+
+def asarray_like(value: Any, like: Array) -> Array:
+    """Return `value` as an array of the dtype of `like`, of JAX if either of them is JAX's."""
+    xp = namespace(value, like)
+    return xp.asarray(value, _available(xp, like.dtype))
+
+
+def _available(xp: ModuleType, dtype: Any) -> Any:
+    """`dtype`, or float32 for a float64 where JAX has 64-bit types switched off; asked for, it would warn."""
+    if xp is np:
+        return dtype
+    import jax
+
+    return jax.dtypes.canonicalize_dtype(dtype)
+
+
+def cast_on_jax(tree: Any, like: Array) -> Any:
+    """`cast` where `like` or the tree has JAX arrays; on NumPy arrays, which promote as they should, `tree` itself."""
+    return tree if namespace(like, tree) is np else cast(tree, like)
+
+
+def alike(first: Array, *others: Array) -> tuple[Array, ...]:
+    """`others` in the library of all of them and, on JAX, in the dtype of `first`; NumPy promotes by itself."""
+    xp = namespace(first, *others)
+    dtype = _available(xp, first.dtype)
+    return others if xp is np else tuple(xp.asarray(a, dtype) for a in others)
 
 
 def static(**kwargs: Any) -> Any:

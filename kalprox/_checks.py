@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, is_traced, namespace
+from kalprox._arrays import Array, eager, is_traced, namespace
 
 _ROWS_AT_ONCE = 4096  # rows checked at a time, so that the search for NaN takes little memory
 
@@ -48,8 +48,12 @@ def check_floating(name: str, value: Array) -> None:
 
 def check_finite(name: str, value: Any) -> None:
     """Raise a ValueError if there is NaN or infinity; the message names the first rows that have them."""
-    if is_traced(value) or ((xp := namespace(value)) is not np and bool(xp.isfinite(value).all())):
-        return  # JAX arrays are checked on their device: copying them to the host takes longer than folding them
+    if is_traced(value):
+        return
+    if (xp := namespace(value)) is not np:  # checked on the device: a copy to the host takes longer than folding them
+        with eager():
+            if bool(xp.isfinite(value).all()):
+                return
     numbers = concrete(value)
     if numbers is None:
         return

@@ -113,9 +113,21 @@ def full_precision(function: F) -> F:
     return precise  # type: ignore[return-value]
 
 
+def with_jvp(rule: Callable) -> Callable[[F], F]:
+    """Give a function a rule for its derivative on JAX arrays: (primals, tangents) -> (value, derivative)."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def either(*args: Any) -> Any:
+            return function(*args) if namespace(*args) is np else _custom_jvp(function, rule)(*args)
+
+        return either  # type: ignore[return-value]
+
+    return decorate
+
+
 @cache
-def with_jvp(function: Callable, rule: Callable) -> Callable:
-    """`jax.custom_jvp(function)` with this rule for its derivative: (primals, tangents) -> (value, derivative)."""
+def _custom_jvp(function: Callable, rule: Callable) -> Callable:
     import jax
 
     ruled = jax.custom_jvp(function)

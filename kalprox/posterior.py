@@ -87,7 +87,7 @@ class Posterior(ABC):
         return self._in_units(self.per_target([factor.variances() for factor in self.factors]), 1)
 
     def _in_units(self, values: Array, axes: int) -> Array:
-        xp = namespace(values)
+        xp = namespace(values, self.noise.variance)
         variance = xp.asarray(self.noise.variance)
         with np.errstate(invalid="ignore"):
             scaled = values * variance.reshape(variance.shape + (1,) * axes)

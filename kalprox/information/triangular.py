@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees, static
+from kalprox._arrays import Array, alike, asarray_like, is_traced, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_positive, concrete
 from kalprox.information.base import Equations, LeastSquares
 from kalprox.linalg.downdate import downdate
@@ -266,8 +266,9 @@ class Information(LeastSquares):
         if number is not None and (number > 1).any():
             raise ValueError(f"rho must be at most 1, where 1 means no forgetting; got {rho!r}.")
         xp = namespace(self.T, rho)
-        rho = xp.asarray(rho, self.T.dtype)
-        return Information(xp.sqrt(rho) * self.T, self.shift, rho * self.rows, self.targets)
+        rho = asarray_like(rho, self.T)
+        (rows,) = alike(rho, self.rows)
+        return Information(xp.sqrt(rho) * self.T, self.shift, rho * rows, self.targets)
 
     def subtract(self, other: "Information") -> "Information":
         """Return this information without `other`: delete rows, or the oldest block of a sliding window. O(d^3).
@@ -414,8 +415,8 @@ def _merge(a: Information, b: Information) -> Information:
     T = triangle_of(xp.concatenate([_recenter(Ta, ca - shift), _recenter(Tb, cb - shift)]), triangles=True)
     if xp is not np:
         T = xp.where(Tb.any(), xp.where(Ta.any(), T, Tb), Ta)
-    rows = a.rows + b.rows if xp is np else xp.asarray(a.rows, dtype) + xp.asarray(b.rows, dtype)
-    return Information(T, shift, rows, a.targets)
+    rows_a, rows_b = alike(T, a.rows, b.rows)
+    return Information(T, shift, rows_a + rows_b, a.targets)
 
 
 def _check_rows(X: Array, y: Array, weights: Array | None) -> None:

@@ -112,27 +112,22 @@ def undetermined(R: Array, rows: Any, A: Array) -> Array:
     return cond_rare(maybe_singular(R, rows), by_svd, lambda: xp.zeros(len(A), bool))
 
 
+def _minimum_norm_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (R, rows, z), (dR, _, dz) = primals, tangents
+    theta, P = solve_and_factor(R, rows, z)
+    dR = namespace(R).triu(dR)  # what is below the diagonal is never read
+    return theta, least_squares_step(R, P, dz - product(dR, theta), product(dR.T, product(R, theta) - z))
+
+
 @compiled_on_jax
+@with_jvp(_minimum_norm_jvp)
 def minimum_norm(R: Array, rows: Any, z: Array) -> Array:
     """Return the theta of least norm among those that minimise ||R theta - z||; z is (d,) or (d, k). O(d^3).
 
     Where the rank is full this is back-substitution, with the accuracy of QR. The derivative is that of the solution
     of a least-squares problem, so that none has to be taken of an SVD.
     """
-    if namespace(R, z) is np:
-        return solve_and_factor(R, rows, z)[0]
-    return with_jvp(_minimum_norm, _minimum_norm_jvp)(R, rows, z)
-
-
-def _minimum_norm(R: Array, rows: Any, z: Array) -> Array:
     return solve_and_factor(R, rows, z)[0]
-
-
-def _minimum_norm_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    (R, rows, z), (dR, _, dz) = primals, tangents
-    theta, P = solve_and_factor(R, rows, z)
-    dR = namespace(R).triu(dR)  # what is below the diagonal is never read
-    return theta, least_squares_step(R, P, dz - product(dR, theta), product(dR.T, product(R, theta) - z))
 
 
 def least_squares_step(R: Array, P: Array, w: Array, v: Array) -> Array:

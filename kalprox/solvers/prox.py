@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._arrays import Array, cast, is_traced, namespace, register_pytrees
+from kalprox._arrays import Array, alike, cast_on_jax, is_traced, namespace
 from kalprox._checks import check_finite, check_floating
 from kalprox._control import compiled, cond_rare, select, with_jvp
 from kalprox.linalg.factor import Factor
@@ -89,18 +89,15 @@ def prox(
     array([2., 0.])
     """
     xp = namespace(R, z, regularizer, start)
-    if xp is not np:
-        register_pytrees()
     _check(R, z, start)
-    d, dtype = R.shape[1], R.dtype
-    start = xp.zeros(d, dtype) if start is None else start
+    start = np.zeros(R.shape[1]) if start is None else start
     if xp is not np and regularizer.smooth:
-        arrays = (xp.asarray(R), xp.asarray(z, dtype), xp.asarray(start, dtype))
-        return compiled(_solve)(*arrays, regularizer, tol, rows)
+        R = xp.asarray(R)
+        return compiled(_solve)(R, *alike(R, z, start), regularizer, tol, rows)
     # On the host float32 is taken up to float64 and, at the end, down again.
     _check_concrete(regularizer, R, z, start)
     out = _solve(np.asarray(R, float), np.asarray(z, float), np.asarray(start, float), regularizer, tol, rows)
-    return out._replace(theta=xp.asarray(out.theta, dtype), free=xp.asarray(out.free))
+    return out._replace(theta=xp.asarray(out.theta, R.dtype), free=xp.asarray(out.free))
 
 
 def posterior_root(R: Array, regularizer: Regularizer, theta: Array, *, rows: Any = None) -> Array:
@@ -154,14 +151,12 @@ def covariance(R: Array, regularizer: Regularizer, theta: Array, *, rows: Any = 
 
 def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, tol: Any, rows: Any) -> Prox:
     xp, d = namespace(R, z), R.shape[1]
-    if xp is not np:
-        regularizer = cast(regularizer, R)
+    regularizer = cast_on_jax(regularizer, R)
     root = regularizer.root(d)
     if root is None and z.ndim > 1:
         raise ValueError(f"z must have shape (m,) unless g is quadratic; got {z.shape}. Solve target by target.")
     if root is not None:
-        solve = _quadratic if xp is np else with_jvp(_quadratic, _quadratic_jvp)
-        theta, residual = solve(R, z, regularizer, rows)
+        theta, residual = _quadratic(R, z, regularizer, rows)
         iterations: Any = xp.asarray(1)
     elif regularizer.smooth:
         theta, residual, iterations = newton(R, z, regularizer, start)
@@ -171,11 +166,6 @@ def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, tol: Any,
         tol = xp.maximum(default_tol(R.dtype), tolerance(d, rows, R.dtype))
     free = regularizer.free(theta) if root is None else xp.ones(theta.shape, bool)
     return Prox(theta, free, residual, iterations, residual <= tol)
-
-
-def _quadratic(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Array, Array]:
-    """argmin over t of 1/2 ||R t - z||^2 + g(t) for a quadratic g, and its residual."""
-    return _quadratic_and_factor(R, z, g, rows)[:2]
 
 
 def _quadratic_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
@@ -191,6 +181,12 @@ def _quadratic_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
     v = product(dR.T, product(R, theta) - z) + jax.jvp(slope, (g,), (dg,))[1]
     step = least_squares_step(R, P, dz - product(dR, theta), v)
     return (theta, residual), (step, 0 * residual)
+
+
+@with_jvp(_quadratic_jvp)
+def _quadratic(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Array, Array]:
+    """argmin over t of 1/2 ||R t - z||^2 + g(t) for a quadratic g, and its residual."""
+    return _quadratic_and_factor(R, z, g, rows)[:2]
 
 
 def _quadratic_and_factor(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Array, Array, Array]:
@@ -223,10 +219,9 @@ def _quadratic_and_factor(R: Array, z: Array, g: Regularizer, rows: Any) -> tupl
 def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array, rows: Any) -> Array:
     """function(R, g, theta, rows, free), placed among all coordinates; compiled for smooth g on JAX arrays."""
     xp = namespace(R, regularizer, theta)
-    if xp is not np:
-        register_pytrees()
-        if regularizer.smooth:
-            return compiled(function)(xp.asarray(R), regularizer, xp.asarray(theta, R.dtype), rows)
+    if xp is not np and regularizer.smooth:
+        R = xp.asarray(R)
+        return compiled(function)(R, regularizer, *alike(R, theta), rows)
     _check_concrete(regularizer, R, theta)
     R, theta = np.asarray(R, float), np.asarray(theta, float)
     free = np.flatnonzero(regularizer.free(theta))
@@ -242,8 +237,7 @@ def _covariance(R: Array, regularizer: Regularizer, theta: Array, rows: Any, fre
 
 def _posterior_root(R: Array, regularizer: Regularizer, theta: Array, rows: Any, free: Any = slice(None)) -> Array:
     xp = namespace(R)
-    if xp is not np:
-        regularizer = cast(regularizer, R)
+    regularizer = cast_on_jax(regularizer, R)
     c, A, B = curvature(column_norms(R), regularizer, theta)
     U, _ = qr(xp.concatenate([R / c[None], A])[:, free])
     if B is None:

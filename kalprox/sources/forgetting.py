@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kalprox._arrays import Array, namespace
+from kalprox._arrays import Array, asarray_like
 from kalprox._checks import concrete
 
 __all__ = ["faded"]
@@ -29,7 +29,6 @@ def faded(weights: Array, forget: Any) -> tuple[Array, Array | None]:
     number = concrete(forget)
     if number is not None and number == 1:
         return weights, None
-    xp = namespace(weights, forget)
-    rho = xp.asarray(forget, weights.dtype)
+    rho = asarray_like(forget, weights)
     seen = weights.cumsum()
     return rho ** (seen[-1] - seen) * (1 - rho**weights) / (1 - rho), rho ** seen[-1]
