@@ -1,1 +1,1 @@
-"""kalprox beside its peers, in one run: `python -m benchmarks`, or `make bench`."""
+"""Benchmarks of kalprox and its peers in one run: `python -m benchmarks`, or `make bench`."""

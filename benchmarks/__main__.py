@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--quick] [--only linear,l1] [--out FOLDER]`: the tables, printed and written."""
+"""`python -m benchmarks [--quick] [--only linear,l1] [--out FOLDER]`: run, print and write the tables."""
 
 import argparse
 import datetime

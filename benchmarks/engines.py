@@ -1,7 +1,7 @@
-"""What an engine costs beside the arithmetic: empty work, and a million rows of Parquet from start to finish.
+"""The overhead of engines: the time of empty partitions, and of a million rows of Parquet from start to finish.
 
 Run it: OPENBLAS_NUM_THREADS=1 python benchmarks/engines.py [local processes dask spark job spark-ml dask-ml]
-Each in a process of its own. dask-ml runs in the Python that DASK_ML names: it need not be this one.
+Each runs in its own process. dask-ml runs in the Python interpreter named by the environment variable DASK_ML.
 """
 
 import os
@@ -19,7 +19,7 @@ NAMES = [f"x{i}" for i in range(D)]
 
 
 def write(folder: Path) -> None:
-    """The files, and beside them ridge's answer for alpha = 1, by QR of all rows."""
+    """Write the files, and the ridge solution for alpha = 1 by QR of all rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -43,7 +43,7 @@ def say(name: str, folder: str, start: float, ready: float, coef: np.ndarray, em
 
 
 def engine(kind: str, folder: str) -> None:
-    """`KalproxRegressor` on one of kalprox's engines."""
+    """Fit `KalproxRegressor` on an engine of kalprox."""
     start = time.perf_counter()
     from kalprox import KalproxRegressor, engines
     from kalprox.engines import EngineSource, partitions_of
@@ -66,7 +66,7 @@ def engine(kind: str, folder: str) -> None:
 
 
 def job(folder: str) -> None:
-    """What `kalprox fit` does."""
+    """Run the job of `kalprox fit`."""
     start = time.perf_counter()
     from kalprox.jobs.fit import FitJob
     from kalprox.sources.columns import Columns

@@ -1,6 +1,6 @@
-"""(f) From files: reading alone, kalprox's blocks, the whole job, and SGD on the same blocks.
+"""(f) From files: reading alone, reading in blocks with kalprox, a whole fit job, and SGD on the same blocks.
 
-`error` is the relative distance to the answer by QR on the rows themselves, with an intercept.
+`error` is the relative distance to the solution with intercept by QR of the rows in memory.
 """
 
 import tempfile

@@ -1,7 +1,7 @@
-"""kalprox on one accelerator: `python -m benchmarks.gpu OUT.json`. Runs on a CPU too, in small.
+"""kalprox on one accelerator: `python -m benchmarks.gpu OUT.json`. On a CPU it runs smaller sizes.
 
-Every rate stands beside the ceiling that the device itself reached in the same run: a large matrix product in the same
-precision for folds, a copy of memory for sweeps and fleets.
+Every rate is compared with the ceiling measured on the device in the same run: that of a large matrix product in the
+same precision for folds, that of a copy of memory for sweeps and fleets.
 """
 
 import json
@@ -21,7 +21,7 @@ SMALL = jax.default_backend() == "cpu"
 
 
 def timed(function: Callable, *args: Any, times: int = 3) -> tuple[float, float, Any]:
-    """Seconds of the first call, and of the best of the next few; and what came out."""
+    """Return the seconds of the first call and of the fastest of the next few, and the result."""
     start = time.perf_counter()
     out = jax.block_until_ready(function(*args))
     first = time.perf_counter() - start
@@ -34,7 +34,7 @@ def timed(function: Callable, *args: Any, times: int = 3) -> tuple[float, float,
 
 
 def ceilings() -> dict[str, float]:
-    """TFLOP/s of a product in full precision, and TB/s of a copy."""
+    """Measure the TFLOP/s of a matrix product in full precision and the TB/s of a copy."""
     found = {}
     for dtype in ("float64", "float32"):
         n = 1024 if SMALL else 16384
@@ -48,7 +48,7 @@ def ceilings() -> dict[str, float]:
 
 
 def folds(ceiling: dict[str, float]) -> list[dict[str, Any]]:
-    """A dense fold of n rows into an information that has rows already, at large d."""
+    """Measure a dense fold of n rows, for large d, into information that has rows already."""
     found = []
     for d in (500, 1000) if SMALL else (10_000, 30_000):
         for dtype in ("float64", "float32"):
@@ -73,7 +73,7 @@ def folds(ceiling: dict[str, float]) -> list[dict[str, Any]]:
 
 
 def sweep(d: int, dtype: str, copy: float) -> dict[str, Any]:
-    """The literal recursion, sigmoid, for 40 step sizes at once."""
+    """Measure the literal recursion of the sigmoid problem for 40 step sizes at once."""
     n, gammas = (200 if SMALL else 4000), np.logspace(-2, 0, 40).astype(dtype)
     rng = np.random.default_rng(0)
     X = jnp.asarray(rng.normal(size=(n, d)), dtype)
@@ -89,7 +89,7 @@ def sweep(d: int, dtype: str, copy: float) -> dict[str, Any]:
         return jax.vmap(one)(gammas)
 
     first, seconds, out = timed(all_of_them, jnp.asarray(gammas), X, y)
-    bytes_a_row = 40 * 6 * d * d * np.dtype(dtype).itemsize  # V read and written by each of the three products
+    bytes_a_row = 40 * 6 * d * d * np.dtype(dtype).itemsize  # each of the three products reads and writes V
     return {
         "d": d,
         "dtype": dtype,
@@ -102,7 +102,7 @@ def sweep(d: int, dtype: str, copy: float) -> dict[str, Any]:
 
 
 def fleet(filters: int, d: int, dtype: str, copy: float) -> dict[str, Any]:
-    """Thousands of small proximal filters, each with rows of its own, by vmap: one block, and a reading of all."""
+    """Measure thousands of small proximal filters under vmap, each with its own rows: one block, then the estimates."""
     b = 256
     key = jax.random.key(0)
     X = jax.random.normal(key, (filters, b, d), dtype)

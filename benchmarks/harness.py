@@ -1,8 +1,8 @@
-"""Peers beside each other: each in a process of its own, one core, taking turns.
+"""The harness: each peer runs in its own process on one core, and the peers take turns.
 
-A work is a module with CASES (a name and settings for each), `data(settings)`, PEERS, and `judge`. Every peer of a
-case gets the same rows, says when it is ready, and is then called in turn with the others, round after round: what
-else the machine does falls on all of them. The floor, X'X by BLAS on the same rows, is one of them.
+A benchmark is a module with `cases` (names and settings), `data(settings)`, PEERS, and `judge`. All peers of a case get
+the same rows. When all are ready, they are called one after another, round after round, so that other load on the
+machine affects all of them. One of the peers is the floor: X'X by BLAS on the same rows.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ FLOOR = "X'X by BLAS (the floor)"
 
 @dataclass(frozen=True)
 class Case:
-    """One size of a work. `peers`: those that take part, by name; None is all."""
+    """One size of a benchmark. `peers` lists the names of the peers that take part; None means all."""
 
     name: str
     settings: dict[str, Any]
@@ -43,25 +43,25 @@ def all_rows(settings: Settings) -> int:
 
 
 def at_most(limit: int, cubic: float = np.inf) -> Callable[[Settings], int]:
-    """Few rows, for those who take one at a time: `limit`, and no more than `cubic` / d^3."""
+    """Return the number of rows for a slow peer: at most `limit`, and at most `cubic` / d^3."""
     return lambda settings: int(np.clip(min(limit, cubic / settings["d"] ** 3), 20, settings["n"]))
 
 
 @dataclass(frozen=True)
 class Peer:
-    """`build(data, settings)` imports, prepares, and gives the function that is timed; it is given `rows` rows."""
+    """A peer, which gets `rows` rows; `build(data, settings)` prepares it and returns the function to time."""
 
     name: str
-    package: str  # whose version is named
+    package: str  # the package whose version is reported
     build: Callable[[Data, Settings], Callable[[], Any]]
     rows: Callable[[Settings], int] = all_rows
-    most_d: float = np.inf  # not tried beyond
+    most_d: float = np.inf  # the largest d to try
     note: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)  # for `judge`
+    facts: dict[str, Any] = field(default_factory=dict)  # passed to `judge`
 
 
 def measure(module: str, case: Case, seconds: float, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """A row of the result for each peer of the case. `seconds`: spent on each peer, about."""
+    """Return a row of results for each peer of the case, spending about `seconds` on each."""
     work = import_module(module)
     settings = case.settings
     chosen = [
@@ -92,7 +92,7 @@ def measure(module: str, case: Case, seconds: float, say: Callable[[str], None])
 
 
 class _Worker:
-    """A peer in its process, and what it took."""
+    """The process of a peer, and its times and memory."""
 
     def __init__(self, module: str, peer: Peer, settings: Settings, folder: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -129,7 +129,7 @@ class _Worker:
         return True
 
     def wants(self, seconds: float) -> bool:
-        """Three calls after the first, which may compile, or one of a long one; then until the time is spent."""
+        """Whether to call again: three times (a slow peer once) after the first call, then until the time is spent."""
         if len(self.times) == 1:
             return self.times[0] < max(20 * seconds, 12)
         if len(self.times) < 4 and self.times[-1] < 2:
@@ -163,7 +163,7 @@ class _Worker:
 
 
 def _serve(pipe: Any, module: str, name: str, settings: dict[str, Any], folder: str) -> None:
-    """The life of a peer's process. Times are of all its threads together, so that a second core is no help."""
+    """Serve a peer in its process. Times are the CPU times of all threads, so that a second core is no advantage."""
     warnings.simplefilter("ignore")
     try:
         work = import_module(module)
@@ -187,7 +187,7 @@ def _serve(pipe: Any, module: str, name: str, settings: dict[str, Any], folder: 
 
 
 def _status(key: str) -> float:
-    """VmRSS or VmHWM of this process, MB."""
+    """Return VmRSS or VmHWM of this process in MB."""
     if sys.platform != "linux":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
@@ -203,7 +203,7 @@ def _peak() -> float:
 
 
 def _forget_peak() -> float:
-    """What is resident now, from which the peak is counted on. (ru_maxrss would be inherited from the parent.)"""
+    """Reset the peak of resident memory and return its current size. (The parent's ru_maxrss would be inherited.)"""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -212,7 +212,7 @@ def _forget_peak() -> float:
 
 
 def one_core() -> None:
-    """Every peer on one core: set before the first of their libraries is imported, and inherited."""
+    """Restrict all peers to one core by environment variables, before any of their libraries is imported."""
     for name in ("OPENBLAS", "OMP", "MKL", "NUMBA"):
         os.environ[f"{name}_NUM_THREADS"] = "1"
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"

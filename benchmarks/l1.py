@@ -1,7 +1,7 @@
 """(e) L1 to optimality: one alpha, and the path of 100.
 
-`optimality` is the largest violation of the optimality conditions, in units of alpha, over all alphas of a path;
-`error` the largest relative distance to coordinate descent on X'X in longdouble at the last alpha.
+`optimality` is the largest violation of the optimality conditions, in units of alpha, over all alphas of a path.
+`error` is the largest relative distance to coordinate descent on X'X in longdouble at the last alpha.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def judge(settings: Settings, data: Data, peer: Peer, rows: int, answer: Any) ->
 
 
 def _descent(G: np.ndarray, b: np.ndarray, alpha: float, start: np.ndarray) -> np.ndarray:
-    """Coordinate descent until nothing moves: the signs it ends with give the minimiser in closed form."""
+    """Run coordinate descent to convergence; the signs of the solution then give the minimiser in closed form."""
     t = start.copy()
     for _ in range(500):
         before = t.copy()

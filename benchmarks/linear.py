@@ -1,7 +1,7 @@
-"""(a) Linear least squares, y = x' theta + noise without an intercept: in one call, as a stream, row by row.
+"""(a) Linear least squares, y = x' theta + noise without intercept: in one call, as a stream, and row by row.
 
-The problem of every peer is ridge with alpha = 1 (N(0, 1) as a prior, noise of variance 1), or alpha = 0 where it has
-no penalty. Errors are relative distances to the QR answer on the same rows; `prediction` is the root mean square of
+Every peer solves ridge regression with alpha = 1 (the prior N(0, 1) and noise of variance 1), or alpha = 0 if it has no
+penalty. Errors are relative distances to the solution by QR of the same rows. `prediction` is the root mean square of
 x' (theta_hat - theta) on fresh rows, in units of the noise.
 """
 
@@ -36,7 +36,7 @@ def cases(quick: bool) -> list[Case]:
 
 
 def _quick_ones() -> tuple[str, ...]:
-    """Without those that take a row at a time in many microseconds, River and padasip for comparison excepted."""
+    """Return the names of the peers without the slow row-by-row ones, but with River and padasip for comparison."""
     return tuple(p.name for p in PEERS if p.package in ("kalprox", "scipy", "scikit-learn", "river", "padasip"))
 
 
@@ -75,7 +75,7 @@ def judge(settings: Settings, data: Data, peer: Peer, rows: int, answer: Any) ->
 
 
 def floor(data: Data, settings: Settings) -> Callable[[], Any]:
-    """X'X, one triangle of it, X read where it lies, in the longest calls BLAS takes."""
+    """Compute one triangle of X'X without a copy of X, in the longest calls that BLAS allows."""
     from scipy.linalg.blas import dsyrk
 
     X = np.ascontiguousarray(data["X"])
@@ -132,7 +132,7 @@ def _estimator(length: int | None, **options: Any) -> Callable[[Data, Settings],
 
 
 def _scipy_qr(data: Data, settings: Settings) -> Callable[[], Any]:
-    """The digits that float64 has to offer: Householder's QR of all rows at once."""
+    """Householder QR of all rows at once, which shows the accuracy that float64 allows."""
     import scipy.linalg
 
     def go() -> Any:

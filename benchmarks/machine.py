@@ -1,4 +1,4 @@
-"""The machine a run was made on, in words."""
+"""A description of the machine that runs the benchmarks."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ __all__ = ["describe", "load"]
 
 
 def load() -> list[float]:
-    """The load averages of the last 1, 5 and 15 minutes: beyond one, others were at work."""
+    """Return the load averages of the last 1, 5 and 15 minutes; above 1, other processes were running."""
     return [round(value, 2) for value in os.getloadavg()]
 
 

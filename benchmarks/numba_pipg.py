@@ -1,6 +1,6 @@
-"""The paper's recursion by hand: eqs. (EKFMeanPred) to (EKFCovUpdate) in numba, its products by BLAS.
+"""The paper's recursion in numba, eqs. (EKFMeanPred) to (EKFCovUpdate), with matrix products by BLAS.
 
-A sigmoid or linear h, g with a diagonal Hessian: lam * sum(sqrt(1 + theta^2/delta^2) - 1), or ridge where delta = 0.
+h is a sigmoid or linear. g has a diagonal Hessian: lam * sum(sqrt(1 + theta^2/delta^2) - 1), or ridge if delta = 0.
 """
 
 import numpy as np
@@ -10,8 +10,8 @@ __all__ = ["agreement", "recursion"]
 
 
 @njit
-def recursion(X, y, gamma, q, lam, delta, v0, sigmoid):  # numba wants its types itself
-    """The mean after all rows, from N(0, v0 I)."""
+def recursion(X, y, gamma, q, lam, delta, v0, sigmoid):  # numba infers the types
+    """Return the mean after all rows, starting from N(0, v0 I)."""
     n, d = X.shape
     theta, V = np.zeros(d), v0 * np.eye(d)
     M = np.empty((d, d))
@@ -46,10 +46,10 @@ def recursion(X, y, gamma, q, lam, delta, v0, sigmoid):  # numba wants its types
 
 
 def agreement() -> float:
-    """The relative distance of its answer to kalprox.pipg's, on 5,000 rows of the paper's sigmoid problem.
+    """Return the relative distance between this recursion and kalprox.pipg on 5,000 rows of the sigmoid problem.
 
-    From v0 = 1. From the paper's 100 the recursion itself multiplies rounding by 1e15 within 2,000 rows: there two
-    runs of kalprox.pipg whose starts are 1e-15 apart differ as much.
+    Both start from v0 = 1. From the paper's v0 = 100 the recursion amplifies rounding errors by 1e15 within 2,000 rows:
+    two runs of kalprox.pipg whose starts differ by 1e-15 are then as far apart.
     """
     import kalprox as kp
     from kalprox.paper import problems

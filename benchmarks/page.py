@@ -1,7 +1,7 @@
-"""`python -m benchmarks.page docs/performance.md RESULT.json ...`: a run's tables and figures, put into the page.
+"""`python -m benchmarks.page docs/performance.md RESULT.json ...`: insert the tables and figures of runs into the page.
 
-The page marks where each goes: <!-- begin NAME --> ... <!-- end -->. Figures go beside it, into performance/. Of many
-results, a later one replaces the works it has of an earlier one.
+The page marks the place of each table: <!-- begin NAME --> ... <!-- end -->. Figures are written to the folder
+performance/ beside it. If several results contain the same benchmark, the last one is used.
 """
 
 import json
@@ -14,7 +14,7 @@ from benchmarks.harness import FLOOR
 from benchmarks.table import of_peers, one_line
 
 Rows = list[dict[str, Any]]
-_SLIM = ("import_mb", "seconds")  # left out of the page: they are in the result
+_SLIM = ("import_mb", "seconds")  # columns of the result that the page omits
 
 
 def main(page: Path, *results: Path) -> None:
@@ -43,7 +43,7 @@ def main(page: Path, *results: Path) -> None:
 
 
 def _linear(rows: Rows) -> str:
-    """Peers down, d across: times the floor; then rows, time, memory and error at d = 100."""
+    """Return the table of peers by d: time relative to the floor, and rows, time, memory and error at d = 100."""
     rows = [r for r in rows if r["work"] == "linear"]
     ds, at = sorted({r["d"] for r in rows}), {(r["peer"], r["d"]): r for r in rows}
     head = ["× floor at d =", *(f"{d:,}" for d in ds), "rows", "µs a row", "peak MB", "error", "prediction"]
@@ -70,7 +70,7 @@ def _tables(rows: Rows) -> str:
 
 
 def _files(rows: Rows) -> str:
-    """Peers down, formats across: thousands of rows a second."""
+    """Return the table of peers by file format: thousands of rows per second."""
     formats = list(dict.fromkeys(r["work"].removeprefix("from files, ") for r in rows))
     at = {(r["peer"], r["work"].removeprefix("from files, ")): r for r in rows}
     lines = [["thousand rows a second", *formats, "error"], ["---", *["---:"] * (len(formats) + 1)]]
@@ -85,7 +85,7 @@ def _short(value: float | None) -> str:
     return "" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-_DRAWN = (  # one look each in both figures
+_DRAWN = (  # the style of each peer, the same in both figures
     FLOOR,
     "kalprox Information.fold, 4,096",
     "kalprox partial_fit, 4,096",

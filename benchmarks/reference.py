@@ -1,4 +1,4 @@
-"""Answers that no peer had a part in: least squares by QR, to more digits than float64's."""
+"""Reference solutions, independent of all peers: least squares by QR with refinement beyond float64."""
 
 import numpy as np
 import scipy.linalg
@@ -7,10 +7,10 @@ __all__ = ["distance", "ridge"]
 
 
 def ridge(X: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:
-    """argmin ||y - X t||^2 + alpha ||t||^2 by QR; refined where columns are nearly dependent, residuals in longdouble.
+    """Return argmin ||y - X t||^2 + alpha ||t||^2 by QR, refined in longdouble if columns are nearly dependent.
 
-    The refinement is Björck's, of the augmented system [I A; A' 0] [r; t] = [b; 0]: it brings back the digits that
-    QR loses to the condition of A, up to about 1e8.
+    The refinement is Björck's, of the augmented system [I A; A' 0] [r; t] = [b; 0]. It recovers the digits that QR
+    loses to the condition number of A, up to about 1e8.
     """
     n, d = X.shape
     A = np.vstack([X, np.sqrt(alpha) * np.eye(d)]) if alpha else X
@@ -22,7 +22,7 @@ def ridge(X: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:
 
     t = back(Q.T @ b).astype(np.longdouble)
     pivots = np.abs(np.diagonal(R))
-    if pivots.min() > 1e-3 * pivots.max():  # float64's QR keeps 12 digits there
+    if pivots.min() > 1e-3 * pivots.max():  # QR in float64 keeps 12 digits there
         return t.astype(float)
     r = b - A @ t
     for _ in range(3):
@@ -35,5 +35,5 @@ def ridge(X: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """||a - b|| / ||b||."""
+    """Return ||a - b|| / ||b||."""
     return float(np.linalg.norm(np.asarray(a, float) - b) / np.linalg.norm(b))

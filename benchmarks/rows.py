@@ -1,7 +1,7 @@
-"""(d) One row at a time, d = 50: learn a row, predict the next. Rows are handed over in each peer's own form.
+"""(d) One row at a time, d = 50: learn a row, predict the next. Each peer gets the rows in its own input format.
 
-`error` is the relative distance of the last coefficients to the ridge answer; `prediction` the root mean square error
-of the predictions made on the way over the last half, in units of the noise.
+`error` is the relative distance of the final coefficients to the ridge solution. `prediction` is the root mean square
+error of the predictions over the second half of the stream, in units of the noise.
 """
 
 from collections.abc import Callable

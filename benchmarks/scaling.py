@@ -1,4 +1,4 @@
-"""What engines cost as the rows, columns, partitions and processes grow; the numbers of docs/scaling.md.
+"""The cost of engines by rows, columns, partitions and processes; it gives the numbers of docs/scaling.md.
 
 Run it: OPENBLAS_NUM_THREADS=1 python benchmarks/scaling.py [strong] [weak] [merge] [bytes]
 """
@@ -28,7 +28,7 @@ PARTITIONS = (1, 4, 16, 64, 256)
 
 
 def write(folder: Path, rows: int, d: int, files: int) -> Columns:
-    """Rows of a linear model in so many Parquet files; their columns."""
+    """Write rows of a linear model to Parquet files, and return their columns."""
     rng = np.random.default_rng(0)
     names = [f"x{i}" for i in range(d)]
     folder.mkdir()
@@ -41,7 +41,7 @@ def write(folder: Path, rows: int, d: int, files: int) -> Columns:
 
 
 def seconds(run: Callable[[], Any], times: int = 3) -> float:
-    """The shortest of a few: others use this machine too."""
+    """Return the shortest of a few runs, since other processes share the machine."""
     found = []
     for _ in range(times):
         begin = time.perf_counter()
@@ -51,13 +51,13 @@ def seconds(run: Callable[[], Any], times: int = 3) -> float:
 
 
 def processor() -> float:
-    """Seconds of processor time of this process and those it started: what others do is not in it."""
+    """Return the CPU time of this process and its children in seconds."""
     me = psutil.Process()
     return sum(sum(one.cpu_times()[:2]) for one in (me, *me.children(recursive=True)))
 
 
 def one_pass(engine: Any, folder: Path, columns: Columns, n: int, times: int = 3) -> tuple[float, float]:
-    """Seconds by the clock, the shortest of a few passes, and of processor time a pass."""
+    """Return the shortest wall-clock time of a few passes, and the CPU time per pass."""
     partitions = partitions_of(str(folder), columns, n=n)
     assert len(partitions) == n
     before = processor()
@@ -70,20 +70,20 @@ def load() -> str:
 
 
 def strong(folder: Path, rows: int = 1 << 20, d: int = 20) -> None:
-    """The same rows, more partitions and processes."""
+    """Measure strong scaling: the same rows with more partitions and processes."""
     columns = write(folder / "strong", rows, d, PARTITIONS[-1])
     print(f"strong: {rows:,} rows, d = {d}, partitions: seconds a pass (of processor time); {load()}")
     for kind in ("processes", "dask"):
         for workers in (1, 2):
             with engines.open(kind, workers=workers) as engine:
-                one_pass(engine, folder / "strong", columns, 2)  # the workers import what they need
+                one_pass(engine, folder / "strong", columns, 2)  # warm-up: the workers import their modules
                 found = {n: one_pass(engine, folder / "strong", columns, n) for n in PARTITIONS}
             row = "  ".join(f"{n}: {clock:.2f} ({cpu:.2f})" for n, (clock, cpu) in found.items())
             print(f"  {kind:9} {workers}: {row}; {load()}", flush=True)
 
 
 def weak(folder: Path, rows: int = 1 << 19, d: int = 20) -> None:
-    """Twice the rows for twice the processes."""
+    """Measure weak scaling: twice the rows with twice the processes."""
     print(f"weak: {rows:,} rows in 128 files and 16 partitions a process, d = {d}, seconds a pass (of processor time)")
     for workers in (1, 2):
         columns = write(folder / f"weak{workers}", workers * rows, d, workers * 128)
@@ -99,7 +99,7 @@ def of_rows(d: int, seed: int = 0) -> Information:
 
 
 def merging(n: int = 10_000) -> None:
-    """The tree of 10^4 partitions, on one core; of d = 500 a part of it."""
+    """Measure the merge tree of 10^4 partitions on one core; for d = 500 a part of it."""
     print(f"merge: {load()}")
     for d, many in ((50, n), (100, n // 4), (500, 64)):
         few = [of_rows(d, seed) for seed in range(8)]
@@ -120,7 +120,7 @@ def merging(n: int = 10_000) -> None:
 
 
 def travels() -> None:
-    """Bytes of one total, and the seconds of the fold of one row beside those of a merge."""
+    """Measure the bytes of one total, and the seconds to fold a row and to merge two totals."""
     for d in (20, 50, 100, 500):
         size = len(pickle.dumps(of_rows(d), 5))
         rng = np.random.default_rng(0)

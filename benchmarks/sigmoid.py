@@ -1,7 +1,8 @@
 """(b) The paper's sigmoid problem: y = sigmoid(x' theta) + N(0, 1), d = 50, AR(0.8) input, smooth L1, prior N(0, 100).
 
-`error` is the relative distance to the minimiser of sum f_k + g + prior, found by Newton's method here; `above the
-best` how far the objective lies above its, relative; `error of the truth` the distance to the theta of the data.
+`error` is the relative distance to the minimiser of sum f_k + g + prior, which Newton's method finds here. `above the
+best` is the relative excess of the objective over its minimum. `error of the truth` is the distance to the theta that
+generated the data.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from benchmarks.harness import FLOOR, Case, Data, Peer, Settings, at_most
 from benchmarks.linear import floor
 
 LAM, DELTA, V0, Q, GAMMA = 1e-5, 0.1, 100.0, 1e-4, 1.0
-_FAR = 10**9  # record nothing on the way
+_FAR = 10**9  # rows between two records: none is made
 
 
 def cases(quick: bool) -> list[Case]:
@@ -37,7 +38,7 @@ def objective(data: Data, theta: np.ndarray) -> float:
 
 
 def _best(data: Data) -> np.ndarray:
-    """Newton's method with the full Hessian, from the theta of the data, halving steps that do not descend."""
+    """Run Newton's method with the full Hessian from the true theta, halving steps that do not descend."""
     X, y, theta = data["X"], data["y"], data["theta"].copy()
     for _ in range(50):
         h = _sigmoid(X @ theta)
@@ -166,7 +167,7 @@ def _least_squares(method: str) -> Callable[[Data, Settings], Callable[[], Any]]
 
         X, y, d = data["X"], data["y"], settings["d"]
 
-        def smooth_l1(t: np.ndarray) -> np.ndarray:  # as a residual: its square over two is g
+        def smooth_l1(t: np.ndarray) -> np.ndarray:  # as a residual: half of its square is g
             return np.sign(t) * np.sqrt(2 * LAM * (np.sqrt(1 + (t / DELTA) ** 2) - 1))
 
         def residuals(t: np.ndarray) -> np.ndarray:

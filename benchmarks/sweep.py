@@ -1,6 +1,6 @@
 """(c) The paper's sweep: the literal recursion on the ridge problem with 40 step sizes, all at once or one by one.
 
-Times are for a row and a step size. `error` is the largest relative distance to numba's answers.
+Times are per row and step size. `error` is the largest relative distance to the results of numba.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The result of a run as Markdown tables, one for each work and size, and as JSON."""
+"""The results of a run as Markdown tables, one for each benchmark and size, and as JSON."""
 
 import math
 from itertools import groupby
@@ -8,7 +8,7 @@ import numpy as np
 
 __all__ = ["markdown", "of_peers", "one_line", "plain"]
 
-_COLUMNS = {  # of the JSON -> heading, shown where any peer has it
+_COLUMNS = {  # key in the JSON file -> heading; shown if any peer has a value
     "rows": "rows",
     "us_per_row": "µs a row",
     "ratio": "× floor",
@@ -25,7 +25,7 @@ _COLUMNS = {  # of the JSON -> heading, shown where any peer has it
 
 
 def one_line(result: dict[str, Any]) -> str:
-    """When, where, and how busy the machine was."""
+    """Return one line with the date, the machine and its load."""
     machine = result["machine"]
     return (
         f"{result['date']}, {machine['cpu']}, {machine['cores']} cores, one core a peer, Python {machine['python']}; "
@@ -46,7 +46,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def of_peers(rows: list[dict[str, Any]], leave: tuple[str, ...] = ()) -> str:
-    """A line for each peer; the columns that any of them has, less those to leave out."""
+    """Return a table with a line for each peer and the columns in which any peer has a value, except those to omit."""
     columns = [c for c in _COLUMNS if c not in leave and any(_is(row.get(c)) for row in rows)]
     head = ["", "version", *(_COLUMNS[c] for c in columns)]
     lines = [head, ["---", "---", *["---:"] * len(columns)]]
@@ -73,7 +73,7 @@ def _cell(column: str, value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """As JSON can hold it; what is not finite becomes null."""
+    """Convert a value to JSON types; numbers that are not finite become null."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

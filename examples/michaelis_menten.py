@@ -1,9 +1,9 @@
 """A nonlinear model given as a function: the speed of an enzyme, v = Vm c / (K + c), with standard errors.
 
 R's Puromycin data, treated cells (Treloar 1974; Bates and Watts 1988): reaction rate against substrate concentration.
-The model is written in jax.numpy for one row; its derivatives are found by JAX. Shown: Vm and K with their standard
-errors beside those of R's nls(rate ~ Vm * conc / (K + conc)), and predicted rates with 95% intervals.
-R stops at a relative offset of 1e-5, so its last digits differ.
+The model is a function of one row; JAX computes its derivatives. The script prints Vm and K with their standard errors,
+next to those of R's nls(rate ~ Vm * conc / (K + conc)), and predicted rates with 95% intervals. R stops at a relative
+offset of 1e-5, so that its last digits differ.
 
 Run it: pip install "kalprox[estimator]" && python examples/michaelis_menten.py
 """

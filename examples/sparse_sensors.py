@@ -1,12 +1,14 @@
-"""Which of 200 sensors matter? A stream of batches under an l1 penalty, whose zeros are exact.
+"""Which of 200 sensors matter? A stream of batches with an l1 penalty, whose zeros are exact.
 
-Eight sensors drive the reading, the others are idle. After each batch: how many coefficients are zero, how many of
-the eight are found, how many idle ones are not zero, and how many of the batch's readings fell inside the 95%
-intervals stated before it was learned. At the end, the found sensors beside the truth.
+Eight sensors drive the reading, the others are idle. After each batch the script prints how many coefficients are zero,
+how many of the eight sensors are found, how many idle sensors have a nonzero coefficient, and the share of the readings
+inside the 95% intervals predicted before the batch was learned. At the end it compares the found sensors with the
+truth.
 
-alpha is noise_std * sqrt(2 n log d), the usual height that the noise of d idle sensors hardly reaches after n rows. It
-grows with the stream, so it is set before each batch; what was learned stays exact. The price of l1 is printed too:
-with independent sensors of variance 1 it pulls each coefficient alpha / n towards zero, which std does not count.
+alpha is noise_std * sqrt(2 n log d), the universal threshold, which the noise of d idle sensors rarely exceeds after n
+rows. It grows with the stream, and is therefore set before each batch; the estimate stays exact for all rows. The bias
+of l1 is printed too: with independent sensors of variance 1 each coefficient is shrunk by alpha / n towards zero, which
+the standard errors do not include.
 
 Run it: pip install "kalprox[estimator]" && python examples/sparse_sensors.py
 """

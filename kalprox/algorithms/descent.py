@@ -158,7 +158,7 @@ def descend(problem: Problem, point: Point, max_passes: int, tol: float) -> tupl
         # The damped step is shorter than the undamped one and already computed, so that it is tested first.
         if flat or (relative_length(S, p, point.theta) <= near and steps_left(problem, point, S) <= near):
             before = point
-            # To tol / 100, because a parameter may be a small part of |S theta|, and the last step is not the whole error.
+            # To tol / 100: a parameter may be a small part of |S theta|, and the error may exceed the last step.
             point = _polish(problem, point, 0.0, S, max_passes, tol / 100)
             near = steps_left(problem, point, S)
             damping = mu

@@ -158,7 +158,7 @@ def _verdict(problem: Problem, point: Point, left: float, max_passes: int, tol: 
         return True, f"converged: the next step would change theta by {left:.1e} (relative); tol is {tol:.1e}."
     p = problem.step(point.R, point.z, point.theta)
     if problem.predicted(point, p) <= point.rounding:
-        return True, f"converged to rounding: the next step ({left:.1e} relative) is lost in that of the objective."
+        return True, f"converged to rounding: the next step ({left:.1e} relative) no longer changes the objective."
     if problem.passes >= max_passes:
         return False, (
             f"stopped at max_passes={max_passes}: the next step would change theta by {left:.1e} (relative); tol is "

@@ -2,12 +2,8 @@
 
 import click
 
-from kalprox.cli.completion import completion
+from kalprox.cli import completion, fit, models, paper, predict
 from kalprox.cli.errors import Commands
-from kalprox.cli.fit import fit
-from kalprox.cli.models import merge, path, report, show
-from kalprox.cli.paper import demo, reproduce
-from kalprox.cli.predict import predict
 
 __all__ = ["main"]
 
@@ -18,5 +14,15 @@ def main() -> None:
     """Streaming regularised regression that knows how sure it is."""
 
 
-for command in (fit, predict, show, report, path, merge, demo, reproduce, completion):
+for command in (
+    fit.fit,
+    predict.predict,
+    models.show,
+    models.report,
+    models.path,
+    models.merge,
+    paper.demo,
+    paper.reproduce,
+    completion.completion,
+):
     main.add_command(command)

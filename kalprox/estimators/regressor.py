@@ -387,6 +387,14 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         -------
         coef : array of shape (n, d) or (n, k, d)
         intercept : array of shape (n,) or (n, k)
+
+        Examples
+        --------
+        >>> X = np.arange(12.0).reshape(6, 2) ** 2
+        >>> model = KalproxRegressor().fit(X, [0.0, 1.0, 1.0, 3.0, 4.0, 5.0])
+        >>> coef, intercept = model.sample(1000, random_state=0)
+        >>> coef.shape, intercept.shape
+        ((1000, 2), (1000,))
         """
         return self._belief.sample(n, check_random_state(random_state))
 

@@ -101,7 +101,7 @@ class Settings:
         if callable(self.link) and self.start is None:
             raise ValueError("start, the first theta of shape (d,), must be given if link is a function.")
         if callable(self.link) and self.standardize:
-            raise ValueError("standardize must be False if link is a function, whose theta has no columns.")
+            raise ValueError("standardize must be False if link is a function: its theta has no columns to scale.")
         if self.method == "paper" and self.noise_var is None:
             raise ValueError("method='paper' needs the noise variance: set noise to a number.")
         if self.method == "paper" and self.forget != 1:

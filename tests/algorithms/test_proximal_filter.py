@@ -322,7 +322,7 @@ def test_the_warm_up_ends_by_itself_and_is_said_when_the_bound_cuts_it_short():
         state = kp.run(alg, alg.init(np.zeros(4), None), X, y, record_every=100).state
     assert state.held is None
     short = kp.proximal_filter(models.GLM("tanh"), g, warmup=20 * 48)
-    with pytest.warns(WarmupCutShort, match=r"cut short at 20 rows by its limit of 960 bytes.*Raise warmup"):
+    with pytest.warns(WarmupCutShort, match=r"cut short at 20 rows by its limit of 960 bytes.*Increase warmup"):
         state = short.step(short.init(np.zeros(4), None), X[:20], y[:20])
     assert state.held is None
 

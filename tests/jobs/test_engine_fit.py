@@ -32,7 +32,10 @@ from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
 from kalprox.sources.table import Table
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
 
 NAMES = list("abcd")
 
