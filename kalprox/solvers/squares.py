@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from kalprox._arrays import Array, namespace
-from kalprox.linalg.rank import maybe_singular, tolerance
+from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, qr, rounding, solve_triangular, svd
 
 __all__ = ["Squares", "default_tol", "free_step"]
@@ -61,7 +61,8 @@ def free_step(
     [X; A] is decided by the rule of `kalprox.linalg.rank` for that weight of `rows`.
     """
     U, y = qr(np.concatenate([X, A]), r)
-    if not maybe_singular(U, rows):
+    # A step is only a proposal, and the optimality of the result is verified: a test of the pivots is enough here.
+    if np.abs(U.diagonal()).min() > np.finfo(float).eps ** 0.5:
         return solve_triangular(U, y - solve_triangular(U, slope, transposed=True)), False
     W, s, Vt = svd(U)
     positive = s > tolerance(len(s), rows, float) * s[0]
