@@ -65,23 +65,46 @@ def cast(tree: Any, like: Array) -> Any:
     import jax
 
     xp = namespace(like, tree)
-    dtype = _available(xp, like.dtype)
+    dtype = available_dtype(xp, like.dtype)
     return jax.tree_util.tree_map(lambda leaf: xp.asarray(leaf, dtype), tree)
 
 
 def asarray_like(value: Any, like: Array) -> Array:
     """Return `value` as an array with the dtype of `like`: a JAX array if either is one, else a NumPy array."""
     xp = namespace(value, like)
-    return xp.asarray(value, _available(xp, like.dtype))
+    return xp.asarray(value, available_dtype(xp, like.dtype))
 
 
-def _available(xp: ModuleType, dtype: Any) -> Any:
+def available_dtype(xp: ModuleType, dtype: Any) -> Any:
     """Return `dtype`, or its 32-bit counterpart where JAX has 64-bit types disabled and would warn about them."""
     if xp is np:
         return dtype
     import jax
 
     return jax.dtypes.canonicalize_dtype(dtype)
+
+
+def certainly(predicate: Any) -> bool:
+    """Whether all entries of a NumPy boolean are true; False for JAX arrays, whose values are not looked at."""
+    return namespace(predicate) is np and bool(np.all(predicate))
+
+
+def special_functions(xp: ModuleType) -> ModuleType:
+    """Return `scipy.special` for NumPy and `jax.scipy.special` for JAX."""
+    if xp is np:
+        import scipy.special
+
+        return scipy.special
+    import jax.scipy.special
+
+    return jax.scipy.special
+
+
+def bincount(bins: Array, weights: Array, length: int) -> Array:
+    """Return the sum of the weights in each of `length` bins."""
+    xp = namespace(bins, weights)
+    size = {"minlength": length} if xp is np else {"length": length}  # JAX needs a static length
+    return xp.bincount(bins, weights=weights, **size)
 
 
 def cast_on_jax(tree: Any, like: Array) -> Any:
@@ -95,7 +118,7 @@ def alike(first: Array, *others: Array) -> tuple[Array, ...]:
     NumPy arrays are left alone because NumPy promotes mixed dtypes by itself.
     """
     xp = namespace(first, *others)
-    dtype = _available(xp, first.dtype)
+    dtype = available_dtype(xp, first.dtype)
     return others if xp is np else tuple(xp.asarray(a, dtype) for a in others)
 
 
@@ -122,12 +145,12 @@ def pytree(cls: type[C]) -> type[C]:
 
 
 def register_pytrees() -> None:
-    """Register all `pytree` classes defined so far with JAX. Each module that imports JAX calls this once.
+    """Register all `pytree` classes defined so far with JAX, if it is imported. `namespace` calls this too.
 
     `jax.tree_util.register_dataclass` is not used: in JAX 0.10.2 the tree structures of two classes registered that way
     compare equal if their fields do, so that `jit` sometimes runs the code compiled for the other class.
     """
-    while _unregistered:
+    while _unregistered and loaded_jax() is not None:
         _register(*_unregistered.pop())
 
 

@@ -46,14 +46,21 @@ def check_floating(name: str, value: Array) -> None:
         )
 
 
+def all_finite(value: Array) -> bool:
+    """Whether all entries are finite; True inside `jax.jit`, where values are not known."""
+    xp = namespace(value)
+    if xp is np:
+        return bool(np.isfinite(value).all())
+    with eager():
+        return is_traced(value) or bool(xp.isfinite(value).all())
+
+
 def check_finite(name: str, value: Any) -> None:
     """Raise a ValueError if there is NaN or infinity; the message names the first rows that have them."""
     if is_traced(value):
         return
-    if (xp := namespace(value)) is not np:  # checked on the device: a copy to the host takes longer than folding them
-        with eager():
-            if bool(xp.isfinite(value).all()):
-                return
+    if namespace(value) is not np and all_finite(value):
+        return  # checked on the device: a copy to the host takes longer than folding the rows
     numbers = concrete(value)
     if numbers is None:
         return

@@ -14,6 +14,8 @@ import numpy as np
 from kalprox._arrays import Array, loaded_jax, namespace
 
 __all__ = [
+    "call_jax",
+    "call_numpy",
     "compiled",
     "compiled_on_jax",
     "cond",
@@ -114,6 +116,29 @@ def full_precision(function: F) -> F:
             return function(*args, **kwargs)
 
     return precise  # type: ignore[return-value]
+
+
+def call_jax(function: Callable, *arrays: Array) -> Any:
+    """Evaluate a JAX function on NumPy or JAX arrays, and return arrays of the same library and dtype.
+
+    NumPy arrays keep their dtype whatever JAX's global x64 flag is.
+    """
+    if namespace(*arrays) is not np:
+        return function(*arrays)
+    import jax
+
+    with jax.enable_x64(np.result_type(*arrays) == np.float64):
+        return jax.tree_util.tree_map(np.asarray, function(*arrays))
+
+
+def call_numpy(function: Callable, array: Array) -> Array:
+    """Evaluate an elementwise NumPy function on a NumPy or JAX array; for JAX on the host, also under `jax.jit`."""
+    if namespace(array) is np:
+        return function(array)
+    import jax
+
+    shape = jax.ShapeDtypeStruct(array.shape, array.dtype)
+    return jax.pure_callback(function, shape, array, vmap_method="expand_dims")
 
 
 def with_jvp(rule: Callable) -> Callable[[F], F]:

@@ -5,15 +5,15 @@ weight of a row is the number of times it counts, and `rows` is the sum of the w
 """
 
 import math
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, cast, namespace, pytree
+from kalprox._arrays import Array, cast_on_jax, namespace, pytree, special_functions
 from kalprox._checks import check_positive, concrete
-from kalprox.linalg.triangle import column_norms
-from kalprox.predictive import special_functions, standard_quantile
+from kalprox.linalg.rank import tolerance
+from kalprox.linalg.triangle import column_norms, product
+from kalprox.predictive import standard_quantile
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import curvature
 
@@ -117,7 +117,13 @@ class Noise:
 
 
 def effective_dof(
-    R: Array, regularizer: Regularizer, theta: Array, *, prior: Array | None = None, factor: Any = None
+    R: Array,
+    regularizer: Regularizer,
+    theta: Array,
+    *,
+    prior: Array | None = None,
+    factor: Any = None,
+    rows: Any = None,
 ) -> Array:
     """Return the effective degrees of freedom of the fit, trace((R'R + H)^-1 R'R) on the free coordinates of g.
 
@@ -136,6 +142,8 @@ def effective_dof(
         A square root of the prior precision in units of the noise variance. The prior precision is added to H.
     factor : kalprox.linalg.factor.Factor, optional
         The factor of the posterior covariance, if it has been computed already; it saves most of the work.
+    rows : scalar, optional
+        The total weight of the rows folded into R, for the rule for rank in `kalprox.linalg.rank`.
 
     Returns
     -------
@@ -155,24 +163,22 @@ def effective_dof(
             return np.asarray(float(factor.L.shape[1]))  # the rank of the free columns
         Q = (R if factor.free is None else R[:, factor.free]) @ factor.L
         return (Q**2).sum()
-    if xp is not np:
-        R, regularizer = xp.asarray(R), cast(regularizer, R)
-    matmul = np.matmul if xp is np else partial(xp.matmul, precision="highest")  # the default on a GPU rounds float32
+    R, regularizer = xp.asarray(R), cast_on_jax(regularizer, R)
     free = regularizer.free(theta)
     known = xp.where(free[None, :], R if prior is None else xp.concatenate([R, xp.asarray(prior, R.dtype)]), 0)
     scale, A, N = curvature(column_norms(known), regularizer, theta)
     stack = xp.concatenate([known / scale[None, :], A])
     Q, s, Vt = xp.linalg.svd(stack, full_matrices=False)
-    kept = s > max(stack.shape) * xp.finfo(s.dtype).eps * s[0]
+    kept = s > tolerance(len(s), rows, s.dtype) * s[0]
     Q_R, Q_A = xp.where(kept[None, :], Q[: R.shape[0]], 0), xp.where(kept[None, :], Q[R.shape[0] :], 0)
     if N is None:
         by_data, by_g = (Q_R**2).sum(axis=0), (Q_A**2).sum(axis=0)  # their sum is 1; the smaller has more digits
         return xp.where(kept & (by_g < by_data), 1 - by_g, by_data).sum()
     # Some curvature is negative: H = A'A - N'N. In the basis Q, R'R + H is I - K'K and R'R is I - Q_A'Q_A.
-    K = matmul(N, Vt.T) * xp.where(kept, 1 / xp.where(kept, s, 1), 0)[None, :]
+    K = product(N, Vt.T) * xp.where(kept, 1 / xp.where(kept, s, 1), 0)[None, :]
     eye = xp.eye(len(s), dtype=s.dtype)
-    values, W = xp.linalg.eigh(eye - matmul(K.T, K))
-    shares = (W * matmul(xp.diag(kept.astype(s.dtype)) - matmul(Q_A.T, Q_A), W)).sum(axis=0)
+    values, W = xp.linalg.eigh(eye - product(K.T, K))
+    shares = (W * product(xp.diag(kept.astype(s.dtype)) - product(Q_A.T, Q_A), W)).sum(axis=0)
     return xp.where(values[0] > 0, (shares / xp.where(values > 0, values, 1)).sum(), xp.nan)
 
 
@@ -228,8 +234,7 @@ def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regulariz
     if gamma is not None:
         check_positive("gamma", gamma)
     xp = namespace(R, z, regularizer)
-    if xp is not np:
-        regularizer = cast(regularizer, R)
+    regularizer = cast_on_jax(regularizer, R)
     d = R.shape[1]
     root = regularizer.root(d)
     if root is None:
@@ -242,7 +247,7 @@ def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regulariz
     scale = xp.where(size > 0, size, 1)
     A = A / scale[None, :]
     s = xp.linalg.svd(A, compute_uv=False)
-    proper = (s > max(A.shape) * xp.finfo(A.dtype).eps * s[0]).sum() == d if A.shape[0] >= d else False
+    proper = (s > tolerance(d, None, A.dtype) * s[0]).sum() == d if A.shape[0] >= d else False
     if concrete(proper) is not None and not proper:
         raise ValueError(
             f"log_evidence needs a proper prior: {type(regularizer).__name__} does not penalise every direction of "

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, is_traced, namespace
+from kalprox._arrays import Array, certainly, is_traced, namespace
 from kalprox.information import Equations, Information, LeastSquares, merge
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.linalg.factor import Factor
@@ -190,7 +190,7 @@ class InformationPosterior(Posterior):
         start: Array | None = None,
         likelihood: Likelihood | None = None,
     ) -> None:
-        if prior is not None and namespace(prior.T) is np and not prior.T.any():
+        if prior is not None and certainly(prior.T == 0):
             prior = None  # an empty prior
         self.data, self.regularizer, self.gamma, self.prior = data, regularizer, gamma, prior
         self.targets = data.targets
@@ -271,10 +271,13 @@ class InformationPosterior(Posterior):
             if all(curves_upwards(g, theta) is False for theta in thetas):  # no free coefficient is shrunk
                 return self.per_target([float(g.free(theta).sum()) for theta in thetas])
         if self.targets is None:
-            return effective_dof(R, g, mean, prior=prior, factor=self.factor)
+            return effective_dof(R, g, mean, prior=prior, factor=self.factor, rows=self.known.rows)
         k, factors = self.targets, self.factors
         columns = range(k) if len(factors) == k else range(1)
-        return self.per_target([effective_dof(R, g, mean[:, j], prior=prior, factor=factors[j]) for j in columns])
+        rows = self.known.rows
+        return self.per_target(
+            [effective_dof(R, g, mean[:, j], prior=prior, factor=factors[j], rows=rows) for j in columns]
+        )
 
     @cached_property
     def rss(self) -> Array:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, namespace
+from kalprox._arrays import Array, certainly, namespace, special_functions
+from kalprox._control import call_numpy
 
-__all__ = ["Predictive", "Student", "special_functions", "standard_quantile", "standard_score"]
+__all__ = ["Predictive", "Student", "standard_quantile", "standard_score"]
 
 
 class Predictive(Protocol):
@@ -88,13 +89,7 @@ class Student(NamedTuple):
 
 def standard_quantile(dof: Any, p: float) -> Array:
     """Return the p-quantile of Student's t distribution with location 0 and scale 1; NaN where dof <= 0."""
-    if namespace(dof) is np:
-        return _standard_quantile(dof, p)
-    import jax
-
-    shape = jax.ShapeDtypeStruct(dof.shape, dof.dtype)
-    # JAX has no inverse of the incomplete beta function, so that SciPy computes it on the host, also under jit.
-    return jax.pure_callback(partial(_standard_quantile, p=p), shape, dof, vmap_method="expand_dims")
+    return call_numpy(partial(_standard_quantile, p=p), dof)  # JAX has no inverse of the incomplete beta function
 
 
 def _standard_quantile(dof: Any, p: float) -> np.ndarray:
@@ -133,7 +128,7 @@ def standard_score(z: Array, dof: Array) -> tuple[Array, Array]:
     """
     xp = namespace(z, dof)
     normal, few = xp.isinf(dof), dof < _MANY
-    if xp is np and normal.all():  # the same result without computing logarithms
+    if certainly(normal):  # the same result without computing logarithms
         return z, -(z**2) / 2 - _LOG_ROOT_2PI
     nu = xp.where(normal, _MANY, dof)
     log = xp.log1p(z**2 / nu)
@@ -144,7 +139,7 @@ def standard_score(z: Array, dof: Array) -> tuple[Array, Array]:
     t = a * log
     hill = ((((-0.4 * t - 3.3) * t - 24) * t - 85.5) / (0.8 * t**2 + 100 + b) + t + 3) / b + 1
     u = xp.where(normal, z, xp.sign(z) * hill * xp.sqrt(t))
-    if xp is np and not few.any():
+    if certainly(~few):
         return u, log_density - _LOG_ROOT_2PI
     functions = special_functions(xp)
     nu = xp.broadcast_to(xp.minimum(nu, _MANY), z.shape)
@@ -162,12 +157,3 @@ def _few(xp: ModuleType, nu: Array) -> Array:
 def _many(r: Array) -> Array:
     """Return `_few` for nu = 1/r >= 200: three terms of its asymptotic series are accurate to 1e-16 there."""
     return -r / 4 + r**3 / 24 - r**5 / 20
-
-
-def special_functions(xp: ModuleType) -> ModuleType:
-    """Return `scipy.special` for NumPy and `jax.scipy.special` for JAX."""
-    if xp is np:
-        return special
-    import jax.scipy.special
-
-    return jax.scipy.special

@@ -13,10 +13,10 @@ from typing import Any, Self
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, namespace, pytree
+from kalprox._arrays import Array, bincount, namespace, pytree, special_functions
 from kalprox._checks import check_finite, check_positive, concrete
 from kalprox.calibration.verdict import BINS, LEVELS, Verdict, judge
-from kalprox.predictive import special_functions, standard_score
+from kalprox.predictive import standard_score
 
 __all__ = ["Calibration"]
 
@@ -234,13 +234,12 @@ def _sums(
     u, log_density = standard_score(z, dof)
     size = xp.abs(u)
     bins = xp.minimum(special_functions(xp).ndtr(u) * BINS, BINS - 1).astype(int)
-    length = {"minlength": BINS} if xp is np else {"length": BINS}  # JAX needs a static length
     return {
         "rows": w.sum(),
         "undetermined": xp.where(counts & ~judged, weights, 0).sum(),
         "covered": xp.stack([xp.where(size <= reach, w, 0).sum() for reach in _REACH]),
         "squares": (w * u**2).sum(),
-        "pit": xp.bincount(bins, weights=w, **length),
+        "pit": bincount(bins, w, BINS),
         "log_score": (w * (log_density - xp.log(std))).sum(),
         "errors": (w * e).sum(),
         "squared_errors": (w * e**2).sum(),

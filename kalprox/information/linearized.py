@@ -8,6 +8,7 @@ import numpy as np
 from kalprox._arrays import Array, namespace
 from kalprox.information.triangular import Information, merge
 from kalprox.likelihoods import Likelihood
+from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import GLM, Model
 from kalprox.sources import Block, masked
 
@@ -94,18 +95,11 @@ def linearize(model: Model, likelihood: Likelihood, theta: Array, block: Block) 
     """Linearise a block at theta."""
     f, D, targets, w, loss = expand(model, likelihood, theta, block)
     with np.errstate(all="ignore"):
-        rss, size, squares = _squares(targets, w), _squares(f, w), _squares(D)
+        rss, size, squares = sum_of_squares(targets, w), sum_of_squares(f, w), sum_of_squares(D)
         finite = np.isfinite(float(loss) + rss + size + squares)  # False also where a square overflows
     if not finite:
         return Linearized(float(loss), rss, size, None)
     return Linearized(float(loss), rss, size, Information.from_rows(D, targets, w))
-
-
-def _squares(a: Array, weights: Array | None = None) -> float:
-    """Return the weighted sum of squares; JAX arrays are not multiplied as matrices, which a GPU rounds in float32."""
-    if namespace(a) is np:
-        return float(np.vdot(a, a if weights is None else weights * a))
-    return float((a**2 if weights is None else weights * a**2).sum())
 
 
 def curvature_along(model: Model, likelihood: Likelihood, theta: Array, p: Array, block: Block) -> Array:

@@ -17,13 +17,24 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, alike, asarray_like, is_traced, namespace, pytree, register_pytrees, static
-from kalprox._checks import check_finite, check_floating, check_positive, concrete
+from kalprox._arrays import (
+    Array,
+    alike,
+    asarray_like,
+    available_dtype,
+    certainly,
+    is_traced,
+    namespace,
+    pytree,
+    register_pytrees,
+    static,
+)
+from kalprox._checks import all_finite, check_finite, check_floating, check_positive, concrete
 from kalprox.information.base import Equations, LeastSquares
 from kalprox.linalg.downdate import downdate
-from kalprox.linalg.fold import fold_jax, fold_numpy
+from kalprox.linalg.fold import fold
 from kalprox.linalg.triangle import product, triangle_of
-from kalprox.sources import Block
+from kalprox.sources import Block, masked
 
 __all__ = ["Information", "NotContained", "merge"]
 
@@ -95,8 +106,7 @@ class Information(LeastSquares):
         >>> float(Information.zero(3).rows)
         0.0
         """
-        if xp is not np:
-            register_pytrees()
+        register_pytrees()
         p = d + (targets or 1)
         rows = xp.zeros((), np.float64 if xp is np else dtype)
         return cls(xp.zeros((1 + p, 1 + p), dtype), xp.zeros(p, dtype), rows, targets)
@@ -214,33 +224,17 @@ class Information(LeastSquares):
                 f"rows of X and y must have the shapes {expected[0]} and {expected[1]} of this information; "
                 f"got {X.shape[1:]} and {y.shape[1:]}."
             )
-        xp = namespace(self.T, X, y, weights)
-        dtype = _dtype(xp, self.T, X, y)
-        if xp is np and weights is not None and not weights.all():
-            X, y, weights = (a[weights > 0] for a in (X, y, weights))  # rows of weight 0 do not change a bit
-        if len(X) == 0:
-            return self
-        Y = y.reshape(len(X), -1)
-        if xp is np:
-            with np.errstate(all="ignore"):  # values that are not finite raise below
-                T, shift = fold_numpy(self.T.astype(dtype), self.shift.astype(dtype), X, Y, weights)
-            rows = self.rows + (len(X) if weights is None else weights.sum(dtype=np.float64))
-            if not np.isfinite(T).all():
-                check_finite("X", X)
-                check_finite("y", y)
-                largest = np.maximum(np.abs(X).max(axis=1), np.abs(Y).max(axis=1)).argmax()
-                raise ValueError(
-                    f"The norms of the rows are too large for {dtype}; row {largest} has the largest entry. Scale the "
-                    "columns down first."
-                )
-        else:
-            register_pytrees()
-            w = xp.ones(len(X), dtype) if weights is None else xp.asarray(weights, dtype)
-            if not is_traced(X, Y, w):
-                for name, rows_ in (("X", X), ("y", Y)):
-                    check_finite(name, rows_ if weights is None else xp.where(w[:, None] > 0, rows_, 0))
-            T, shift, rows = (xp.asarray(a, dtype) for a in (self.T, self.shift, self.rows))
-            T, shift, rows = fold_jax(T, shift, rows, xp.asarray(X, dtype), xp.asarray(Y, dtype), w)
+        dtype = _dtype(namespace(self.T, X, y, weights), self.T, X, y)
+        Y = y.reshape(len(X), self.T.shape[1] - 1 - self.d)
+        T, shift, rows = fold(self.T, self.shift, self.rows, X, Y, weights, dtype)
+        if not all_finite(T):
+            for name, values in (("X", X), ("y", Y)):
+                check_finite(name, masked(weights, values))
+            largest = np.maximum(*(np.abs(np.asarray(masked(weights, a))).max(axis=1) for a in (X, Y))).argmax()
+            raise ValueError(
+                f"The norms of the rows are too large for {dtype}; row {largest} has the largest entry. Scale the "
+                "columns down first."
+            )
         return Information(T, shift, rows, self.targets)
 
     def forget(self, rho: Any) -> "Information":
@@ -402,19 +396,17 @@ def merge(first: Information, *others: Information) -> Information:
 
 
 def _merge(a: Information, b: Information) -> Information:
+    if certainly(b.T == 0):
+        return a
+    if certainly(a.T == 0):
+        return b
     xp = namespace(a.T, b.T)
     dtype = _dtype(xp, a.T, b.T)
-    if xp is np:
-        if not b.T.any():
-            return a
-        if not a.T.any():
-            return b
     Ta, Tb = xp.asarray(a.T, dtype), xp.asarray(b.T, dtype)
     ca, cb = xp.asarray(a.shift, dtype), xp.asarray(b.shift, dtype)
     shift = xp.where(Ta[0, 0] > 0, ca, cb)
     T = triangle_of(xp.concatenate([_recenter(Ta, ca - shift), _recenter(Tb, cb - shift)]), triangles=True)
-    if xp is not np:
-        T = xp.where(Tb.any(), xp.where(Ta.any(), T, Tb), Ta)
+    T = xp.where(Tb.any(), xp.where(Ta.any(), T, Tb), Ta)  # zero information is the identity, bit for bit
     rows_a, rows_b = alike(T, a.rows, b.rows)
     return Information(T, shift, rows_a + rows_b, a.targets)
 
@@ -445,12 +437,7 @@ def _check_alike(a: Information, b: Information) -> None:
 def _dtype(xp: ModuleType, *arrays: Array) -> Any:
     """Return the dtype to compute in: float32 if all arrays are, else float64 if JAX's x64 flag allows it."""
     dtype = np.result_type(np.float32, *(a.dtype for a in arrays))
-    dtype = np.dtype(np.float64) if dtype.itemsize > 8 else dtype
-    if xp is np:
-        return dtype
-    import jax
-
-    return jax.dtypes.canonicalize_dtype(dtype)
+    return available_dtype(xp, np.dtype(np.float64) if dtype.itemsize > 8 else dtype)
 
 
 def _recenter(T: Array, change: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox._arrays import Array, namespace
 from kalprox._control import compiled, cond_rare
 from kalprox.linalg.gram import (
     cholesky,
@@ -19,37 +19,58 @@ from kalprox.linalg.gram import (
 )
 from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product, triangle_of
 
-__all__ = ["fold_jax", "fold_numpy"]
+__all__ = ["fold"]
 
 _CHUNK = 512  # rows at a time: enough for BLAS, few enough for the cache
 _FIRST_GRAM, _LONGEST_GRAM = 1024, 65536  # rows in one Gram matrix, doubled while it succeeds: a failure is cheap
 _FAR = 16  # mean^2 / variance beyond which a column is shifted
 
 
-def fold_numpy(
-    T: np.ndarray, shift: np.ndarray, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Fold the rows sqrt(w) [1 | X - c | Y - m] into the triangle T, with shift = (c, m) and weights w > 0.
+def fold(
+    T: Array, shift: Array, rows: Array, X: Array, Y: Array, weights: Array | None, dtype: Any
+) -> tuple[Array, Array, Array]:
+    """Fold the rows sqrt(w) [1 | X - c | Y - m] into the triangle T, with shift = (c, m).
 
     The shift is chosen here if T holds no row yet (T[0, 0] = 0). O(n d^2); measured without weights, 1.5 times the
     cost of X'X for long blocks and 2 to 4 times for 1,024 rows. NaN, infinity or overflow in the rows shows in T.
 
     Parameters
     ----------
-    T : ndarray of shape (1 + d + k, 1 + d + k)
+    T : array of shape (1 + d + k, 1 + d + k)
         The triangle of the rows folded so far.
-    shift : ndarray of shape (d + k,)
+    shift : array of shape (d + k,)
         The vector subtracted from every row of [X | Y].
-    X, Y : ndarray of shape (n, d) and (n, k)
+    rows : scalar
+        The total weight of the rows folded so far.
+    X, Y : array of shape (n, d) and (n, k)
         The rows and their targets.
-    weights : ndarray of shape (n,) or None
-        Positive weights, or None for weight one.
+    weights : array of shape (n,) or None
+        Weights >= 0, or None for weight one. A row of weight 0 changes nothing, whatever it holds.
+    dtype : dtype
+        What to compute in.
 
     Returns
     -------
-    T, shift : ndarray
-        The triangle of all rows, and its shift.
+    T, shift, rows : arrays
+        The triangle of all rows, its shift, and their total weight.
     """
+    xp = namespace(T, X, Y, weights)
+    if xp is not np:
+        w = xp.ones(len(X), dtype) if weights is None else weights
+        return compiled(_fold_jax)(*(xp.asarray(a, dtype) for a in (T, shift, rows, X, Y, w)))
+    if weights is not None and not weights.all():
+        X, Y, weights = (a[weights > 0] for a in (X, Y, weights))
+    if len(X) == 0:
+        return T, shift, rows
+    with np.errstate(all="ignore"):  # the caller looks at T for values that are not finite
+        T, shift = _fold_numpy(T.astype(dtype), shift.astype(dtype), X, Y, weights)
+    return T, shift, rows + (len(X) if weights is None else weights.sum(dtype=np.float64))
+
+
+def _fold_numpy(
+    T: np.ndarray, shift: np.ndarray, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """`fold` for weights > 0."""
     if T[0, 0] == 0:
         shift = _first_shift(X[:_CHUNK], Y[:_CHUNK], None if weights is None else weights[:_CHUNK], T.dtype)
     n, p, d = len(X), len(T), X.shape[1]
@@ -108,16 +129,8 @@ def _first_shift(X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None, dtype
     return np.where(mean**2 > _FAR * spread, mean, 0).astype(dtype)
 
 
-def fold_jax(T: Array, shift: Array, rows: Array, X: Array, Y: Array, w: Array) -> tuple[Array, Array, Array]:
-    """`fold_numpy` for JAX arrays, compiled once per shape; also adds the total of the weights w >= 0 to `rows`.
-
-    It has the same cost and keeps the same digits. Shapes cannot depend on values, so a row of weight 0 is masked
-    instead of dropped, whatever it holds.
-    """
-    return compiled(_fold_jax)(T, shift, rows, X, Y, w)
-
-
 def _fold_jax(T: Array, shift: Array, rows: Array, X: Array, Y: Array, w: Array) -> tuple[Array, Array, Array]:
+    """`fold` at the same cost, keeping the same digits. Rows of weight 0 are masked: shapes cannot depend on values."""
     import jax.numpy as jnp
 
     B = jnp.concatenate([X, Y], axis=1)

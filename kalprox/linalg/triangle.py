@@ -24,6 +24,7 @@ __all__ = [
     "qr_factors",
     "rounding",
     "solve_triangular",
+    "sum_of_squares",
     "svd",
     "triangle_of",
     "triangular_inverse",
@@ -165,6 +166,13 @@ def column_norms(M: Array) -> Array:
     size = xp.abs(M).max(axis=0)
     size = xp.where(size > 0, size, 1)
     return size * xp.sqrt(((M / size[None]) ** 2).sum(axis=0))
+
+
+def sum_of_squares(a: Array, weights: Array | None = None) -> float:
+    """Return the weighted sum of squares; JAX arrays are not multiplied as matrices, which a GPU rounds in float32."""
+    if namespace(a) is np:
+        return float(np.vdot(a, a if weights is None else weights * a))
+    return float((a**2 if weights is None else weights * a**2).sum())
 
 
 def triangular_inverse(R: Array) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_positive
+from kalprox._control import call_jax
 from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
 from kalprox.regularizers.pieces import Pieces
 
@@ -243,13 +244,13 @@ class Custom(Regularizer):
     fn: Callable[[Array], Array] = static()
 
     def value(self, theta: Array) -> Array:
-        return _apply(self.fn, 0, theta)
+        return call_jax(_derivatives(self.fn)[0], theta)
 
     def grad(self, theta: Array) -> Array:
-        return _apply(self.fn, 1, theta)
+        return call_jax(_derivatives(self.fn)[1], theta)
 
     def hessian(self, theta: Array) -> Array:
-        return _apply(self.fn, 2, theta)
+        return call_jax(_derivatives(self.fn)[2], theta)
 
 
 @cache
@@ -257,14 +258,3 @@ def _derivatives(fn: Callable[[Array], Array]) -> tuple[Callable, Callable, Call
     import jax
 
     return jax.jit(fn), jax.jit(jax.grad(fn)), jax.jit(jax.hessian(fn))
-
-
-def _apply(fn: Callable[[Array], Array], order: int, theta: Array) -> Array:
-    """fn or its first or second derivative, in the array library and dtype of theta."""
-    import jax
-
-    function = _derivatives(fn)[order]
-    if namespace(theta) is not np:
-        return function(theta)
-    with jax.enable_x64(theta.dtype == np.float64):
-        return np.asarray(function(theta))

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
+from kalprox._arrays import Array, certainly, namespace
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length
 from kalprox.sources.base import Block, Folded, Source, fold_blocks
 from kalprox.sources.forgetting import faded
@@ -80,7 +80,7 @@ def as_source(source: Source | Sequence[Any]) -> Source:
 def masked(weights: Array | None, values: Array) -> Array:
     """`values` with zeros in the rows of weight 0, which may hold anything because they do not count."""
     xp = namespace(values)
-    if weights is None or (xp is np and (weights > 0).all()):  # the common case: no copy
+    if weights is None or certainly(weights > 0):  # the common case: no copy
         return values
     keep = (weights > 0).reshape((-1,) + (1,) * (values.ndim - 1))
     return xp.where(keep, values, xp.zeros_like(values))
