@@ -49,9 +49,9 @@ def is_traced(*arrays: Any) -> bool:
 
 
 def eager() -> AbstractContextManager:
-    """A context in which operations on concrete JAX arrays are evaluated at once, also while `jax.jit` traces.
+    """Return a context in which operations on concrete JAX arrays are evaluated immediately, also inside `jax.jit`.
 
-    Without it, an array that a compiled function closes over could not be looked at inside that function.
+    It lets a function check the values of arrays that a compiled function closes over.
     """
     jax = loaded_jax()
     return nullcontext() if jax is None else jax.ensure_compile_time_eval()
@@ -70,13 +70,13 @@ def cast(tree: Any, like: Array) -> Any:
 
 
 def asarray_like(value: Any, like: Array) -> Array:
-    """Return `value` as an array of the dtype of `like`, of JAX if either of them is JAX's."""
+    """Return `value` as an array with the dtype of `like`: a JAX array if either is one, else a NumPy array."""
     xp = namespace(value, like)
     return xp.asarray(value, _available(xp, like.dtype))
 
 
 def _available(xp: ModuleType, dtype: Any) -> Any:
-    """`dtype`, or float32 for a float64 where JAX has 64-bit types switched off; asked for, it would warn."""
+    """Return `dtype`, or its 32-bit counterpart where JAX has 64-bit types disabled and would warn about them."""
     if xp is np:
         return dtype
     import jax
@@ -85,12 +85,15 @@ def _available(xp: ModuleType, dtype: Any) -> Any:
 
 
 def cast_on_jax(tree: Any, like: Array) -> Any:
-    """`cast` where `like` or the tree has JAX arrays; on NumPy arrays, which promote as they should, `tree` itself."""
+    """Return `cast(tree, like)` where either has JAX arrays, else `tree` as it is; this function never imports JAX."""
     return tree if namespace(like, tree) is np else cast(tree, like)
 
 
 def alike(first: Array, *others: Array) -> tuple[Array, ...]:
-    """`others` in the library of all of them and, on JAX, in the dtype of `first`; NumPy promotes by itself."""
+    """Return `others` as JAX arrays with the dtype of `first` if any of the arrays is a JAX array, else as they are.
+
+    NumPy arrays are left alone because NumPy promotes mixed dtypes by itself.
+    """
     xp = namespace(first, *others)
     dtype = _available(xp, first.dtype)
     return others if xp is np else tuple(xp.asarray(a, dtype) for a in others)

@@ -72,7 +72,10 @@ def cond_rare(predicate: Any, rare: Callable[[], Any], usual: Callable[[], Any])
 
 
 def select(predicate: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
-    """`cond` for cheap branches. On JAX arrays both are evaluated, which compiles faster than a branch."""
+    """Return `yes()` or `no()`: `cond` for cheap branches, both of which are evaluated on JAX arrays.
+
+    Evaluating both compiles faster than a branch.
+    """
     if namespace(predicate) is np:
         return yes() if predicate else no()
     import jax
@@ -82,7 +85,7 @@ def select(predicate: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any
 
 @cache
 def _any_in_batch() -> Callable:
-    """The identity on a boolean; under `jax.vmap`, whether the boolean is true of any member of the batch."""
+    """A function that returns a boolean as it is and, under `jax.vmap`, whether any boolean of the batch is true."""
     import jax
 
     @jax.custom_batching.custom_vmap
@@ -97,7 +100,7 @@ def _any_in_batch() -> Callable:
 
 
 def full_precision(function: F) -> F:
-    """Make `function` compute the products of JAX arrays in full precision, also while it is traced by `jax.jit`.
+    """Decorate a function so that its products of JAX arrays are in full precision, also if `jax.jit` traces it.
 
     By default a GPU rounds the inputs of float32 products to 10 bits, which ruins a covariance.
     """
@@ -114,7 +117,10 @@ def full_precision(function: F) -> F:
 
 
 def with_jvp(rule: Callable) -> Callable[[F], F]:
-    """Give a function a rule for its derivative on JAX arrays: (primals, tangents) -> (value, derivative)."""
+    """Decorate a function with a rule for its derivative on JAX arrays: `rule(primals, tangents)` returns two values.
+
+    They are the value of the function and its tangent, as for `jax.custom_jvp`.
+    """
 
     def decorate(function: F) -> F:
         @wraps(function)
@@ -137,17 +143,18 @@ def _custom_jvp(function: Callable, rule: Callable) -> Callable:
 
 @cache
 def compiled(function: Callable) -> Callable:
-    """`jax.jit(function)` with products in full precision, made once so that later calls find it compiled."""
+    """Return `jax.jit(function)` with products in full precision; cached, so that later calls find it compiled."""
     import jax
 
     return jax.jit(full_precision(function))
 
 
 def compiled_on_jax(function: F) -> F:
-    """Compile `function` where any of its arguments is a JAX array; on NumPy arrays call it as it is."""
+    """Decorate a function so that it is compiled if any argument is a JAX array, and called as it is otherwise."""
 
     @wraps(function)
-    def either(*args: Any) -> Any:
-        return function(*args) if namespace(*args) is np else compiled(function)(*args)
+    def either(*args: Any, **kwargs: Any) -> Any:
+        chosen = function if namespace(*args, *kwargs.values()) is np else compiled(function)
+        return chosen(*args, **kwargs)
 
     return either  # type: ignore[return-value]

@@ -15,7 +15,7 @@ from kalprox._checks import check_positive, concrete
 from kalprox.linalg.triangle import column_norms
 from kalprox.predictive import special_functions, standard_quantile
 from kalprox.regularizers import Regularizer
-from kalprox.solvers.newton import curvature
+from kalprox.solvers.curvature import curvature
 
 __all__ = ["Noise", "curves_upwards", "effective_dof", "log_evidence"]
 

@@ -22,21 +22,21 @@ def downdate(T: np.ndarray, S: np.ndarray, rows: Any = None) -> np.ndarray | str
     eps, p = np.finfo(T.dtype).eps, len(T)
     scale = np.sqrt((T**2).sum(axis=0))
     if (S[:, scale == 0] != 0).any():
-        return "other says something about a column that is zero in every row of this."
+        return "other has information about a column that is zero in every row of this information."
     scale = np.where(scale == 0, 1, scale)
     R, order = scipy.linalg.qr(T / scale, mode="r", pivoting=True)
     r = int((np.abs(np.diagonal(R)) > tolerance(p, rows, T.dtype) * abs(R[0, 0])).sum())  # R[0, 0] = 1 or -1
     S = (S / scale)[:, order]
     dependent = solve_triangular(R[:r, :r], R[:r, r:])
     if (np.abs(S[:, r:] - product(S[:, :r], dependent)) > np.sqrt(eps) * (1 + np.abs(dependent).sum(axis=0))).any():
-        return "other says something in a direction where this says nothing."
+        return "other has information in a direction in which this information has none."
     q = solve_triangular(R[:r, :r], S[:, :r].T, transposed=True)
     U, failed = lapack("potrf", T.dtype)(np.eye(r, dtype=T.dtype) - product(q, q.T), lower=0, clean=1)
     # The sum of the inverse eigenvalues of I - q q' lies between 1 / delta and r / delta.
     if failed or not eps * (lapack("trtri", T.dtype)(U)[0] ** 2).sum() < np.sqrt(eps):
         return (
-            "other is not contained in this, or nearly all that this says in some direction comes from it: "
-            "what is left would have less than half of its digits. Fold the rows that stay from the start instead."
+            "other is not contained in this information, or contains nearly all of it in some direction, so that the "
+            "difference would have less than half of its digits. Fold the remaining rows from the start instead."
         )
     left = np.zeros((2 * p, p), T.dtype)
     left[p : p + r, order] = product(U, R[:r]) * scale[order]

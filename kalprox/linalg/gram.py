@@ -1,4 +1,5 @@
-"""Gram matrices: a triangle by Cholesky where that keeps the digits, which costs half as much as QR or less."""
+"""Gram matrices: their Cholesky factor is the triangle of the rows, at half the cost of QR or less, but it keeps the
+digits only where the columns are far from collinear."""
 
 from typing import Any
 

@@ -41,7 +41,7 @@ __all__ = [
 
 
 def tolerance(d: int, rows: Any, dtype: Any) -> Array:
-    """The least ratio of singular values that counts, for d columns of length one: see the rule above.
+    """Return the ratio of singular values above which one counts, for d columns of length one: the rule above.
 
     Parameters
     ----------
@@ -79,17 +79,24 @@ def inverse(R: np.ndarray, rows: Any = None) -> np.ndarray | None:
 
 
 def inverse_and_doubt(R: Array, rows: Any) -> tuple[Array, Array]:
-    """R^-1, and whether it is so large that R may be rank deficient."""
+    """Return R^-1, and whether its norm leaves it open that R is rank deficient."""
     xp, found = namespace(R), triangular_inverse(R)
     with np.errstate(over="ignore", invalid="ignore"):
-        # The squared norm of the inverse of the scaled R. Where it overflows or is NaN there is doubt.
+        # The squared norm of the inverse of the scaled R. Overflow and NaN count as doubt.
         size = (xp.einsum("ij,ij->j", R, R) * xp.einsum("ij,ij->i", found, found)).sum()
         return found, ~(tolerance(len(R), rows, R.dtype) ** 2 * len(R) * size < 1)
 
 
 @compiled_on_jax
 def rank(R: Array, rows: Any = None) -> Array:
-    """Return the number of directions that R determines, by the rule above. O(d^3)."""
+    """Return the number of directions that the triangle R determines, by the rule above. O(d^3).
+
+    Examples
+    --------
+    >>> R = np.array([[1.0, 1.0], [0.0, 1e-13]])
+    >>> int(rank(R)), int(rank(R, rows=1e6))
+    (2, 1)
+    """
     xp = namespace(R)
     return cond_rare(maybe_singular(R, rows), lambda: Singular.of(R, rows).counts.sum(), lambda: xp.asarray(R.shape[1]))
 
@@ -115,7 +122,7 @@ def undetermined(R: Array, rows: Any, A: Array) -> Array:
 def _minimum_norm_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     (R, rows, z), (dR, _, dz) = primals, tangents
     theta, P = solve_and_factor(R, rows, z)
-    dR = namespace(R).triu(dR)  # what is below the diagonal is never read
+    dR = namespace(R).triu(dR)  # entries below the diagonal are never read
     return theta, least_squares_step(R, P, dz - product(dR, theta), product(dR.T, product(R, theta) - z))
 
 
@@ -124,8 +131,13 @@ def _minimum_norm_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 def minimum_norm(R: Array, rows: Any, z: Array) -> Array:
     """Return the theta of least norm among those that minimise ||R theta - z||; z is (d,) or (d, k). O(d^3).
 
-    Where the rank is full this is back-substitution, with the accuracy of QR. The derivative is that of the solution
-    of a least-squares problem, so that none has to be taken of an SVD.
+    Where the rank is full this is back-substitution, with the accuracy of QR. Under JAX the derivative is that of a
+    least-squares solution; the SVD behind a deficient rank is not differentiated.
+
+    Examples
+    --------
+    >>> minimum_norm(np.array([[1.0, 1.0], [0.0, 0.0]]), None, np.array([4.0, 0.0])).round(12)
+    array([2., 2.])
     """
     return solve_and_factor(R, rows, z)[0]
 
@@ -133,7 +145,7 @@ def minimum_norm(R: Array, rows: Any, z: Array) -> Array:
 def least_squares_step(R: Array, P: Array, w: Array, v: Array) -> Array:
     """Return argmin over p of 1/2 ||R p - w||^2 + 1/2 ||A p||^2 + v'p, given P with P P' = (R'R + A'A)^+.
 
-    Linear in w and v. How a minimiser moves with its problem is the solution of such a problem.
+    The result is linear in w and v. The derivative of the minimiser of a least-squares problem is of this form.
     """
     return product(P, product(product(R, P).T, w) - product(P.T, v))
 
@@ -147,7 +159,7 @@ def solve_and_factor(R: Array, rows: Any, z: Array) -> tuple[Array, Array]:
         found = Singular.of(R, rows)
         P = found.pseudo_inverse_factor()
         theta = product(P, product(found.U.T, z))
-        full = found.counts.all()  # the bound was too wide: keep the accuracy of QR
+        full = found.counts.all()  # only the bound failed: back-substitution keeps the accuracy of QR
         safe = xp.where(full, R, xp.eye(len(R), dtype=R.dtype))
         return xp.where(full, solve_triangular(safe, z), theta), P
 
@@ -171,19 +183,20 @@ class Singular(NamedTuple):
 
     @property
     def inverse(self) -> Array:
-        """1 / s where it counts, else zero."""
+        """1 / s for the singular values that count, and zero for the others."""
         xp = namespace(self.s)
         return xp.where(self.counts, 1 / xp.where(self.counts, self.s, 1), 0)
 
     def pseudo_inverse_factor(self) -> Array:
-        """The P with R^+ = P U' and (R'R)^+ = P P': V / s in the units of theta, less its part in the null space of R.
+        """Return P with R^+ = P U' and (R'R)^+ = P P'.
 
-        The part is found in the basis N = V2 / scale rather than by a projector, so that R N is zero to rounding
-        column by column: the error of a projector would be that of the largest coefficient.
+        P is V / s in the units of theta, minus its part in the null space of R. That part is expressed in the basis
+        N = V2 / scale, so that every column of R N is zero up to its own rounding error. With an orthogonal projector
+        the error would be that of the largest coefficient.
         """
         xp = namespace(self.Vt)
         P = (self.Vt * self.inverse[:, None] / self.scale[None]).T
-        # The last rows of Vt span the null space. In reverse they come first, and QR of the masked rest is zero.
+        # The last rows of Vt span the null space. In reverse order they come first, and the QR of the masked rest is 0.
         null = xp.where(self.counts, 0, 1).astype(P.dtype)[::-1]
         N = (self.Vt / self.scale[None]).T[:, ::-1] * null[None]
         Q, C = qr_factors(N)
@@ -191,7 +204,7 @@ class Singular(NamedTuple):
 
 
 def _unit_columns(R: Array) -> tuple[Array, Array]:
-    """R with columns of length one (or zero), and the lengths by which they were divided."""
+    """Return R with columns of length one (or zero), and the lengths by which they were divided."""
     norms = column_norms(R)
     scale = namespace(R).where(norms > 0, norms, 1)
     return R / scale[None], scale

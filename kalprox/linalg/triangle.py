@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _SAFE = 1e-20, 1e20  # between these a sum of squares keeps its digits, in float32 too
-_WIDE = 32  # columns from which it pays to look whether a matrix is a triangle
+_WIDE = 32  # columns from which the test whether a matrix is a triangle pays
 
 
 @cache
@@ -65,7 +65,7 @@ def solve_triangular(U: Array, b: Array, *, transposed: bool = False) -> Array:
 
 
 def _solve_numpy(U: np.ndarray, b: np.ndarray, transposed: bool) -> np.ndarray:
-    """LAPACK's trtrs itself: for few columns `scipy.linalg.solve_triangular` takes ten times as long."""
+    """Call LAPACK's trtrs directly; for few columns `scipy.linalg.solve_triangular` takes ten times as long."""
     if b.size == 0:
         return np.zeros_like(b)
     trtrs = lapack("trtrs", np.result_type(U, b))
@@ -99,7 +99,7 @@ def qr(M: Array, y: Array | None = None) -> tuple[Array, Array]:
 
 
 def _qr_numpy(M: np.ndarray, d: int) -> np.ndarray:
-    """The R factor of M, of which only the first d rows are needed."""
+    """Return the first d rows, or more, of the R factor of M."""
     m, p = M.shape
     if d >= _WIDE and m <= 2 * d and not (M[:d, :d] * _below(d)).any():
         if m == d:
@@ -112,7 +112,7 @@ def _qr_numpy(M: np.ndarray, d: int) -> np.ndarray:
 
 @cache
 def _below(d: int) -> np.ndarray:
-    """Which entries of a (d, d) matrix are below its diagonal."""
+    """The mask of the entries of a (d, d) matrix below its diagonal."""
     return np.tri(d, k=-1, dtype=bool)
 
 
@@ -141,7 +141,7 @@ def triangle_of(stacked: Array, triangles: bool = False) -> Array:
 
 
 def append(T: np.ndarray, B: np.ndarray, triangle: bool = False) -> np.ndarray:
-    """Return the R factor of [T; B] by LAPACK's tpqrt, the signs of its rows as they come; B as in `triangle_of`."""
+    """Return the R factor of [T; B] by LAPACK's tpqrt, with rows of either sign; B is as in `triangle_of`."""
     p = len(T)
     panel = min(p, 8 if p < 160 else 16 if p < 400 else 32)  # columns applied together; measured
     return lapack("tpqrt", T.dtype)(p if triangle else 0, panel, T, B)[0]
@@ -158,7 +158,7 @@ def column_norms(M: Array) -> Array:
     xp = namespace(M)
     if len(M) == 0:
         return xp.zeros(M.shape[1:], M.dtype)
-    if xp is np:  # several times as fast, where nothing over- or underflows
+    if xp is np:  # several times as fast where nothing overflows or underflows
         squares = np.einsum("i...,i...->...", M, M)
         if squares.size and squares.min() > _SAFE[0] and squares.max() < _SAFE[1]:
             return np.sqrt(squares)

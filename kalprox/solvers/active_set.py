@@ -1,6 +1,7 @@
-"""Penalties with kinks or bounds: descent finds the free coordinates, and exact solves do the rest.
+"""An active-set method for penalties with kinks or bounds: block coordinate descent finds which blocks are free, and
+exact solves find the minimiser over them.
 
-Everything here is NumPy's, in float64: which columns are free decides the shapes.
+Everything is computed by NumPy in float64, because the shapes of arrays depend on which coordinates are free.
 """
 
 from typing import Any, Protocol
@@ -14,36 +15,36 @@ from kalprox.solvers.squares import Squares
 
 __all__ = ["active_set"]
 
-_FEW = 10  # coordinates or groups a sweep may free before another sweep is cheaper than solves that drop them
+_FEW = 10  # blocks that a sweep may free; with more, another sweep is cheaper than exact solves that drop them
 _MAX_ROUNDS = 200  # rounds of descent and exact solves; 2 to 10 are usual
 
 
 class _Problem(Protocol):
-    """1/2 ||X u - z||^2 + g in scaled units u, cut into blocks: single coordinates, or groups of them."""
+    """The problem 1/2 ||X u - z||^2 + g in scaled units u; its blocks are single coordinates or groups of them."""
 
     X: np.ndarray
     z: np.ndarray
 
     def scaled(self, theta: np.ndarray) -> np.ndarray:
-        """theta in scaled units, moved to where g is finite."""
+        """Return theta in scaled units, moved to where g is finite."""
 
     def unscaled(self, u: np.ndarray) -> np.ndarray:
-        """u in the units of theta."""
+        """Return u in the units of theta."""
 
     def violation(self, u: np.ndarray) -> np.ndarray:
-        """How far each block is from optimal, relative to the size of its terms."""
+        """Return the violation of the optimality condition of each block, relative to the size of its terms."""
 
     def free_blocks(self, u: np.ndarray) -> np.ndarray:
-        """Which blocks are at no kink and no bound."""
+        """Return which blocks are at no kink and no bound."""
 
     def unsure(self, u: np.ndarray) -> np.ndarray:
-        """Which blocks the exact solve may leave wrongly free or wrongly held."""
+        """Return which blocks the exact solve may wrongly leave free or held, so that descent has to look at them."""
 
     def sweep(self, u: np.ndarray, blocks: np.ndarray) -> None:
         """Minimise over each of these blocks in turn, in place."""
 
     def solve_free(self, u: np.ndarray) -> np.ndarray:
-        """The minimiser over the free blocks."""
+        """Return the minimiser over the free blocks."""
 
 
 def active_set(

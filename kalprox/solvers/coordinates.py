@@ -1,6 +1,6 @@
-"""L1, elastic net and box: separable penalties with a kink or bounds, one coordinate at a time.
+"""The active-set problem of L1, elastic net and box penalties, whose blocks are single coordinates.
 
-Everything here is NumPy's, in float64: which columns are free decides the shapes.
+Everything is computed by NumPy in float64, because the shapes of arrays depend on which coordinates are free.
 """
 
 from typing import Any
@@ -16,12 +16,15 @@ __all__ = ["Coordinates"]
 
 
 class Coordinates:
-    """Separable pieces, in units where every column has norm 1: u = c theta."""
+    """1/2 ||X u - z||^2 + sum_j phi_j(u_j) in units where every column has norm 1: u = c theta.
+
+    The methods are those of the protocol in `active_set`.
+    """
 
     def __init__(self, R: np.ndarray, z: np.ndarray, pieces: Pieces, rows: Any = None) -> None:
         d, self.rows = R.shape[1], rows
         l1, l2, low, high = (per_coordinate(np.asarray(v, float), d, name) for name, v in pieces._asdict().items())
-        if (l2 > 0).any():  # the quadratic part is more rows of data
+        if (l2 > 0).any():  # a quadratic penalty counts as more rows of data
             R, z = qr(np.concatenate([R, np.diag(l2**0.5)]), z)
         c = column_norms(R)
         self.live = c > 0
@@ -34,19 +37,19 @@ class Coordinates:
         self.size = np.linalg.norm(z)
 
     def scaled(self, theta: np.ndarray) -> np.ndarray:
-        u = np.where(self.live, theta * self.c, 0)  # a column without data: the shortest that g allows
+        u = np.where(self.live, theta * self.c, 0)  # a coordinate without data gets the smallest value that g allows
         return np.clip(u, self.low, self.high)
 
     def unscaled(self, u: np.ndarray) -> np.ndarray:
         theta = np.clip(u / self.c, self.raw.low, self.raw.high)
-        theta = np.where(u == self.low, self.raw.low, theta)  # exactly at the bound
+        theta = np.where(u == self.low, self.raw.low, theta)  # bounds are met exactly
         return np.where(u == self.high, self.raw.high, theta)
 
     def free_blocks(self, u: np.ndarray) -> np.ndarray:
         return (u > self.low) & (u < self.high) & ((u != 0) | (self.l1 == 0))
 
     def unsure(self, u: np.ndarray) -> np.ndarray:
-        return ~self.free_blocks(u)  # the exact solve stops the others at their kinks by itself
+        return ~self.free_blocks(u)  # the exact solve itself stops free coordinates at their kinks
 
     def violation(self, u: np.ndarray) -> np.ndarray:
         descent = self.X.T @ (self.z - self.X @ u)
@@ -55,7 +58,7 @@ class Coordinates:
         return np.maximum(np.maximum(left - descent, descent - right), 0) / np.where(size > 0, size, 1)
 
     def sweep(self, u: np.ndarray, coordinates: np.ndarray) -> None:
-        """Minimise over each coordinate in turn, in place. O(m) each."""
+        """Minimise over each of these coordinates in turn, in place. O(m) per coordinate."""
         r = self.z - self.X @ u
         for j in coordinates.tolist():
             column, l1, old = self.X[:, j], self.l1[j], u[j]
@@ -66,7 +69,7 @@ class Coordinates:
                 u[j] = new
 
     def solve_free(self, u: np.ndarray) -> np.ndarray:
-        """To the minimiser over the free coordinates; those that reach a kink or a bound stay there."""
+        """Move to the minimiser over the free coordinates; a coordinate that reaches a kink or a bound stays there."""
         for _ in range(2 * len(u) + 10):
             F = np.flatnonzero(self.free_blocks(u) & self.live)
             if len(F) == 0:
@@ -80,8 +83,11 @@ class Coordinates:
         return u
 
     def _move(self, u: np.ndarray, F: np.ndarray, p: np.ndarray, first: float, curve: float) -> tuple[np.ndarray, bool]:
-        """To the minimum along p, exactly: the derivative starts at `first`, grows with `curve` between
-        breakpoints and jumps at each, by 2 l1 |p_j| at a zero, without limit at a bound. And whether none was met."""
+        """Move the coordinates F to the exact minimum along p; also return whether no breakpoint was met.
+
+        The derivative along p starts at `first` and grows at the rate `curve` between breakpoints. At a zero of
+        coordinate j it jumps by 2 l1_j |p_j|, and at a bound it becomes infinite.
+        """
         t, low, high, l1 = u[F], self.low[F], self.high[F], self.l1[F]
         with np.errstate(divide="ignore", invalid="ignore"):
             zero = np.where((l1 > 0) & (t * p < 0), -t / p, np.inf)
@@ -98,13 +104,13 @@ class Coordinates:
             before = base + at * curve
             stop = int(np.argmax((before >= 0) | (before + jump >= 0)))
         alpha = -base[stop] / curve if before[stop] > 0 and curve > 0 else at[stop]
-        if not np.isfinite(alpha):  # only rounding falls without end
+        if not np.isfinite(alpha):  # the function is bounded below: a descent without end is rounding error
             return u, True
         moved = np.where(zero == alpha, 0.0, np.clip(t + alpha * p, low, high))
         new[F] = np.where(bound == alpha, np.where(p > 0, high, low), moved)
         if curve == 0:
             return new, False
-        # Many may have to go at once: the whole step, each stopped at its own kink, if that is lower still.
+        # Many coordinates may have to become zero at once: try the full step, each stopped at its own kink.
         other[F] = np.clip(np.where(zero <= 1, 0.0, t + p), low, high)
         return (other if self._value(other) < self._value(new) else new), False
 

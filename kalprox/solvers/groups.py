@@ -1,6 +1,6 @@
-"""Group L1: a norm on each group of coordinates, one group at a time.
+"""The active-set problem of group L1 penalties, whose blocks are groups of coordinates.
 
-Everything here is NumPy's, in float64: which columns are free decides the shapes.
+Everything is computed by NumPy in float64, because the shapes of arrays depend on which coordinates are free.
 """
 
 from typing import Any
@@ -17,10 +17,10 @@ __all__ = ["Groups"]
 
 
 class Groups:
-    """Groups of coordinates with a norm each, in units where every group's block has norm 1.
+    """1/2 ||X u - z||^2 + sum_b w_b ||u_b|| in units where the columns of every group have norm 1 together.
 
-    A coordinate without a penalty is a group of its own, of weight 0. Where `eps` is an argument,
-    sqrt(||u_g||^2 + eps^2) stands for every norm: no kink.
+    A coordinate without a penalty is a group of its own, of weight 0. Methods with an argument `eps` replace every norm
+    by sqrt(||u_b||^2 + eps^2), which has no kink. The public methods are those of the protocol in `active_set`.
     """
 
     def __init__(self, R: np.ndarray, z: np.ndarray, g: GroupL1, rows: Any = None) -> None:
@@ -65,7 +65,7 @@ class Groups:
         return (self._norms(u) > 0) | (self.w == 0)
 
     def unsure(self, u: np.ndarray) -> np.ndarray:
-        return np.ones(len(self.blocks), bool)  # Newton steps alone would never make a free group zero
+        return np.ones(len(self.blocks), bool)  # a Newton step never makes a free group exactly zero
 
     def violation(self, u: np.ndarray) -> np.ndarray:
         descent = self.X.T @ (self.z - self.X @ u)
@@ -75,7 +75,7 @@ class Groups:
         return away / np.where(size > 0, size, 1)
 
     def sweep(self, u: np.ndarray, blocks: np.ndarray) -> None:
-        """Minimise over each group in turn, in place."""
+        """Minimise over each of these groups in turn, in place."""
         r = self.z - self.X @ u
         for b in blocks.tolist():
             block = self.blocks[b]
@@ -84,28 +84,31 @@ class Groups:
                 e, V = np.linalg.eigh(X.T @ X)
                 self.eigen[b] = np.where(e > rounding(len(e), float) * e.max(), e, 0), V
             e, V = self.eigen[b]
-            target = np.where(e > 0, V.T @ (X.T @ r) + e * (V.T @ old), 0)  # where e is 0, only rounding
+            target = np.where(e > 0, V.T @ (X.T @ r) + e * (V.T @ old), 0)  # where e is 0, the rest is rounding error
             new = V @ _shrink(e, target, self.w[b])
             r -= X @ (new - old)
             u[block] = new
 
     def solve_free(self, u: np.ndarray) -> np.ndarray:
-        """Newton over the free groups, O(m f^2) a step for f coordinates. Groups near zero can hold it up for
-        long, each at its own kink: every few rounds, come down to them on a smoothed path instead."""
+        """Minimise over the free groups by Newton's method, O(m f^2) per step for f coordinates.
+
+        Groups near zero can slow it down, each at its own kink. Every fourth round therefore starts with a path of
+        smoothed problems.
+        """
         self.rounds += 1
         if self.rounds % 4 == 0:
             u = self._smoothed_path(u)
         for _ in range(len(self.blocks) + 10):
             p, ray = self._step(u, self.free_blocks(u))
             new = self._to_zero(u, p) if ray else self._through_zero(u, p)
-            done = not ray and np.abs(new - u).max() <= 1e-9 * np.abs(u).max()  # the next is below rounding
+            done = not ray and np.abs(new - u).max() <= 1e-9 * np.abs(u).max()  # the next step would be rounding error
             u = new
             if done:
                 break
         return u
 
     def _smoothed_path(self, u: np.ndarray) -> np.ndarray:
-        """Newton over all groups with eps going to zero. At the end those of size eps are made zero."""
+        """Minimise over all groups with smoothed norms, eps decreasing to zero; then set groups of size eps to zero."""
         everywhere = np.ones(len(self.blocks), bool)
         size = max(self._norms(u).max(), 1e-3 * self.size)
         for eps in size * 10.0 ** -np.arange(0.0, 13.0):
@@ -120,7 +123,7 @@ class Groups:
         return np.where(gone[self.block_of], 0, u)
 
     def _step(self, u: np.ndarray, blocks: np.ndarray, eps: float = 0.0) -> tuple[np.ndarray, bool]:
-        """The Newton step over these groups; or a direction in which nothing curves and all falls, and True."""
+        """Return the Newton step over these groups and False, or a direction of unbounded descent and True."""
         F = np.flatnonzero((blocks & self.live)[self.block_of])
         p = np.zeros_like(u)
         if len(F) == 0:
@@ -128,7 +131,7 @@ class Groups:
         block_of, norms, smoothed = self.block_of[F], self._norms(u), self._norms(u, eps)
         smoothed = np.where(smoothed > 0, smoothed, 1)
         unit = u[F] / np.where(norms > 0, norms, 1)[block_of]
-        # The Hessian of w s, s = sqrt(||u||^2 + eps^2), is w/s (I - (1 - (eps/s)^2) unit unit'): by its root.
+        # The Hessian of w s, with s = sqrt(||u||^2 + eps^2), is w/s (I - (1 - (eps/s)^2) unit unit'). A is its root.
         flat = (1 - eps / smoothed)[block_of] * unit
         A = np.eye(len(F)) - np.where(block_of[:, None] == block_of[None], flat[:, None] * unit[None], 0)
         A *= np.sqrt(self.w / smoothed)[block_of][:, None]
@@ -137,7 +140,7 @@ class Groups:
         return p, ray
 
     def _along(self, u: np.ndarray, p: np.ndarray, eps: float = 0.0) -> np.ndarray:
-        """From u along p, by a line search."""
+        """Move from u along p by a line search."""
         r, Xp = self.z - self.X @ u, self.X @ p
         start = self._value(u, eps)
         noise = 16 * np.finfo(float).eps * (start + self.size**2 / 2)
@@ -150,8 +153,10 @@ class Groups:
         return u + search(np, slope_and_rise, float) * p
 
     def _through_zero(self, u: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Along p; but a group near zero would stop all the others: those the step sends through zero stay
-        there, if that is lower."""
+        """Move along p, or by the full step with groups that it sends through zero set to zero, whichever is lower.
+
+        Without the second candidate a group near zero would stop all the others.
+        """
         new = self._along(u, p)
         turned = (self.w > 0) & (np.bincount(self.block_of, u * (u + p), len(self.blocks)) <= 0)
         if turned.any():
@@ -161,8 +166,10 @@ class Groups:
         return new
 
     def _to_zero(self, u: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Along p nothing curves: each group only grows or shrinks, and the objective is linear until one
-        vanishes. On to the first that turns it upwards."""
+        """Move along a direction p without curvature to the first group that makes the objective rise by vanishing.
+
+        Along p each group only grows or shrinks, and the objective is linear between the points where groups vanish.
+        """
         norms = self._norms(u)
         rate = np.bincount(self.block_of, u * p, len(self.blocks)) / np.where(norms > 0, norms, 1)
         shrinks = np.flatnonzero((self.w > 0) & (norms > 0) & (rate < 0))
@@ -170,7 +177,7 @@ class Groups:
         order = np.argsort(at, kind="stable")
         slopes = self._slope(u) @ p + np.cumsum((-2 * self.w[shrinks] * rate[shrinks])[order])
         turns = np.flatnonzero(slopes >= 0)
-        if len(turns) == 0:  # only rounding falls without end
+        if len(turns) == 0:  # the function is bounded below: a descent without end is rounding error
             return u
         last = order[turns[0]]
         new = u + at[last] * p
@@ -179,11 +186,11 @@ class Groups:
 
 
 def _shrink(e: np.ndarray, target: np.ndarray, w: float) -> np.ndarray:
-    """argmin over t of 1/2 t' diag(e) t - target' t + w ||t||.
+    """Return the t that minimises 1/2 t' diag(e) t - target't + w ||t||.
 
-    Zero if ||target|| <= w; else t = target / (e + w / rho), where rho = ||t|| solves
-    1 / ||target / (e rho + w)|| = 1: concave and increasing in rho, so that Newton from the left of the
-    root stays there and converges.
+    It is zero if ||target|| <= w. Otherwise t = target / (e + w / rho), where rho = ||t|| solves
+    1 / ||target / (e rho + w)|| = 1. The left side is concave and increasing in rho, so that Newton's method started
+    to the left of the root stays there and converges.
     """
     size = np.sqrt(target @ target)
     if size <= w:

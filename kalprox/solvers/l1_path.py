@@ -1,11 +1,17 @@
-"""The L1 path: argmin over t of 1/2 ||R t - z||^2 + lam ||t||_1, for many lam at the price of about one.
+"""The L1 path: the minimisers of 1/2 ||R t - z||^2 + lam ||t||_1 for many lam, at about the cost of one.
 
-The minimiser is linear in lam between knots, where a coordinate leaves zero or returns to it. With A the nonzero
-coordinates, s their signs and G = R'R, it is t_A = G_AA^-1 (b_A - lam s), b = R'z, and each knot is found from
-where one of the other slopes reaches lam, or one of t_A reaches zero (Osborne, Presnell and Turlach, 2000; Efron
-et al., 2004). G only finds the way: each minimiser is corrected by its own residual in R, and then judged.
+The minimiser is a piecewise linear function of lam. Its knots are where a coordinate leaves zero or returns to it. With
+A the nonzero coordinates, s their signs, G = R'R and b = R'z, the minimiser is t_A = G_AA^-1 (b_A - lam s), and the
+next knot is where one of the other slopes reaches lam or one of t_A reaches zero [1]_ [2]_. The Gram matrix G is used
+only to find the knots: each minimiser is corrected by its residual in R, and its optimality is then verified.
 
-Everything here is NumPy's, in float64: which coordinates are nonzero decides the shapes.
+Everything is computed by NumPy in float64, because the shapes of arrays depend on which coordinates are nonzero.
+
+References
+----------
+.. [1] M. R. Osborne, B. Presnell, B. A. Turlach, "A new approach to variable selection in least squares problems",
+   IMA Journal of Numerical Analysis 20, 2000.
+.. [2] B. Efron, T. Hastie, I. Johnstone, R. Tibshirani, "Least angle regression", Annals of Statistics 32, 2004.
 """
 
 import numpy as np
@@ -17,14 +23,35 @@ from kalprox.solvers.squares import default_tol
 
 __all__ = ["l1_path"]
 
-_SMALLEST_PIVOT = np.finfo(float).eps ** 0.5  # of unit columns: below it the Gram matrix has lost the way
+_SMALLEST_PIVOT = np.finfo(float).eps ** 0.5  # for unit columns; below it the Gram matrix has too few digits
 
 
 def l1_path(R: np.ndarray, z: np.ndarray, lams: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """theta (m, d) for m descending values of lam >= 0, and which of them are the minimiser down to rounding.
+    """Return the L1 minimisers for several lam, and which of them are verified.
 
-    O(d f) a knot with f nonzero coordinates, and some d knots are usual. Where columns are nearly collinear the way
-    may be lost: from there on nothing is claimed, and `prox` finds what is left.
+    A knot costs O(d f) with f nonzero coordinates, and about d knots are usual. Where columns are nearly collinear the
+    path may be lost; the minimisers from there on are not verified, and are to be found by `prox`.
+
+    Parameters
+    ----------
+    R : ndarray of shape (n, d)
+    z : ndarray of shape (n,)
+    lams : ndarray of shape (m,)
+        Penalty weights >= 0, in descending order.
+
+    Returns
+    -------
+    theta : ndarray of shape (m, d)
+        The minimisers; NaN where the path was lost.
+    sure : ndarray of shape (m,), bool
+        Whether each of them is optimal up to rounding error.
+
+    Examples
+    --------
+    >>> theta, sure = l1_path(np.eye(2), np.array([3.0, 1.0]), np.array([2.0, 0.5]))
+    >>> theta
+    array([[1. , 0. ],
+           [2.5, 0.5]])
     """
     norms = column_norms(R)
     c = np.where(norms > 0, norms, 1)
@@ -34,17 +61,17 @@ def l1_path(R: np.ndarray, z: np.ndarray, lams: np.ndarray) -> tuple[np.ndarray,
 
 
 def _follow(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray) -> np.ndarray:
-    """The minimisers of 1/2 ||X u - z||^2 + lam w'|u|, NaN where the way was lost."""
+    """The minimisers of 1/2 ||X u - z||^2 + lam w'|u|; NaN where the path was lost."""
     d = len(w)
     G, b = product(X.T, X), product(X.T, z)
     nonzero = _Nonzero(X, G, b)
     U = np.full((len(lams), d), np.nan)
     done, lam = 0, np.inf
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # divided by next to nothing: not looked at
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # quotients with a zero are not used
         for _ in range(20 * d + 100):
             at_zero, fall = nonzero.line()
             p, q = nonzero.slopes(at_zero, fall)
-            # Where the slope p + lam q of one that is zero reaches lam w, or -lam w: it joins.
+            # A coordinate at zero joins where its slope p + lam q reaches lam w or -lam w.
             room = np.concatenate([w - q, w + q])
             room[nonzero.order] = room[nonzero.order + d] = -1
             joins = np.where(room > 0, np.concatenate([p, -p]) / room, 0.0)
@@ -69,9 +96,9 @@ def _follow(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray) -> np
 
 
 class _Nonzero:
-    """The nonzero coordinates in their order of coming, and the Cholesky factor of their part of G.
+    """The nonzero coordinates in the order in which they joined, and the Cholesky factor of their part of G.
 
-    The factor is packed by columns, so that its leading part is the first of its numbers.
+    The factor is packed by columns, so that the factor of the first f coordinates is a leading slice.
     """
 
     def __init__(self, X: np.ndarray, G: np.ndarray, b: np.ndarray) -> None:
@@ -90,29 +117,29 @@ class _Nonzero:
         return self._signs[: self.f]
 
     def line(self) -> tuple[np.ndarray, np.ndarray]:
-        """t_A = first - lam second."""
+        """Return the vectors a and b of t_A = a - lam b."""
         if self.f == 0:
             return np.empty(0), np.empty(0)
         first, second = self._solved[:, : self.f]
         return dtpsv(self.f, self._factor, first), dtpsv(self.f, self._factor, second)
 
     def slopes(self, at_zero: np.ndarray, fall: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """X'(z - X u) = first + lam second."""
+        """Return the vectors p and q of X'(z - X u) = p + lam q."""
         gram = self._gram[:, : self.f]
         return self.b - gram @ at_zero, gram @ fall
 
     def corrected(self, z: np.ndarray, at_zero: np.ndarray, fall: np.ndarray, lam: float) -> np.ndarray:
-        """t_A at lam, with the residual of X itself: the Gram matrix's own loss of digits is made good."""
+        """Return t_A at lam, corrected by the residual of X itself: it restores digits that the Gram matrix loses."""
         f = self.f
         if f == 0:
             return at_zero
         X, u = self._columns[:, :f], at_zero - lam * fall
         left = (z - X @ u) @ X - lam * self._pulls[:f]
         u += dtpsv(f, self._factor, dtpsv(f, self._factor, left, trans=1))
-        return np.where(u * self.signs > 0, u, 0.0)  # at a knot only rounding is left of the one that comes or goes
+        return np.where(u * self.signs > 0, u, 0.0)  # at a knot the coordinate that joins or leaves is rounding error
 
     def add(self, j: int, sign: float, pull: float) -> bool:
-        """One more; False, and as before, where its column depends on those that are there."""
+        """Add coordinate j; return False, and change nothing, where its column depends on those already there."""
         f = self.f
         row = self._gram[j, :f].copy()
         row = dtpsv(f, self._factor, row, trans=1) if f else row
@@ -130,7 +157,7 @@ class _Nonzero:
         return True
 
     def drop(self, i: int) -> None:
-        """Without the i-th of them, its factor made anew: O(f^3 / 3)."""
+        """Remove the i-th coordinate and factor the rest again. O(f^3 / 3)."""
         self.f = f = self.f - 1
         for kept in (self._order, self._signs, self._pulls, self._columns, self._gram):
             kept[..., i:f] = kept[..., i + 1 : f + 1].copy()
@@ -144,7 +171,7 @@ class _Nonzero:
 
 
 def _judge(X: np.ndarray, z: np.ndarray, w: np.ndarray, lams: np.ndarray, U: np.ndarray) -> np.ndarray:
-    """Which rows of U are minimisers down to rounding, by their residual as `prox` has it."""
+    """Return which rows of U are optimal up to rounding error, by the residual that `prox` uses too."""
     fit = product(X, U.T)
     slope = product(X.T, z[:, None] - fit).T
     pull = lams[:, None] * w

@@ -1,7 +1,7 @@
-"""The read-out: theta = argmin over t of 1/2 ||R t - z||^2 + g(t), for every kind of g, and its covariance.
+"""The proximal operator of g in the metric of the data, argmin over t of 1/2 ||R t - z||^2 + g(t), and its covariance.
 
-Quadratic g is one more QR, here; other smooth g is minimised by `newton`, and g with kinks or bounds by `active_set`.
-R is never squared, and columns are scaled inside, so that nothing depends on the units of a parameter.
+There is one solver for each kind of g: `quadratic`, `newton` for other smooth g, and `active_set` for g with kinks or
+bounds. None of them forms R'R, and all scale the columns of R, so that no result depends on the units of a parameter.
 """
 
 from collections.abc import Callable
@@ -11,24 +11,37 @@ import numpy as np
 
 from kalprox._arrays import Array, alike, cast_on_jax, is_traced, namespace
 from kalprox._checks import check_finite, check_floating
-from kalprox._control import compiled, cond_rare, select, with_jvp
+from kalprox._control import compiled, cond_rare
 from kalprox.linalg.factor import Factor
-from kalprox.linalg.rank import least_squares_step, solve_and_factor, tolerance
-from kalprox.linalg.triangle import column_norms, product, qr, rounding
+from kalprox.linalg.rank import tolerance
+from kalprox.linalg.triangle import column_norms, qr
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.active_set import active_set
-from kalprox.solvers.newton import curvature, newton
-from kalprox.solvers.squares import Squares, default_tol
+from kalprox.solvers.curvature import curvature
+from kalprox.solvers.newton import newton
+from kalprox.solvers.quadratic import quadratic
+from kalprox.solvers.squares import default_tol
 
 __all__ = ["Prox", "covariance", "posterior_root", "prox"]
 
 
 class Prox(NamedTuple):
-    """The minimiser and how far to trust it.
+    """The minimiser of 1/2 ||R t - z||^2 + g(t), and how accurate it is.
 
-    residual is the largest distance of minus the gradient from g's subdifferential, each coordinate
-    relative to ||R_j|| (||z|| + ||R theta||) and g's own terms: free of all units, near 1e-16 at best.
-    converged says whether it is within the tolerance asked for.
+    Attributes
+    ----------
+    theta : array of shape (d,) or (d, k)
+        The minimiser.
+    free : array of the shape of theta, bool
+        Which coordinates are at no kink and no bound of g.
+    residual : scalar or array of shape (k,)
+        The violation of the optimality condition: the largest distance of minus the gradient of the first term from
+        the subdifferential of g, each coordinate relative to ||R_j|| (||z|| + ||R theta||) and to the terms of g. It
+        has no units, and at best is near 1e-16 in float64.
+    iterations : int
+        The number of steps or rounds that the solver took.
+    converged : bool or array of shape (k,)
+        Whether the residual is within the tolerance.
     """
 
     theta: Array
@@ -51,7 +64,7 @@ def prox(
 
     Quadratic g is solved exactly, in O((m + d) d^2), by one QR factorisation of R on top of the root of g. Where
     that stack is rank deficient the minimiser of minimum norm is returned. Other smooth g is minimised by Newton's
-    method, one QR a step, to a stationary point, which is the minimiser where g is convex. For L1, elastic net,
+    method, with one QR per step, to a stationary point, which is the minimiser where g is convex. For L1, elastic net,
     group and box penalties an active-set method finds exact zeros and exact bounds in a handful of QR factorisations
     of the free columns; where the minimiser is not unique, one of the minimisers is returned.
 
@@ -94,7 +107,7 @@ def prox(
     if xp is not np and regularizer.smooth:
         R = xp.asarray(R)
         return compiled(_solve)(R, *alike(R, z, start), regularizer, tol, rows)
-    # On the host float32 is taken up to float64 and, at the end, down again.
+    # On the host, float32 is converted to float64 and the result converted back.
     _check_concrete(regularizer, R, z, start)
     out = _solve(np.asarray(R, float), np.asarray(z, float), np.asarray(start, float), regularizer, tol, rows)
     return out._replace(theta=xp.asarray(out.theta, R.dtype), free=xp.asarray(out.free))
@@ -156,68 +169,23 @@ def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, tol: Any,
     if root is None and z.ndim > 1:
         raise ValueError(f"z must have shape (m,) unless g is quadratic; got {z.shape}. Solve target by target.")
     if root is not None:
-        theta, residual = _quadratic(R, z, regularizer, rows)
+        theta, residual = quadratic(R, z, regularizer, rows)
         iterations: Any = xp.asarray(1)
     elif regularizer.smooth:
         theta, residual, iterations = newton(R, z, regularizer, start)
     else:
         theta, residual, iterations = active_set(R, z, start, regularizer, rows)
-    if tol is None:  # what is dropped with an undetermined direction is no lack of convergence
+    if tol is None:  # a direction that counts as undetermined may leave a residual up to the tolerance for rank
         tol = xp.maximum(default_tol(R.dtype), tolerance(d, rows, R.dtype))
     free = regularizer.free(theta) if root is None else xp.ones(theta.shape, bool)
     return Prox(theta, free, residual, iterations, residual <= tol)
 
 
-def _quadratic_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
-    """How the minimiser moves with R, z and g. The residual has no derivative of use: it is rounding."""
-    import jax
-
-    (R, z, g, rows), (dR, dz, dg, _) = primals, tangents
-    theta, residual, P = _quadratic_and_factor(R, z, g, rows)
-
-    def slope(g: Regularizer) -> Array:
-        return g.grad(theta) if theta.ndim == 1 else jax.vmap(g.grad, 1, 1)(theta)
-
-    v = product(dR.T, product(R, theta) - z) + jax.jvp(slope, (g,), (dg,))[1]
-    step = least_squares_step(R, P, dz - product(dR, theta), v)
-    return (theta, residual), (step, 0 * residual)
-
-
-@with_jvp(_quadratic_jvp)
-def _quadratic(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Array, Array]:
-    """argmin over t of 1/2 ||R t - z||^2 + g(t) for a quadratic g, and its residual."""
-    return _quadratic_and_factor(R, z, g, rows)[:2]
-
-
-def _quadratic_and_factor(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Array, Array, Array]:
-    """The minimiser, of minimum norm where [R; A] is rank deficient; its residual; and P with P P' = (R'R + A'A)^+."""
-    xp, d = namespace(R, z), R.shape[1]
-    A = xp.asarray(g.root(d), R.dtype)
-    data = Squares.of(R, z)
-    U, y = qr(xp.concatenate([R, A]), z)
-    theta, P = solve_and_factor(U, rows, y)
-
-    def measure(t: Array) -> tuple[Array, Array]:
-        """The gradient at t, and the residual."""
-        r, terms = data.at(t)
-        gradient = product(R.T, r) + product(A.T, product(A, t))
-        size = product(xp.abs(A).T, product(xp.abs(A), xp.abs(t)))  # rows of A may cancel among themselves
-        return gradient, data.relative(gradient, terms, size)
-
-    gradient, residual = measure(theta)
-
-    def corrected() -> tuple[Array, Array]:
-        # Where A's entries dwarf R's, QR drowns the small ones: one correction with the gradient itself.
-        new = theta - product(P, product(P.T, gradient))
-        _, left = measure(new)
-        return xp.where((left < residual)[None], new, theta), xp.minimum(left, residual)
-
-    theta, residual = select((residual > rounding(d, R.dtype)).any(), corrected, lambda: (theta, residual))
-    return theta, residual, P
-
-
 def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array, rows: Any) -> Array:
-    """function(R, g, theta, rows, free), placed among all coordinates; compiled for smooth g on JAX arrays."""
+    """Evaluate function(R, g, theta, rows, free) on the free coordinates, and pad its matrix with zeros for the others.
+
+    On JAX arrays with a smooth g, where all coordinates are free, the function is compiled.
+    """
     xp = namespace(R, regularizer, theta)
     if xp is not np and regularizer.smooth:
         R = xp.asarray(R)
@@ -225,10 +193,10 @@ def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array, rows:
     _check_concrete(regularizer, R, theta)
     R, theta = np.asarray(R, float), np.asarray(theta, float)
     free = np.flatnonzero(regularizer.free(theta))
-    whole = np.zeros((len(theta), len(theta)))
+    padded = np.zeros((len(theta), len(theta)))
     if len(free) > 0:
-        whole[np.ix_(free, free)] = function(R, regularizer, theta, rows, free)
-    return xp.asarray(whole)
+        padded[np.ix_(free, free)] = function(R, regularizer, theta, rows, free)
+    return xp.asarray(padded)
 
 
 def _covariance(R: Array, regularizer: Regularizer, theta: Array, rows: Any, free: Any = slice(None)) -> Array:
@@ -244,7 +212,8 @@ def _posterior_root(R: Array, regularizer: Regularizer, theta: Array, rows: Any,
         return U * c[free][None]
     N = B[:, free]
 
-    def less() -> Array:  # the square root of U'U - N'N; what is not positive counts as zero
+    def less() -> Array:
+        """A root of U'U - N'N, with negative eigenvalues set to zero."""
         e, W = xp.linalg.eigh(U.T @ U - N.T @ N)
         return qr(xp.sqrt(xp.maximum(e, 0))[:, None] * W.T)[0]
 
@@ -265,6 +234,6 @@ def _check(R: Array, z: Array, start: Array | None) -> None:
 def _check_concrete(regularizer: Any, *arrays: Any) -> None:
     if is_traced(regularizer, *arrays):
         raise TypeError(
-            f"prox with {type(regularizer).__name__} looks at values and cannot be traced by JAX: call it "
-            "outside jit, vmap and grad, or use a smooth regulariser (SmoothL1, Huber) there."
+            f"prox with {type(regularizer).__name__} depends on concrete values and cannot be traced by JAX. Call it "
+            "outside jit, vmap and grad, or use a smooth regulariser there, such as SmoothL1 or Huber."
         )

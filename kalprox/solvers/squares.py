@@ -1,47 +1,51 @@
-"""1/2 ||R t - z||^2, and the sizes that residuals are measured against."""
+"""The function 1/2 ||R t - z||^2, its gradient on a scale without units, and exact steps on free coordinates."""
 
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from kalprox._arrays import Array, namespace
-from kalprox.linalg.rank import maybe_singular, tolerance
+from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, qr, rounding, solve_triangular, svd
 
 __all__ = ["Squares", "default_tol", "free_step"]
 
 
 def default_tol(dtype: Any) -> float:
-    """The residual that counts as converged: 1e-9 in float64, 1e-4 in float32."""
+    """The residual up to which a minimiser counts as converged by default: 1e-9 in float64, 1e-4 in float32."""
     return float(np.finfo(dtype).eps) ** 0.575
 
 
 class Squares(NamedTuple):
-    """1/2 ||R t - z||^2, with the sizes that everything is measured against."""
+    """The function 1/2 ||R t - z||^2, with the sizes that residuals are relative to."""
 
     R: Array
     z: Array
-    norms: Array  # of R's columns
-    size: Array  # of z
+    norms: Array  # the norms of the columns of R
+    size: Array  # the norm of z
 
     @classmethod
     def of(cls, R: Array, z: Array) -> Self:
+        """From R of shape (m, d) and z of shape (m,) or (m, k)."""
         return cls(R, z, column_norms(R), column_norms(z))
 
     def at(self, t: Array) -> tuple[Array, Array]:
-        """R t - z, and the size ||z|| + ||R t|| of its two terms."""
+        """Return R t - z, and the size ||z|| + ||R t|| of its two terms."""
         fit = self.R @ t
         return fit - self.z, self.size + column_norms(fit)
 
     def relative(self, gradient: Array, terms: Array, size: Array) -> Array:
-        """The largest entry of a gradient, each relative to ||R_j|| `terms`, as from `at`, and to g's own `size`."""
+        """Return the largest entry of a gradient, entry j relative to ||R_j|| `terms` + `size_j`.
+
+        `terms` is what `at` returned, and `size` the size of the terms of g.
+        """
         xp = namespace(self.R)
-        # Far below all that was ever measured is zero: with z = 0 all sizes shrink with theta itself.
+        # Sizes have a lower bound, because with z = 0 all of them shrink with theta.
         size = xp.maximum(xp.multiply.outer(self.norms, terms) + size, np.finfo(self.R.dtype).tiny ** 0.75)
         return (xp.abs(gradient) / size).max(axis=0)
 
     def rounded(self, t: Array, terms: Array) -> Array:
-        """The residual that rounding leaves: more where columns cancel, but not for that any above `default_tol`."""
+        """Return the residual that rounding error explains. It grows where columns cancel, up to `default_tol`."""
         xp, dtype = namespace(self.R), self.R.dtype
         least = rounding(len(t), dtype)
         lost = (self.norms * xp.abs(t)).sum() / (terms + np.finfo(dtype).tiny)
@@ -51,10 +55,14 @@ class Squares(NamedTuple):
 def free_step(
     X: np.ndarray, A: np.ndarray, r: np.ndarray, slope: np.ndarray, rows: Any = None
 ) -> tuple[np.ndarray, bool]:
-    """p = argmin 1/2 ||X p - r||^2 + 1/2 ||A p||^2 + slope' p; where that has no minimum, the direction
-    in which it falls without end, and True."""
+    """Return the p that minimises 1/2 ||X p - r||^2 + 1/2 ||A p||^2 + slope'p, and False.
+
+    Where there is no minimum, return a direction along which the function is unbounded below, and True. The rank of
+    [X; A] is decided by the rule of `kalprox.linalg.rank` for that weight of `rows`.
+    """
     U, y = qr(np.concatenate([X, A]), r)
-    if not maybe_singular(U, rows):
+    # A step is only a proposal, and the optimality of the result is verified: a test of the pivots is enough here.
+    if np.abs(U.diagonal()).min() > np.finfo(float).eps ** 0.5:
         return solve_triangular(U, y - solve_triangular(U, slope, transposed=True)), False
     W, s, Vt = svd(U)
     positive = s > tolerance(len(s), rows, float) * s[0]

@@ -1,0 +1,54 @@
+"""The Hessian of g by its square roots, so that it can be added to R'R without squaring R."""
+
+from kalprox._arrays import Array, is_traced, namespace
+from kalprox.linalg.triangle import column_norms, rounding
+from kalprox.regularizers import Regularizer
+
+__all__ = ["curvature", "signed_roots"]
+
+
+def curvature(norms: Array, g: Regularizer, theta: Array) -> tuple[Array, Array, Array | None]:
+    """Return scales c and rows A, B with Hess g(theta) = c (A'A - B'B) c on the free coordinates, zero on the others.
+
+    Parameters
+    ----------
+    norms : array of shape (d,)
+        The column norms of the R that the Hessian will be added to.
+    g : Regularizer
+        A quadratic g gives its own root A, so that no digits are lost by squaring it.
+    theta : array of shape (d,)
+
+    Returns
+    -------
+    c : array of shape (d,)
+        The norm of each column of [R; A c], or 1 where that is zero.
+    A, B : array of shape (m, d)
+        B is None where g is known to have no negative curvature.
+    """
+    xp, d = namespace(norms, theta), len(norms)
+    free = g.free(theta)
+    root = g.root(d)
+    if root is None:
+        h = xp.asarray(g.hessian(theta), norms.dtype)
+        return signed_roots(norms, xp.where(free if h.ndim == 1 else free[:, None] & free[None], h, 0))
+    root = xp.where(free[None], xp.asarray(root, norms.dtype), 0)
+    c = xp.hypot(norms, column_norms(root))
+    c = xp.where(c > 0, c, 1)
+    return c, root / c[None], None
+
+
+def signed_roots(norms: Array, h: Array) -> tuple[Array, Array, Array | None]:
+    """`curvature` for a Hessian h of shape (d,) or (d, d); a dense one is split by its eigenvectors, in O(d^3)."""
+    xp = namespace(norms, h)
+    c = xp.hypot(norms, xp.sqrt(xp.abs(h if h.ndim == 1 else xp.diagonal(h))))
+    c = xp.where(c > 0, c, 1)
+    if h.ndim == 1:
+        e, rows = h, xp.diag(xp.sqrt(xp.abs(h)) / c)
+    else:
+        e, W = xp.linalg.eigh(h / c[:, None] / c[None])
+        e = xp.where(xp.abs(e) > rounding(len(c), e.dtype) * xp.abs(e).max(), e, 0)
+        rows = xp.sqrt(xp.abs(e))[:, None] * W.T
+    A = xp.where(e[:, None] > 0, rows, 0)
+    if not is_traced(e) and not (e < 0).any():
+        return c, A, None
+    return c, A, xp.where(e[:, None] < 0, rows, 0)
