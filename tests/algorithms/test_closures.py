@@ -21,7 +21,7 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("x64", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("library", [np, jnp], ids=["numpy", "jax"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_step_compiles_over_a_parameter(name, library, x64):

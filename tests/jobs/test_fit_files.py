@@ -31,6 +31,8 @@ from kalprox.cli.docs import page
 from kalprox.cli.terminal import EVENTS
 from kalprox.jobs.model import TableModel
 
+pytestmark = pytest.mark.integration
+
 NUMBERS = ["dep_delay", "distance", "hour"]
 LEVELS = {
     "carrier": ["9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV"],
@@ -368,8 +370,6 @@ import contextlib, sys
 with contextlib.suppress(SystemExit):
     {"".join(line + chr(10) + "    " for line in PEAK.strip().splitlines())}
 import pyarrow.csv
-
-pytestmark = pytest.mark.integration
 pyarrow.csv.read_csv("large.csv")
 """
 

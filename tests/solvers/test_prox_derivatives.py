@@ -54,7 +54,11 @@ def central(f, x, h=1e-5):
     return np.stack(columns, axis=-1).reshape(*columns[0].shape, *x.shape)
 
 
-@pytest.mark.parametrize("case", CASES)
+FAST = ("ridge by lam", "by R")  # compiling one takes 5 s; the others are for `make test-all`
+EVERY_CASE = [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES]
+
+
+@pytest.mark.parametrize("case", EVERY_CASE)
 def test_forwards_backwards_and_by_differences(case):
     f, x = CASES[case]
     with jax.enable_x64(True):
