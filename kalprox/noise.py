@@ -17,7 +17,7 @@ from kalprox.predictive import standard_quantile
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import curvature
 
-__all__ = ["Noise", "curves_upwards", "effective_dof", "log_evidence"]
+__all__ = ["Noise", "effective_dof", "log_evidence"]
 
 
 @pytree
@@ -158,7 +158,7 @@ def effective_dof(
     and lets the rank be decided. The cost is one SVD of a (2d, d) matrix, O(d^3).
     """
     xp = namespace(R, regularizer, theta)
-    if xp is np and factor is not None and (curves := curves_upwards(regularizer, theta)) is not None:
+    if xp is np and factor is not None and (curves := _curves_upwards(regularizer, theta)) is not None:
         if not curves and prior is None:
             return np.asarray(float(factor.L.shape[1]))  # the rank of the free columns
         Q = (R if factor.free is None else R[:, factor.free]) @ factor.L
@@ -182,7 +182,7 @@ def effective_dof(
     return xp.where(values[0] > 0, (shares / xp.where(values > 0, values, 1)).sum(), xp.nan)
 
 
-def curves_upwards(g: Regularizer, theta: np.ndarray) -> bool | None:
+def _curves_upwards(g: Regularizer, theta: np.ndarray) -> bool | None:
     """Whether g has curvature on its free coordinates; None if some of it is negative."""
     root = g.root(len(theta))
     if root is not None:

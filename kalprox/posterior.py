@@ -14,7 +14,7 @@ from kalprox._arrays import Array, certainly, is_traced, namespace
 from kalprox.information import Equations, Information, LeastSquares, merge
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.linalg.factor import Factor
-from kalprox.noise import Noise, curves_upwards, effective_dof
+from kalprox.noise import Noise, effective_dof
 from kalprox.predictive import Predictive
 from kalprox.regularizers import Regularizer
 
@@ -268,8 +268,9 @@ class InformationPosterior(Posterior):
             return self.per_target([((R @ L) ** 2).sum() if shrinks else float(L.shape[1])])
         if prior is None and namespace(R, g, mean) is np and not g.smooth and self.data.full_rank:
             thetas = mean.reshape(len(R), -1).T
-            if all(curves_upwards(g, theta) is False for theta in thetas):  # no free coefficient is shrunk
-                return self.per_target([float(g.free(theta).sum()) for theta in thetas])
+            curvatures = [(g.free(theta), g.hessian(theta)) for theta in thetas]
+            if all(h.ndim == 1 and not h[free].any() for free, h in curvatures):  # no free coefficient is shrunk
+                return self.per_target([float(free.sum()) for free, _ in curvatures])
         if self.targets is None:
             return effective_dof(R, g, mean, prior=prior, factor=self.factor, rows=self.known.rows)
         k, factors = self.targets, self.factors

@@ -32,6 +32,7 @@ class ExactBelief(Belief):
     scores: AlphaScores | None = None  # the score of each alpha, if alpha is chosen by prediction
     found: Array | None = None  # the coefficients, if a path of alphas has given them
     begin: Array | None = None  # where the search for them starts, if a path has a neighbour
+    chosen: float | None = None  # the alpha, if it is one of a path
 
     whole_batches: ClassVar[bool] = True
 
@@ -191,8 +192,8 @@ class ExactBelief(Belief):
 
     @cached_property
     def alpha(self) -> float:
-        penalty = self.settings.penalty
-        return self._best_alpha() if penalty.alpha == "auto" else penalty.alpha
+        alpha = self.settings.penalty.alpha if self.chosen is None else self.chosen
+        return self._best_alpha() if alpha == "auto" else alpha
 
     @property
     def edf(self) -> Array:
@@ -227,7 +228,7 @@ class ExactBelief(Belief):
 
     def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> "ExactBelief":
         """Return the belief of the same rows with another alpha."""
-        belief = ExactBelief(self.settings.with_alpha(alpha), self.information, None, found, begin)
+        belief = ExactBelief(self.settings, self.information, None, found, begin, float(alpha))
         for name in ("scale", "design", "centered", "equations"):  # they do not depend on alpha
             belief.__dict__[name] = getattr(self, name)
         return belief

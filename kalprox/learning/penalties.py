@@ -5,8 +5,8 @@ alpha and the command line need nothing else.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -136,10 +136,6 @@ class Penalty(ABC):
         """
         largest = self.largest_alpha(R, z.reshape(len(z), -1))
         return (largest * (1 + 1e-13) or 1.0) * _ALPHAS  # 1e-13 more, lest rounding leave a coefficient nonzero
-
-    def with_alpha(self, alpha: float) -> Self:
-        """Return the same penalty with another alpha."""
-        return replace(self, alpha=alpha)
 
 
 class RidgePenalty(Penalty):

@@ -1,7 +1,7 @@
 """The settings of a learner, checked once."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -123,10 +123,6 @@ class Settings:
     def gamma(self) -> float | None:
         """The noise precision; None if the noise variance is learned."""
         return None if self.noise_var is None else 1 / self.noise_var
-
-    def with_alpha(self, alpha: float) -> "Settings":
-        """Return the same settings with this alpha."""
-        return replace(self, penalty=self.penalty.with_alpha(float(alpha)))
 
     def first_theta(self, size: int, jacobian: Array | None) -> Array:
         """Return `start` in the coordinates of the design, or zeros if no start was given.
