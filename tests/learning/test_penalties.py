@@ -29,8 +29,6 @@ def test_every_penalty_says_what_is_needed_of_it(name):
     assert np.isfinite(g.value(np.full(5, 0.5)))
     if penalty.has_weight:
         np.testing.assert_allclose(penalty.regularizer(6.0).value(np.ones(5)), 3 * g.value(np.ones(5)), rtol=1e-15)
-    other = penalty.with_alpha(3.0)
-    assert other.alpha == 3.0 and other.kind == name and other.delta == penalty.delta
     with pytest.raises(dataclasses.FrozenInstanceError):
         penalty.alpha = 1.0
 
