@@ -266,9 +266,14 @@ def _predict(state: ProximalState, X: Array) -> Predictive:
 
 
 def _reestimated(state: ProximalState) -> ProximalState:
+    """The state with the estimate of its new information. The posterior found on the way is the state's own."""
     p = state.problem
-    posterior = InformationPosterior(state.data, p.regularizer, prior=state.prior, start=state.estimate)
-    return replace(state, estimate=posterior.mean)
+    posterior = InformationPosterior(
+        state.data, p.regularizer, gamma=p.gamma, prior=state.prior, start=state.estimate, likelihood=p.likelihood
+    )
+    state = replace(state, estimate=posterior.mean)
+    state.__dict__["posterior"] = posterior
+    return state
 
 
 def _finite_cov(state: ProximalState) -> Array | None:

@@ -60,6 +60,9 @@ class L1(Kinked):
     def pieces(self) -> Pieces:
         return Pieces(l1=self.lam)
 
+    def free(self, theta: Array) -> Array:
+        return (theta != 0) | (namespace(self.lam, theta).asarray(self.lam) == 0)
+
 
 @pytree
 class ElasticNet(Kinked):
@@ -85,6 +88,9 @@ class ElasticNet(Kinked):
 
     def pieces(self) -> Pieces:
         return Pieces(l1=self.l1, l2=self.l2)
+
+    def free(self, theta: Array) -> Array:
+        return (theta != 0) | (namespace(self.l1, theta).asarray(self.l1) == 0)
 
 
 @pytree
