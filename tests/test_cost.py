@@ -178,7 +178,8 @@ def test_a_fleet_looks_for_singular_values_only_where_one_of_it_is_in_doubt():
     X, y = (np.stack(a) for a in zip(*(rows(40, 3, seed) for seed in range(5)), strict=True))
     with jax.enable_x64(True):
         program = list(primitives(jax.make_jaxpr(jax.vmap(one))(X, y).jaxpr))
-        batched, alone = jax.vmap(one)(X, y), [one(jnp.asarray(X[i]), jnp.asarray(y[i])) for i in range(5)]
+        single = jax.jit(one)
+        batched, alone = jax.jit(jax.vmap(one))(X, y), [single(jnp.asarray(X[i]), jnp.asarray(y[i])) for i in range(5)]
     assert ("svd", True) in program and ("svd", False) not in program and ("eigh", False) not in program
     for i in range(2):
         np.testing.assert_allclose(batched[i], jnp.stack([a[i] for a in alone]), rtol=1e-12)
@@ -214,16 +215,14 @@ def test_a_choice_that_is_rarely_made_has_gradients():
         X, y, lam = jnp.asarray(X), jnp.asarray(y), jnp.asarray(0.5)
         for function, rest in ((by_lam, (lam, X, y)), (by_y, (y, X))):
             axes = (None if rest[0] is lam else 0, *[0] * (len(rest) - 1))
-            batched = jax.vmap(jax.grad(function), axes)(*rest)
-            forwards = jax.vmap(jax.jacfwd(function), axes)(*rest)
+            batched = jax.jit(jax.vmap(jax.grad(function), axes))(*rest)
+            forwards = jax.jit(jax.vmap(jax.jacfwd(function), axes))(*rest)
+            gradient = jax.jit(jax.grad(function))
             alone = jnp.stack(
-                [
-                    jax.grad(function)(*(a if k is None else a[i] for a, k in zip(rest, axes, strict=True)))
-                    for i in range(2)
-                ]
+                [gradient(*(a if k is None else a[i] for a, k in zip(rest, axes, strict=True))) for i in range(2)]
             )
             np.testing.assert_allclose(batched, forwards, rtol=1e-9)
             np.testing.assert_allclose(batched, alone, rtol=1e-9)
         step = 1e-6
         numeric = (by_lam(lam + step, X[0], y[0]) - by_lam(lam - step, X[0], y[0])) / (2 * step)
-        np.testing.assert_allclose(jax.grad(by_lam)(lam, X[0], y[0]), numeric, rtol=1e-6)
+        np.testing.assert_allclose(jax.jit(jax.grad(by_lam))(lam, X[0], y[0]), numeric, rtol=1e-6)

@@ -40,7 +40,7 @@ def test_a_step_compiles_over_a_parameter(name, library, x64):
             return (after.mean, after.cov(), after.var()) if hasattr(after, "cov") else (after.mean,)
 
         compiled, plain = jax.jit(read)(p), read(np.asarray(p))
-        batched = jax.vmap(read)(jnp.stack([p, p]))
+        batched = jax.jit(jax.vmap(read))(jnp.stack([p, p]))
         for a, b, c in zip(compiled, plain, batched, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10 if x64 else 1e-4)
             np.testing.assert_allclose(c[1], a, rtol=1e-10 if x64 else 1e-4)

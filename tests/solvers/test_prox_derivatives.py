@@ -63,14 +63,15 @@ def test_forwards_backwards_and_by_differences(case):
     f, x = CASES[case]
     with jax.enable_x64(True):
         x = jnp.asarray(x)
-        forwards, backwards = jax.jacfwd(f)(x), jax.jacrev(f)(x)
+        f = jax.jit(f)
+        forwards, backwards = jax.jit(jax.jacfwd(f))(x), jax.jit(jax.jacrev(f))(x)
         np.testing.assert_allclose(forwards, backwards, rtol=1e-12, atol=1e-14)
         if "zero" in case:  # there is no ridge below zero: from one side
             slope = (np.asarray(f(x + 1e-7)) - np.asarray(f(x))) / 1e-7
             np.testing.assert_allclose(forwards, slope, rtol=1e-5)
         else:
             np.testing.assert_allclose(forwards, central(f, np.asarray(x)), rtol=1e-7, atol=1e-9)
-        batched = jax.vmap(jax.jacrev(f))(jnp.stack([x, x]))
+        batched = jax.jit(jax.vmap(jax.jacrev(f)))(jnp.stack([x, x]))
         np.testing.assert_allclose(batched[1], backwards, rtol=1e-12, atol=1e-14)
 
 
