@@ -174,7 +174,8 @@ def killing(client, cluster, when):
     def watch(number, index, summary):
         done.append(index)
         if len(done) in when:
-            pids = sorted(nanny.pid for nanny in cluster.workers.values() if nanny.pid)
+            nannies = (nanny for nanny in cluster.workers.values() if nanny.pid and nanny.status.name == "running")
+            pids = sorted(nanny.pid for nanny in nannies)  # a nanny whose worker dies as it starts gives up
             pid = random.Random(len(done)).choice(pids)
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
