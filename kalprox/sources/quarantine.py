@@ -153,7 +153,7 @@ class Quarantine:
         self.close()
         raise TooManyBadRows(
             f"{self.bad:,} bad of {self.read:,} rows read, more than the {allowed} allowed:\n  {rows}\n"
-            "Allow more with max_bad (a number, or a percentage such as 1%)."
+            "Allow more with max_bad (--max-bad on the command line): a number, or a percentage such as 1%."
         )
 
 
