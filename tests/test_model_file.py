@@ -244,6 +244,22 @@ def test_rows_that_wait_to_be_folded_are_saved(targets, tmp_path):
     np.testing.assert_array_equal(model.covariance_, straight.covariance_)
 
 
+def test_the_score_of_single_rows_continues_to_rounding(tmp_path):
+    X, y = rows()
+    models = KalproxRegressor(), KalproxRegressor()
+    for i in range(290):
+        for model in models:
+            model.partial_fit(X[i : i + 1], y[i : i + 1])
+        if i in (20, 100, 277):
+            models[1].save(tmp_path / "model")
+            models = models[0], KalproxRegressor.load(tmp_path / "model")
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+    scores = [model.diagnostics_ for model in models]
+    assert scores[0].rows == scores[1].rows > 200
+    np.testing.assert_allclose([s.rmse for s in scores], float(scores[0].rmse), rtol=1e-12)
+    np.testing.assert_allclose([s.nis for s in scores], float(scores[0].nis), rtol=1e-12)
+
+
 def test_names_targets_and_counts_survive(tmp_path):
     X, y = rows()
     frame = pd.DataFrame(X, columns=["a", "b", "c"])

@@ -541,7 +541,10 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     @classmethod
     def load(cls, file: str | PathLike) -> Self:
-        """Read a model that `save` wrote; `partial_fit` then continues bit for bit.
+        """Read a model that `save` wrote, so that `partial_fit` can continue.
+
+        The estimate and its covariance continue bit for bit. The score in `diagnostics_` continues to rounding: where
+        rows come one at a time, their predictions are made from an estimate that is computed afresh after loading.
 
         Parameters
         ----------
