@@ -10,10 +10,10 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.information import Equations, Information, merge
+from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, doubling_pieces
 from kalprox.learning.belief import Belief, Path
 from kalprox.learning.design import Design
 from kalprox.learning.saved import Saved, expect
-from kalprox.learning.scoring import FEWEST_ROWS, AlphaScores, doubling_pieces
 from kalprox.learning.settings import Settings
 from kalprox.noise import log_evidence
 from kalprox.posterior import InformationPosterior
