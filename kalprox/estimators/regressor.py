@@ -22,7 +22,7 @@ from kalprox.learning.learner import HUGE, Learner
 from kalprox.learning.saving import load_learner, save_learner
 from kalprox.learning.settings import Settings, same
 from kalprox.predictive import Student
-from kalprox.sources import ArraySource, Source
+from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.quarantine import Quarantine
 
 _FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
@@ -94,10 +94,17 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     v0, q : float
         For method="paper": the prior variance of theta, and the process noise.
     diagnose : bool
-        Whether `partial_fit` predicts batches before it learns them, and keeps the prequential score in `diagnostics_`.
-        All batches of the first 16,384 rows are scored, then one batch in 16, but at least one per 32,768 rows (or 64 d
-        rows, if that is more). Of a long batch an evenly spaced sample is scored: 512 rows, or a sixteenth of the
-        batch, if that is more. Batches of 16 rows or fewer are always scored.
+        Whether every row is predicted before it is learned, to keep the prequential score in `diagnostics_` and the
+        quantiles of conformal intervals. `fit` predicts rows in their order; with a nonlinear link, or on an engine,
+        `fit` does not judge its rows. While leverage matters, each row is predicted from all rows before it. Later, a
+        piece of a batch is predicted by the belief before it, and a row never by a belief that lacks more than half of
+        the rows before it. The score does not depend on how the rows are cut into batches, up to 1e-3.
+    coef_cov : {"model", "robust", "clustered"}
+        What the standard errors of the coefficients assume. "model": independent rows with equal noise. "robust": the
+        variance of the noise may differ from row to row (a sandwich covariance, which statsmodels calls HC1).
+        "clustered": rows may depend on each other within clusters, which are the batches given to `partial_fit`, or
+        the `groups` given to `fit` and `partial_fit`; intervals use Student's t with clusters - 1 degrees of freedom.
+        Predictions are not affected.
     engine : optional
         Where `fit` folds the rows. None is this process. Otherwise give "local" (threads), "processes", "dask",
         "spark", the address of a Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask
@@ -150,6 +157,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         v0: Any = 1.0,
         q: Any = 0.0,
         diagnose: bool = True,
+        coef_cov: str = "model",
         engine: Any = None,
     ) -> None:
         self.link = link
@@ -172,6 +180,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         self.v0 = v0
         self.q = q
         self.diagnose = diagnose
+        self.coef_cov = coef_cov
         self.engine = engine
 
     # ---- learning --------------------------------------------------------------------------------------
@@ -268,15 +277,50 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         if sample_weight is None and self._is_one_row(X) and _is_one(y) and abs(y[0]) < HUGE**0.5:
             self._learner.learn_rows(X, y)
             return self
-        fitted = hasattr(self, "_learner")
-        unchanged = fitted and all(map(is_, self._current(dict(vars(self))), self._given))
-        settings = self._learner.settings if unchanged else self._checked_settings()
+        settings, fitted, unchanged = self._settings_now()
         linear = settings.is_exact
         rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear)
         learner = self._learner if fitted else Learner(settings)
         learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
         learner.n_rejected += rejected
         return self if unchanged else self._keep(learner)
+
+    def prequential(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Array, Array]:
+        """Learn these rows, and return the predictions of each row that were made before it was learned.
+
+        Each row is predicted from all rows before it, exactly as if the rows came one by one. A linear model with
+        penalty None or "ridge" takes a few microseconds per row; with other penalties and links each row is learned in
+        a step of its own.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,), or (n, k) for a linear model
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        mean : array of shape (n,) or (n, k)
+            NaN if nothing was known: before the first row, and during the warm-up of a nonlinear model.
+        std : array of the same shape
+            The scale of the predictive distribution, as in `predict`; infinite if the row could not be predicted.
+
+        Examples
+        --------
+        >>> X, y = np.arange(5.0)[:, None], np.array([1.0, 3.1, 4.9, 7.0, 9.1])
+        >>> mean, std = KalproxRegressor(penalty=None).prequential(X, y)
+        >>> mean.round(2), std.round(2)
+        (array([ nan, 1.  , 5.2 , 6.9 , 8.95]), array([ inf,  inf,  nan, 0.22, 0.15]))
+        """
+        settings, fitted, unchanged = self._settings_now()
+        rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=settings.is_exact)
+        learner = self._learner if fitted else Learner(settings)
+        X, y, weights = rows
+        found = learner.prequential(Block(X.toarray() if hasattr(X, "toarray") else X, y, weights), settings)
+        learner.n_rejected += rejected
+        if not unchanged:
+            self._keep(learner)
+        return found
 
     def merge(self, other: Self) -> Self:
         """Add the rows that `other` has learned to this model. Exact; O(d^3). Linear models only.
@@ -581,6 +625,12 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"block_size must be 'auto' or a whole number >= 1; got {size!r}.")
         parameters = self.get_params(deep=False)
         return Settings.of(**{name: value for name, value in parameters.items() if name not in _NOT_SETTINGS})
+
+    def _settings_now(self) -> tuple[Settings, bool, bool]:
+        """Return the current settings, whether the model is fitted, and whether no parameter has changed since."""
+        fitted = hasattr(self, "_learner")
+        unchanged = fitted and all(map(is_, self._current(dict(vars(self))), self._given))
+        return (self._learner.settings if unchanged else self._checked_settings()), fitted, unchanged
 
     def _keep(self, learner: Learner) -> Self:
         """Assign the learner, the only change that a fit makes; an exception before it leaves the model unchanged."""

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.learning.design import Design
+from kalprox.learning.innovations import Innovations
+from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
 from kalprox.noise import Noise
@@ -18,6 +20,8 @@ from kalprox.predictive import Predictive
 from kalprox.sources import Block, Counts, Source
 
 __all__ = ["Belief", "Path"]
+
+FEWEST_ROWS = 32  # of the first piece of a batch that a belief without an exact row-by-row update predicts
 
 
 class Path(NamedTuple):
@@ -48,8 +52,12 @@ class Belief(ABC):
     Attributes
     ----------
     settings : Settings
+    sandwich : Sandwich or None
+        The sums for robust or clustered standard errors, if the settings ask for them.
     whole_batches : bool
         Whether a batch in memory is learned as one block, however long it is.
+    in_one_pass : bool
+        Whether rows in memory are fitted in one pass in their order, so that each is predicted before it is learned.
     n_passes : int
         The number of passes over the rows.
     message : str
@@ -57,8 +65,10 @@ class Belief(ABC):
     """
 
     settings: Settings
+    sandwich: Sandwich | None = field(default=None, kw_only=True)
 
     whole_batches: ClassVar[bool] = False
+    in_one_pass: ClassVar[bool] = True
     n_passes = 1
     message = ""
 
@@ -86,6 +96,42 @@ class Belief(ABC):
     def predicts(self) -> bool:
         """Whether its predictions can be scored: False before the first row and during a warm-up."""
         return True
+
+    # ---- innovations -----------------------------------------------------------------------------------
+
+    def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
+        """Return the end of the piece of a block that begins at row `start` and that this belief may predict.
+
+        No row is predicted by a belief that lacks more than half of the rows before it; `rows` were learned so far.
+        With `exact`, every row is predicted from all rows before it.
+        """
+        length = 1 if exact else max(FEWEST_ROWS, rows) if self.predicts else len(block)
+        return min(len(block), start + length)
+
+    def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
+        """Return the innovations of a piece that only the belief `after` has learned; see `next_piece`."""
+        predicted = self.predict(block.X)
+        return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
+
+    def observing(self, block: Block, found: Innovations, before: "Belief") -> Self:
+        """Return this belief with the scores of the piece that it has learned since the belief `before`."""
+        if self.settings.coef_cov == "model":
+            return self
+        D, sandwich = self._scored_inputs(block, before)
+        with np.errstate(invalid="ignore"):
+            u = (block.y - found.mean) / found.scale
+        if self.settings.forget != 1:
+            seen = np.cumsum(np.ones(len(block)) if block.weights is None else block.weights)
+            u = (u.T * self.settings.forget ** (seen[-1] - seen)).T
+        if self.settings.coef_cov == "robust":
+            return replace(self, sandwich=sandwich.after_rows(D, u, block.weights))
+        return replace(self, sandwich=sandwich.after_cluster(D, u, block.weights, block.groups))
+
+    def _scored_inputs(self, block: Block, before: "Belief") -> tuple[Array, Sandwich]:
+        """Return the inputs of the scores, and the sandwich they are added to."""
+        _, D = before._value(before.design.rows(block.X))
+        targets = block.y.shape[1] if block.y.ndim == 2 else None
+        return D, self.sandwich or Sandwich.zero(None, D.shape[1], targets)
 
     # ---- reading ---------------------------------------------------------------------------------------
 
@@ -131,13 +177,16 @@ class Belief(ABC):
     def covariance(self) -> Array:
         """The covariance of the coefficients, shape (d, d) or (k, d, d)."""
         first, scale = self.design.first, self.design.scale
-        C = np.asarray(self.posterior.cov())[..., first:, first:]
+        C = np.asarray(self.posterior.cov()) if self._sandwiched is None else self._sandwiched
+        C = C[..., first:, first:]
         return C if scale is None else C / scale[:, None] / scale
 
     @cached_property
     def coef_std(self) -> Array:
         """The standard errors of the coefficients, shape (d,) or (k, d)."""
-        variances = np.asarray(self.posterior.var())[..., self.design.first :]
+        C = self._sandwiched
+        variances = np.asarray(self.posterior.var()) if C is None else np.diagonal(C, axis1=-2, axis2=-1)
+        variances = variances[..., self.design.first :]
         return np.sqrt(variances) if self.design.scale is None else np.sqrt(variances) / self.design.scale
 
     @cached_property
@@ -146,7 +195,36 @@ class Belief(ABC):
         if not self.design.intercept:
             return np.zeros_like(self.intercept)
         at_zero = self.design.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
+        if self._sandwiched is not None:
+            return np.sqrt((at_zero @ self._sandwiched @ at_zero.T)[..., 0, 0])
         return np.sqrt(np.asarray(self.noise.variance) * self.posterior.leverage(at_zero)[0])
+
+    @cached_property
+    def _sandwiched(self) -> Array | None:
+        """The robust or clustered covariance of theta, (p, p) or (k, p, p); None if the model's own is asked for.
+
+        NaN with fewer than two rows or clusters.
+        """
+        kind, posterior = self.settings.coef_cov, self.posterior
+        if kind == "model":
+            return None
+        sandwich, unit = self.sandwich, np.asarray(posterior.per_target([f.covariance() for f in posterior.factors]))
+        if sandwich is None or sandwich.count < 2:
+            return np.full(unit.shape, np.nan)
+        M = sandwich.total(self.design)
+        infinite = np.isinf(unit)
+        V = np.where(infinite, 0.0, unit)
+        C = V @ (M[0] if posterior.targets is None else M) @ V
+        if kind == "clustered":
+            C *= sandwich.count / (sandwich.count - 1)
+        return np.where(infinite, unit, C)
+
+    @property
+    def interval_dof(self) -> Array:
+        """The degrees of freedom of the intervals of coefficients, shape () or (k,)."""
+        if self.settings.coef_cov == "clustered":
+            return np.asarray(self.sandwich.count - 1 if self.sandwich is not None else 0.0)
+        return np.asarray(self.noise.dof)
 
     def coef_interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Return the ends of the central interval of each coefficient, shaped like `coef`."""
@@ -204,3 +282,12 @@ class Belief(ABC):
     def log_evidence(self) -> Array:
         """The log evidence log p(y) with the penalty as the prior, shape () or (k,)."""
         raise ValueError("log_evidence_ needs link='identity' and method='exact'.")
+
+
+def refuse_scores(before: Settings, now: Settings) -> None:
+    """Raise a ValueError if robust standard errors are asked for after rows have been learned without their scores."""
+    if now.coef_cov not in (before.coef_cov, "model"):
+        raise ValueError(
+            f"coef_cov cannot change from {before.coef_cov!r} to {now.coef_cov!r} between calls of partial_fit: the "
+            "scores of the rows learned so far were not summed. Use fit."
+        )

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import log
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,17 +12,25 @@ from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.information import Equations, Information, merge
 from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, doubling_pieces
-from kalprox.learning.belief import Belief, Path
+from kalprox.learning.belief import Belief, Path, refuse_scores
 from kalprox.learning.design import Design
+from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.noise import log_evidence
 from kalprox.posterior import InformationPosterior
+from kalprox.predictive import Student
 from kalprox.solvers.l1_path import l1_path
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.forgetting import faded
 
 __all__ = ["ExactBelief", "restored_information"]
+
+_SMALL_LEVERAGE = 0.05  # the mean leverage of a piece below which its rows are predicted by the belief before it
+_EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in all, are computed exactly
+_LAG = 0.004  # the largest mean leverage times the length of a piece, relative to the rows before it
+_SHORTEST, _LONGEST = 256, 4096  # rows of a piece that is predicted by the belief before it; of an exact one
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +54,7 @@ class ExactBelief(Belief):
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["ExactBelief", Counts]:
-        """Fit in one pass. If the settings depend on the order of the rows, the source must be in memory."""
-        in_order = getattr(source, "blocks_in_order", None)
-        if in_order is not None:
-            belief, counts = None, Counts()
-            for block in in_order(whole=True):
-                belief = (cls.start(settings, [block]) if belief is None else belief).learn(block)
-                counts = counts + Counts.of(block)
-            assert belief is not None
-            return belief, counts
+        """Fit in one pass to a source without an order of rows."""
         if settings.forget != 1:
             raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
         if settings.penalty.alpha == "auto" and settings.penalty.selection == "prediction":
@@ -77,12 +78,13 @@ class ExactBelief(Belief):
         return belief
 
     def _fold(self, block: Block, scores: AlphaScores | None) -> "ExactBelief":
-        info, weights, forget = self.information, block.weights, self.settings.forget
+        info, weights, forget, sandwich = self.information, block.weights, self.settings.forget, self.sandwich
         if forget != 1:
             weights, left = faded(np.ones(len(block)) if weights is None else weights, forget)
             info = info.forget(left) if float(info.rows) > 0 else info
             scores = scores and scores.faded(float(left))  # type: ignore[arg-type]
-        return ExactBelief(self.settings, info.fold(block.X, block.y, weights), scores)
+            sandwich = sandwich and sandwich.forget(float(left))  # type: ignore[arg-type]
+        return ExactBelief(self.settings, info.fold(block.X, block.y, weights), scores, sandwich=sandwich)
 
     @property
     def _by_prediction(self) -> bool:
@@ -101,10 +103,11 @@ class ExactBelief(Belief):
     def with_settings(self, settings: Settings) -> "ExactBelief":
         if not settings.is_exact:
             raise ValueError("link and method cannot change between calls of partial_fit: use fit.")
+        refuse_scores(self.settings, settings)
         # The scores of the alphas are valid only for the settings under which they were computed.
         names = ("penalty", "l1_ratio", "delta", "groups", "bounds", "alpha", "noise", "fit_intercept", "standardize")
         scores = None if settings.changed(self.settings, *names) else self.scores
-        return ExactBelief(settings, self.information, scores)
+        return ExactBelief(settings, self.information, scores, sandwich=self.sandwich)
 
     def merge(self, other: Belief) -> "ExactBelief":
         """Return the belief after the rows of both. Exact; O(d^3)."""
@@ -119,11 +122,118 @@ class ExactBelief(Belief):
             raise ValueError(
                 f"merge needs forget=1: with forget={self.settings.forget!r} the order of all rows matters."
             )
-        return ExactBelief(self.settings, merge(self.information, other.information))
+        sandwich = self.sandwich and other.sandwich and self.sandwich.merge(other.sandwich)
+        return ExactBelief(self.settings, merge(self.information, other.information), sandwich=sandwich)
 
     @property
     def predicts(self) -> bool:
-        return float(self.information.rows) > 0
+        return float(self.information.rows) >= (FEWEST_ROWS if self._chooses_alpha else 1)
+
+    @property
+    def _chooses_alpha(self) -> bool:
+        return isinstance(self.settings.penalty.alpha, str)
+
+    # ---- innovations -----------------------------------------------------------------------------------
+
+    @property
+    def has_fixed_penalty(self) -> bool:
+        """Whether the penalty is a quadratic that does not depend on the rows: `SquareRootFilter` is then exact."""
+        settings = self.settings
+        fixed = not self._chooses_alpha and not settings.standardize
+        return fixed and settings.penalty.regularizer(settings.penalty.alpha).root(self.information.d) is not None
+
+    @property
+    def filter(self) -> SquareRootFilter:
+        """The filter that continues from this belief row by row."""
+        return SquareRootFilter.of(self.posterior, self.design, self.settings.noise_var)
+
+    def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
+        """Return the end of the piece of a block that begins at row `start`.
+
+        The innovations of the first rows are computed exactly, in pieces of any length if the penalty is fixed and
+        quadratic. For other penalties the estimate is computed anew after an eighth more rows, and after twice as many
+        rows where alpha is chosen. Later pieces are predicted by the belief before them, and are short enough that one
+        by one their predictions would not differ materially. With forgetting a piece halves the weights at most. With
+        `exact`, every row is predicted from all rows before it.
+        """
+        n, p, forget = self.information.rows, self.information.d + self.settings.fit_intercept, self.settings.forget
+        if not self.predicts:
+            length = FEWEST_ROWS - int(n) if self._chooses_alpha else 1 if exact else _LONGEST
+        elif exact:
+            length = _LONGEST if self.has_fixed_penalty and forget == 1 and self.posterior.proper else 1
+        elif n >= max(_EXACT_ROWS[0] * p, _EXACT_ROWS[1]):
+            length = min(max(_SHORTEST, int(_LAG * n**2 / p)), int(n))
+        elif self._chooses_alpha:
+            length = int(n)
+        else:
+            length = _LONGEST if self.has_fixed_penalty else max(1, int(n) // 8)
+        if forget != 1:
+            length = min(length, max(1, int(log(0.5) / log(forget))))
+        stop = min(len(block), start + length)
+        if self._chooses_alpha or self.posterior.proper:
+            return stop
+        return start + self._foreseen(block.X[start:stop])
+
+    def _foreseen(self, X: Array) -> int:
+        """Return the number of rows before the first in a new direction, or of first rows in different new directions.
+
+        A new direction is one that neither the rows learned so far nor the penalty determine.
+        """
+        factor = self.posterior.factor
+        new = np.isinf(factor.leverage(self.design.rows(X)))
+        if not new[0]:
+            return int(np.argmax(new)) if new.any() else len(X)
+        run = int(np.argmin(new)) if not new.all() else len(X)
+        run = min(run, factor.null.shape[1])
+        inputs = self.design.rows(X[:run])
+        parts = (inputs if factor.free is None else inputs[:, factor.free]) / factor.scale @ factor.null
+        size = np.abs(np.diagonal(np.linalg.qr(parts.T, mode="r")))
+        repeated = size <= np.finfo(float).eps ** 0.5 * np.linalg.norm(parts, axis=1)
+        return max(int(np.argmax(repeated)) if repeated.any() else run, 1)
+
+    def innovations(self, block: Block, after: "ExactBelief", *, exact: bool = False) -> Innovations:
+        """Return the innovations of a piece: exactly, or by this belief and its mean leverage where that is small.
+
+        The mean leverage is tr(V X'X) / b, from the difference of the information after and before the piece.
+        """
+        posterior, settings = self.posterior, self.settings
+        if not posterior.proper and np.isinf(posterior.factor.leverage(self.design.rows(block.X[:1])))[0]:
+            return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
+        n, p = self.information.rows, self.information.d + settings.fit_intercept
+        if not exact and n >= max(_EXACT_ROWS[0] * p, _EXACT_ROWS[1]) and len(posterior.factors) == 1:
+            leverage = self._mean_leverage(block, after)
+            if leverage < _SMALL_LEVERAGE:
+                noise, mean = posterior.noise, self.mean(block.X)
+                scale = np.full(len(block), (1 + leverage) ** 0.5)
+                std = np.multiply.outer(scale, np.sqrt(np.asarray(noise.variance)))
+                return Innovations.of(block.y, Student(mean, std, noise.dof), (scale + 0 * std.T).T)
+        options: dict[str, Any] = {"counts": block.weights, "forget": settings.forget}
+        if len(posterior.factors) == 1:
+            return self.filter.take(block, **options)
+        filters = (
+            SquareRootFilter.of(posterior, self.design, settings.noise_var, j) for j in range(len(posterior.factors))
+        )
+        columns = (Block(block.X, y, block.weights) for y in block.y.T)
+        return Innovations.joined([one.take(rows, **options) for one, rows in zip(filters, columns, strict=True)])
+
+    def _mean_leverage(self, block: Block, after: "ExactBelief") -> float:
+        """Return the mean leverage of the rows of a block, which `after` has learned."""
+        factor, design = self.posterior.factor, self.design
+        totals, sizes = np.zeros(2), np.zeros(2)
+        for i, info in enumerate((self.information, after.information)):
+            d, t, T = info.d, info.T[0, 0], info.T[: 1 + info.d, 1 : 1 + info.d]
+            top = T[:1] + t * (info.shift[:d] - design.center)
+            A = np.concatenate([top, T[1:]]) / design.scale
+            A = np.hstack([t * np.eye(d + 1, 1), A]) if design.intercept else A
+            root = (A if factor.free is None else A[:, factor.free]) @ factor.L
+            totals[i], sizes[i] = np.vdot(root, root), t**2
+        left = self.settings.forget ** (len(block) if block.weights is None else block.weights.sum())
+        return float((totals[1] - left * totals[0]) / (sizes[1] - left * sizes[0]))
+
+    def _scored_inputs(self, block: Block, before: Belief) -> tuple[Array, Sandwich]:
+        center, targets = block.X[0], self.information.targets
+        sandwich = self.sandwich or Sandwich.zero(center, self.information.d + 1, targets)
+        return sandwich.inputs(block.X), sandwich
 
     # ---- reading ---------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from kalprox.algorithms.base import start_mean
 from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import HeldRows
-from kalprox.learning.belief import Belief
+from kalprox.learning.belief import Belief, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
 from kalprox.learning.saved import Saved, expect
@@ -38,6 +38,8 @@ class FilteredBelief(Belief):
     n_passes: int = 1
     converged: bool = True
     message: str = ""
+
+    in_one_pass: ClassVar[bool] = False
 
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "FilteredBelief":
@@ -145,6 +147,7 @@ def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
 
 def refuse_changes(before: Settings, now: Settings) -> None:
     """Raise a ValueError if settings differ that cannot change once rows have been learned."""
+    refuse_scores(before, now)
     if changed := now.changed(before, *_FIXED):
         raise ValueError(f"{' and '.join(changed)} cannot change between calls of partial_fit: use fit.")
 

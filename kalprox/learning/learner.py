@@ -1,7 +1,7 @@
 """The learner: the mutable object behind estimators and jobs, which rows update."""
 
+import math
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,21 @@ from kalprox._arrays import Array
 from kalprox.calibration import Calibration
 from kalprox.learning.belief import Belief
 from kalprox.learning.exact import ExactBelief
-from kalprox.learning.row_updates import PotterUpdate, RowBuffer
-from kalprox.learning.saved import Saved, expect
-from kalprox.learning.scoring import is_due, scored, update
+from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
+from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
-from kalprox.predictive import Predictive, Student
+from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block, Counts, Source
 
 __all__ = ["HUGE", "Learner", "belief_type"]
 
-# Blocks of 16 rows or fewer are buffered. The buffer is folded at 1,024 rows, which takes a tenth of the time of
+# Blocks of 256 rows or fewer are buffered. The buffer is folded at 1,024 rows, which takes a tenth of the time of
 # folding the rows one by one, or as soon as it holds as many rows (but at least 16) as were folded before.
-_SHORT, _LONG = 16, 1024
+_SHORT, _FEW, _LONG = 256, 16, 1024
 HUGE = 1e200  # rows with a larger sum of squares may overflow: they are not buffered but folded, or rejected, at once
 
 
@@ -67,49 +69,75 @@ class Learner:
         self.settings = settings
         self.n_rows = self.n_rejected = 0
         self._belief: Belief | None = None  # excludes the buffered rows
-        self._score = Calibration()
+        self._tracking = Tracking.none()
         self._buffer: RowBuffer | None = None
-        self._moved: PotterUpdate | None = None  # includes the buffered rows, by an O(d^2) update for each
+        self._live: SquareRootFilter | None = None  # includes the buffered rows
         self._read: Belief | None = None  # includes the buffered rows, folded for reading
+        self._tracked: tuple[int, Quantiles] | None = None  # includes as many of the buffered rows
 
     # ---- learning --------------------------------------------------------------------------------------
 
     def fit(self, source: Source) -> Counts:
-        """Learn the rows of a source, discarding everything learned before."""
-        belief, counts = belief_type(self.settings).fit(self.settings, source)
-        self._keep(belief, Calibration())
+        """Learn the rows of a source, discarding everything learned before.
+
+        Rows in memory whose model is fitted in one pass are scored in their order, each before it is learned.
+        """
+        kind, in_order = belief_type(self.settings), getattr(source, "blocks_in_order", None)
+        if kind.in_one_pass and in_order is not None:
+            belief = kind.start(self.settings, in_order())
+            blocks = in_order(whole=kind.whole_batches)
+            belief, tracking, counts = _learned(self.settings, belief, None, blocks, 0)
+        else:
+            belief, counts = kind.fit(self.settings, source)
+            tracking = Tracking.none()
+        self._keep(belief, tracking)
         self.n_rows, self.n_rejected = counts.good, counts.bad
         return counts
 
     def learn(self, batch: Block | ArraySource, settings: Settings | None = None) -> None:
         """Learn a batch of rows in addition to those learned before; `settings`, if given, replace the current ones."""
         settings = self.settings if settings is None else settings
+        if isinstance(batch, Block) and self._is_short(batch, settings):
+            self.configure(settings)
+            self.learn_rows(batch.X, batch.y)
+        else:
+            self._learn(batch, settings)
+
+    def prequential(self, batch: Block, settings: Settings | None = None) -> tuple[Array, Array]:
+        """Learn a batch, and return the mean and the std of each row as they are predicted from all rows before it.
+
+        A row that cannot be predicted, such as the first of all, has an infinite std.
+        """
+        settings = self.settings if settings is None else settings
+        if self._is_short(batch, settings):
+            self.configure(settings)
+            mean, std = self.learn_rows(batch.X, batch.y, predict=True)[:2]
+            return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
+        made: list[Innovations] = []
+        self._learn(batch, settings, made)
+        return np.concatenate([one.mean for one in made]), np.concatenate([one.std for one in made])
+
+    def _learn(self, batch: Block | ArraySource, settings: Settings, made: list[Innovations] | None = None) -> None:
+        """Learn a batch without the buffer; see `_learned` for `made`."""
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
         if self._belief is None:
-            belief = belief_type(settings).start(settings, blocks)
+            belief, tracking = belief_type(settings).start(settings, blocks), None
         else:
-            belief = self._belief if settings is self.settings else self._belief.with_settings(settings)
-            if isinstance(batch, Block) and self._is_short(batch, settings):
-                self.configure(settings)
-                self.learn_rows(batch.X, batch.y)
-                return
-            belief = belief if not self._buffer else _folded(belief, self._buffer)
+            belief, tracking = self._with_buffer()
+            belief = belief if settings is self.settings else belief.with_settings(settings)
         if not isinstance(batch, Block) and belief.whole_batches:
             blocks = batch.blocks_in_order(whole=True)
-        score = self._score if not self._buffer else self._score_of_buffer(self._buffer)
-        before, count, d = belief, 0, 0
-        for block in blocks:
-            count, d = count + block.count, block.X.shape[1]
-            belief = belief.learn(block)
-            judge = self._belief is not None and settings.diagnose and before.predicts
-            if judge and is_due(score, self.n_rows, self.n_rows + count, d):
-                score = scored(score, before, block)
+        belief, tracking, counts = _learned(settings, belief, tracking, blocks, self.n_rows, made)
         self.settings = settings
-        self._keep(belief, score)
-        self.n_rows += count
+        self._keep(belief, tracking)
+        self.n_rows += counts.good
 
-    def learn_rows(self, X: Array, y: Array) -> None:
-        """Learn a few rows of weight 1 through the buffer; the sum of their squares must be below `HUGE`."""
+    def learn_rows(self, X: Array, y: Array, *, predict: bool = False) -> tuple[Any, ...]:
+        """Learn a few rows of weight 1 through the buffer; the sum of their squares must be below `HUGE`.
+
+        Returns the mean, std, dof, scale and standardised error of each row, predicted from all rows before it, if they
+        are needed or `predict` is True.
+        """
         belief = self._belief
         assert isinstance(belief, ExactBelief)
         if self._buffer is None:
@@ -117,55 +145,51 @@ class Learner:
         buffer = self._buffer
         if not buffer.fits(X, y):
             belief.information.fold(X, y)  # raises an error that names the problem
-        if buffer.n >= _SHORT and buffer.n >= min(_LONG, float(belief.information.rows)):
-            self._keep(_folded(belief, buffer), self._score_of_buffer(buffer))
+        if buffer.n >= _FEW and buffer.n >= min(_LONG, float(belief.information.rows)):
+            self._keep(*self._with_buffer())
             buffer = self._buffer = RowBuffer(belief.information.d, belief.information.targets)
-        predicted = self._move(X, y)
-        buffer.append(X, y, *predicted)
+        if self._live is None and (predict or self.settings.needs_innovations):
+            self._live = self._filter()
+        moved = (y, y, y, y, y, 0) if self._live is None else _moved(self._live, X, y)
+        buffer.append(X, y, *moved)
         self._read = None
         self.n_rows += len(y)
+        return moved
 
-    def _move(self, X: Array, y: Array) -> tuple[Any, Any, Any, int]:
-        """Update the estimate by a few rows, after predicting them jointly.
-
-        Returns the predicted mean, std and degrees of freedom, and the number of rows predicted jointly (0 if the rows
-        were not predicted).
-        """
-        judge, moved = self.settings.diagnose, self._moved
-        if moved is None and judge:
-            moved = self._moved = self._update()
-        if moved is None:
-            if not judge or not self.belief.predicts:
-                return y, y, y, 0
-            predicted = self.belief.predict(X)
-            return predicted.mean, predicted.std, getattr(predicted, "dof", np.inf), len(y)
-        if len(y) == 1:
-            variance, dof = moved.noise() if judge else (np.nan, np.nan)
-            mean, s = moved.move(X[0], float(y[0]))
-            return mean, (variance * s) ** 0.5, dof, int(judge)
-        before = moved.predict(X) if judge else Student(y, y, np.nan)
-        for x, t in zip(X, y, strict=True):
-            moved.move(x, float(t))
-        return before.mean, before.std, before.dof, len(y) * judge
-
-    def _update(self) -> PotterUpdate | None:
+    def _filter(self) -> SquareRootFilter | None:
+        """Return a filter that continues row by row from all rows so far; None if there is no exact one."""
         belief = self.belief
-        return PotterUpdate.of(belief) if isinstance(belief, ExactBelief) else None
+        if not isinstance(belief, ExactBelief) or not belief.has_fixed_penalty or not belief.posterior.proper:
+            return None
+        return belief.filter if self.settings.forget == 1 and belief.predicts else None
 
     def _is_short(self, block: Block, settings: Settings) -> bool:
         return (
             isinstance(self._belief, ExactBelief)
+            and settings.is_exact
             and block.weights is None
+            and block.groups is None
             and settings.forget == 1
+            and settings.coef_cov != "clustered"
             and len(block) <= _SHORT
             and float(np.vdot(block.X, block.X)) < HUGE
             and float(np.vdot(block.y, block.y)) < HUGE
+            and self._takes_short(settings)
         )
+
+    def _takes_short(self, settings: Settings) -> bool:
+        """Whether single rows can be buffered: they need no prediction, or an exact filter predicts them."""
+        if not settings.needs_innovations or (self._live is not None and settings is self.settings):
+            return True
+        belief = self._belief
+        assert isinstance(belief, ExactBelief)
+        belief = belief if settings is self.settings else belief.with_settings(settings)
+        return belief.has_fixed_penalty and (bool(self._buffer) or belief.posterior.proper)
 
     def configure(self, settings: Settings) -> None:
         """Replace the settings, under which the rows learned so far are also interpreted from now on."""
         if self._belief is not None and settings is not self.settings:
-            self._belief, self._read, self._moved = self._belief.with_settings(settings), None, None
+            self._belief, self._read, self._live = self._belief.with_settings(settings), None, None
         self.settings = settings
 
     def merge(self, other: "Learner") -> None:
@@ -178,13 +202,25 @@ class Learner:
                 + ", ".join(f"{name} ({mine[name]!r} and {theirs[name]!r})" for name in different)
                 + "."
             )
-        self._keep(belief, self.score.merge(other.score))
+        self._keep(belief, self.tracking.merge(other.tracking))
         self.n_rows, self.n_rejected = self.n_rows + other.n_rows, self.n_rejected + other.n_rejected
 
-    def _keep(self, belief: Belief, score: Calibration) -> None:
-        """Assign a new belief and score, and empty the buffer."""
-        self._belief, self._score = belief, score
-        self._buffer = self._moved = self._read = None
+    def _with_buffer(self) -> tuple[Belief, Tracking]:
+        """Return the belief and the tracking after the buffered rows have been folded."""
+        belief, buffer = self._belief, self._buffer
+        assert belief is not None
+        if not buffer:
+            return belief, self._tracking
+        block = buffer.block
+        after = belief.learn(block)
+        if self.settings.needs_innovations:
+            after = after.observing(block, buffer.innovations, belief)
+        return after, self.tracking
+
+    def _keep(self, belief: Belief, tracking: Tracking) -> None:
+        """Assign a new belief and tracking, and empty the buffer."""
+        self._belief, self._tracking = belief, tracking
+        self._buffer = self._live = self._read = self._tracked = None
 
     # ---- reading ---------------------------------------------------------------------------------------
 
@@ -196,12 +232,14 @@ class Learner:
     @property
     def takes_rows(self) -> bool:
         """Whether `learn_rows`, the fast path for single rows, may be called."""
-        return type(self._belief) is ExactBelief and self.settings.forget == 1
+        settings = self.settings
+        plain = type(self._belief) is ExactBelief and settings.forget == 1 and settings.coef_cov != "clustered"
+        return plain and self._takes_short(settings)
 
     @property
     def noise(self) -> Noise:
         """The noise variance used in predictions, and its degrees of freedom."""
-        return self.belief.noise if self._moved is None else Noise(*map(np.asarray, self._moved.noise()))
+        return self.belief.noise if self._live is None else Noise(*map(np.asarray, self._live.noise()))
 
     @property
     def belief(self) -> Belief:
@@ -214,37 +252,52 @@ class Learner:
         if not self._buffer:
             return self._belief
         if self._read is None:
-            self._read = _folded(self._belief, self._buffer)
+            self._read = self._with_buffer()[0]
         return self._read
+
+    @property
+    def tracking(self) -> Tracking:
+        """The score and the quantiles after all rows, including the buffered ones."""
+        buffer, before = self._buffer, self._tracking
+        if not buffer or not self.settings.diagnose:
+            return before
+        return Tracking(before.scored(buffer.block.y, buffer.innovations).scores, self.quantiles)
 
     @property
     def score(self) -> Calibration:
         """The prequential score: that of the rows that were predicted before they were learned."""
-        return self._score_of_buffer(self._buffer) if self._buffer else self._score
+        return self.tracking.score
+
+    @property
+    def quantiles(self) -> Quantiles:
+        """The tracked quantiles of conformal intervals after all rows, including the buffered ones."""
+        buffer = self._buffer
+        if not buffer or not self.settings.diagnose:
+            return self._tracking.quantiles
+        n, quantiles = self._tracked or (0, self._tracking.quantiles)
+        if n < buffer.n:
+            quantiles = quantiles.after_rows(buffer.innovations.issued[n:], buffer.batches[n:])
+            self._tracked = buffer.n, quantiles
+        return quantiles
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""
-        moved = self._moved_for(X)
-        return self.belief.mean(X) if moved is None else moved.mean(X)
+        live = self._live_for(X)
+        return self.belief.mean(X) if live is None else live.mean(X)
 
     def predict(self, X: Array) -> Predictive:
         """Return the predictive distribution for rows of X, including the noise."""
-        moved = self._moved_for(X)
-        return self.belief.predict(X) if moved is None else moved.predict(X)
+        live = self._live_for(X)
+        return self.belief.predict(X) if live is None else live.predict(X)
 
-    def _moved_for(self, X: Any) -> PotterUpdate | None:
-        """Return the row-by-row update, if there is one; a prediction of one row then costs O(d^2).
+    def _live_for(self, X: Any) -> SquareRootFilter | None:
+        """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
 
         It predicts batches of any size, so that all predictions between two folds come from the same estimate.
         """
-        if self._moved is None and X.shape[0] == 1:
-            self._moved = self._update()
-        return self._moved if isinstance(X, np.ndarray) else None
-
-    def _score_of_buffer(self, buffer: RowBuffer) -> Calibration:
-        """Return the score including the buffered rows, as they were predicted when they arrived."""
-        _, y, mean, std, dof, together = buffer.rows
-        return update(self._score, Student(mean, std, dof), y, np.where(together > 0, 1.0, 0.0), together)
+        if self._live is None and X.shape[0] == 1:
+            self._live = self._filter()
+        return self._live if isinstance(X, np.ndarray) else None
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -252,20 +305,18 @@ class Learner:
         """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
         assert self._belief is not None
         rows = {} if not self._buffer else {"waiting": dict(zip(RowBuffer.NAMES, self._buffer.rows, strict=True))}
-        return {"diagnostics": self._score, **self._belief.saved(), **rows}
+        return {**self._tracking.saved(), **self._belief.saved(), **rows}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "Learner":
         """Return the learner of d features whose method `saved` returned these values."""
         learner = cls(settings)
-        learner._score = saved.value(Calibration, "diagnostics")
-        for field in fields(Calibration):
-            expect(np.shape(getattr(learner._score, field.name)) == np.shape(getattr(Calibration(), field.name)))
         learner._belief = belief = belief_type(settings).restored(settings, d, saved)
+        targets = belief.information.targets if isinstance(belief, ExactBelief) else None
+        learner._tracking = Tracking.restored(targets, saved)
         if "waiting" in saved:
             assert isinstance(belief, ExactBelief)
-            rows = [saved[f"waiting.{name}"] for name in RowBuffer.NAMES]
-            learner._buffer = RowBuffer.of(d, belief.information.targets, rows)
+            learner._buffer = RowBuffer.restored(d, targets, saved)
         learner.n_rows, learner.n_rejected = int(saved["n_rows"]), int(saved["n_rejected"])
         return learner
 
@@ -273,10 +324,56 @@ class Learner:
         """Return an independent copy."""
         new = object.__new__(Learner)
         new.__dict__ |= self.__dict__
-        new._buffer, new._moved = self._buffer and self._buffer.copy(), None
+        new._buffer, new._live = self._buffer and self._buffer.copy(), None
         return new
 
 
-def _folded(belief: Belief, buffer: RowBuffer) -> Belief:
-    X, y, *_ = buffer.rows
-    return belief.learn(Block(X, y))
+def _learned(
+    settings: Settings,
+    belief: Belief,
+    tracking: Tracking | None,
+    blocks: Iterable[Block],
+    rows: int,
+    made: list[Innovations] | None = None,
+) -> tuple[Belief, Tracking, Counts]:
+    """Return the belief and the tracking after the blocks of a batch, and their counts. Every row is predicted first.
+
+    `rows` is the number of rows learned before. If `made` is a list, every row is predicted from all rows before it,
+    and the innovations are appended to the list.
+    """
+    exact, counts = made is not None, Counts()
+    issued: list[tuple[Array, Array]] = []
+    for block in blocks:
+        if tracking is None:
+            tracking = Tracking.none(block.y.shape[1] if block.y.ndim == 2 else None)
+        counts, start = counts + Counts.of(block), 0
+        while start < len(block):
+            if not (exact or settings.needs_innovations):
+                belief, start = belief.learn(block), len(block)
+                continue
+            stop = belief.next_piece(block, start, rows, exact=exact)
+            piece = block.part(start, stop)
+            after = belief.learn(piece)
+            known = rows > 0 and belief.predicts
+            found = belief.innovations(piece, after, exact=exact) if known else Innovations.unknown(piece.y)
+            after = after.observing(piece, found, belief)
+            if settings.diagnose:
+                tracking = tracking.scored(piece.y, found, piece.weights)
+                issued.append((found.issued, np.ones(len(piece)) if piece.weights is None else piece.weights))
+            if made is not None:
+                made.append(found)
+            belief, start, rows = after, stop, rows + piece.count
+    assert tracking is not None
+    if issued:
+        tracking = tracking.issued(*map(np.concatenate, zip(*issued, strict=True)))
+    return belief, tracking, counts
+
+
+def _moved(live: SquareRootFilter, X: Array, y: Array) -> tuple[Any, ...]:
+    """Update the filter by a few rows; return the columns of their innovations, and the length of the batch."""
+    if len(y) > 1 or live.theta.ndim > 1:
+        return *live.take(Block(X, y))[:-1], len(y)
+    variance, dof = live.noise()
+    mean, s = live.move(X[0], float(y[0]))
+    std = (variance * s) ** 0.5
+    return mean, std, dof, s**0.5, (float(y[0]) - mean) / std if std else math.nan, 1

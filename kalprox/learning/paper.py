@@ -45,13 +45,8 @@ class PaperBelief(Belief):
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["PaperBelief", Counts]:
-        """Run the recursion over all rows in their order."""
-        if not hasattr(source, "blocks_in_order"):
-            raise ValueError("method='paper' learns row by row: the source must be in memory, or read as a stream.")
-        belief, counts = cls.start(settings, source.blocks_in_order()), Counts()
-        for block in source.blocks_in_order():
-            belief, counts = belief.learn(block), counts + Counts.of(block)
-        return belief, counts
+        """Raise an error: the recursion needs the rows in their order."""
+        raise ValueError("method='paper' learns row by row: the source must be in memory, or read as a stream.")
 
     def learn(self, block: Block) -> "PaperBelief":
         X, y = block.X, block.y

@@ -11,8 +11,9 @@ from kalprox._checks import check_positive
 from kalprox.learning.penalties import Penalty
 from kalprox.models import GLM, LINKS, Function, Linear, Model
 
-__all__ = ["Settings", "same"]
+__all__ = ["COEF_COVS", "Settings", "same"]
 
+COEF_COVS = ("model", "robust", "clustered")
 _METHODS = ("exact", "paper")
 
 
@@ -36,6 +37,7 @@ class Settings:
     v0: Any
     q: Any
     diagnose: bool
+    coef_cov: str
     parameters: Mapping[str, Any] = field(repr=False)  # as they were given
 
     @classmethod
@@ -60,6 +62,7 @@ class Settings:
         v0: Any = 1.0,
         q: Any = 0.0,
         diagnose: bool = True,
+        coef_cov: str = "model",
     ) -> "Settings":
         """Check the parameters and return the settings."""
         parameters = {name: value for name, value in locals().items() if name != "cls"}
@@ -72,6 +75,8 @@ class Settings:
                 raise ValueError(f"noise must be 'learn' or the noise variance; got {noise!r}.")
         else:
             check_positive("noise", noise)
+        if coef_cov not in COEF_COVS:
+            raise ValueError(f"coef_cov must be one of {', '.join(COEF_COVS)}; got {coef_cov!r}.")
         if not 0 < forget <= 1:
             raise ValueError(f"forget must lie in (0, 1], where 1 means no forgetting; got {forget!r}.")
         settings = cls(
@@ -88,6 +93,7 @@ class Settings:
             v0,
             q,
             bool(diagnose),
+            coef_cov,
             parameters,
         )
         settings._check_nonlinear()
@@ -111,6 +117,11 @@ class Settings:
     def is_exact(self) -> bool:
         """Whether the information of the rows determines everything exactly: a linear model with method="exact"."""
         return self.method == "exact" and isinstance(self.link, str) and self.link == "identity"
+
+    @property
+    def needs_innovations(self) -> bool:
+        """Whether each row must be predicted before it is learned."""
+        return self.diagnose or self.coef_cov != "model"
 
     @property
     def model(self) -> Model:

@@ -35,6 +35,8 @@ class Block:
         The rows that were refused, in the order of reading.
     place : Any
         Where in the source the rows stand, for sources that have places (see `kalprox.sources.table.Place`).
+    groups : array of shape (b,), or None
+        The label of the cluster that each row belongs to, for clustered standard errors.
     """
 
     X: Array
@@ -43,6 +45,7 @@ class Block:
     read: int = -1
     bad: Sequence[BadRow] = ()
     place: Any = None
+    groups: Array | None = None
 
     def __post_init__(self) -> None:
         if self.read < 0:
@@ -50,6 +53,14 @@ class Block:
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
+
+    def part(self, start: int, stop: int) -> "Block":
+        """The good rows from `start` to `stop`, without an account of what was read to find them."""
+        if start == 0 and stop >= len(self):
+            return self
+        rows = slice(start, stop)
+        weights, groups = (None if a is None else a[rows] for a in (self.weights, self.groups))
+        return Block(self.X[rows], self.y[rows], weights, groups=groups)
 
     @property
     def count(self) -> int:

@@ -1,0 +1,347 @@
+"""Innovations: the errors of predictions that are made of each row from all rows before it.
+
+`SquareRootFilter` takes rows one by one or in blocks. The innovations of a block come from one Cholesky factor, and
+equal those of its rows one by one up to rounding.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dger
+
+from kalprox._arrays import Array
+from kalprox.learning.design import Design
+from kalprox.posterior import InformationPosterior
+from kalprox.predictive import Student
+from kalprox.sources import Block
+
+__all__ = ["Innovations", "SquareRootFilter"]
+
+_ROUNDING = float(np.finfo(float).eps) ** 0.5
+
+
+class Innovations(NamedTuple):
+    """The predictions of the rows of a block, each made before its row was learned.
+
+    Attributes
+    ----------
+    mean, std, dof : arrays of shape (b,) or (b, k)
+        The predictive distribution of each row, Student's t with this location, scale and degrees of freedom.
+    scale : array of shape (b,) or (b, k)
+        The predictive scale in units of the noise std: the square root of the row's own variance plus its leverage.
+    issued : array of shape (b,) or (b, k)
+        The standardised errors of the predictions that were possible before the first row of the block.
+    together : int
+        The number of rows that share one estimate of the noise variance: 1, or the length of the block.
+    """
+
+    mean: Array
+    std: Array
+    dof: Array
+    scale: Array
+    issued: Array
+    together: int
+
+    @classmethod
+    def of(cls, y: Array, predicted: Any, scale: Array) -> "Innovations":
+        """Return the innovations of a block whose rows were all predicted before its first row."""
+        shape = np.shape(y)
+        dof = np.broadcast_to(getattr(predicted, "dof", np.inf), shape)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            issued = (y - predicted.mean) / predicted.std
+        return cls(predicted.mean, predicted.std, dof, np.broadcast_to(scale, shape), issued, len(y))
+
+    @classmethod
+    def unknown(cls, y: Array) -> "Innovations":
+        """Return the innovations of rows that could not be predicted: the mean is NaN, and the std infinite."""
+        nothing, unknown = np.full(np.shape(y), np.nan), np.full(np.shape(y), np.inf)
+        return cls(nothing, unknown, unknown, unknown, nothing, 1)
+
+    @classmethod
+    def joined(cls, targets: "list[Innovations]") -> "Innovations":
+        """Return the innovations of several targets, as columns."""
+        columns = {name: np.column_stack([getattr(one, name) for one in targets]) for name in cls._fields[:-1]}
+        return cls(**columns, together=targets[0].together)
+
+
+@dataclass
+class SquareRootFilter:
+    """An estimate and a square root of its covariance, updated row by row or block by block.
+
+    The penalty is replaced by its quadratic expansion at the estimate of the posterior it was made from: exact for a
+    quadratic penalty, and for L1 and its relatives as long as the same coefficients are zero. Rounding errors
+    accumulate, so that the filter is made afresh from the information from time to time.
+
+    Attributes
+    ----------
+    theta : array of shape (p,) or (p, k)
+        The estimate, in the coordinates of the design.
+    L : array of shape (f, r)
+        L L' is the covariance of the f free coordinates of theta in units of the noise variance. In column-major order.
+
+    References
+    ----------
+    J. E. Potter's square-root update, in P. S. Maybeck, "Stochastic Models, Estimation, and Control", vol. 1, 1979.
+    """
+
+    design: Design
+    theta: Array
+    L: Array
+    free: Array | None  # the numbers of the free coordinates; None if all are free
+    base: Array  # the free coordinates of theta at which rss and slope were computed
+    slope: Array | None  # the gradient of the penalty there, shaped like base; None without a penalty
+    H: Array | None  # the Hessian of the penalty, a diagonal (f,) or (f, f)
+    rows: float
+    squares: float  # the sum of the squared weights that forgetting has left of the rows
+    rss: Any  # the residual sum of squares at `base`, plus the squared innovations since then; a number or (k,)
+    trace: float  # tr(L L' H)
+    noise_var: float | None  # None if it is learned
+    row: Array  # working memory of `move`
+
+    @classmethod
+    def of(
+        cls, posterior: InformationPosterior, design: Design, noise_var: float | None, target: int | None = None
+    ) -> "SquareRootFilter":
+        """Return the filter that starts from a posterior, or from that of one of its targets."""
+        data, factor, g = posterior.data, posterior.factors[target or 0], posterior.regularizer
+        theta, rss = np.array(posterior.mean, float), posterior.rss
+        if target is not None:
+            theta, rss = theta[:, target].copy(), rss[target]
+            design = replace(design, offset=np.broadcast_to(design.offset, len(posterior.rss))[target])
+        free, slope, H = factor.free, None, None
+        if (root := g.root(len(theta))) is None or root.any():
+            columns = theta.reshape(len(theta), -1).T
+            slope = np.stack([g.grad(column) for column in columns], axis=-1).reshape(theta.shape)
+            H = np.asarray(g.hessian(columns[0]))
+            if free is not None:
+                slope, H = slope[free], H[free] if H.ndim == 1 else H[np.ix_(free, free)]
+        L = np.array(factor.L, order="F")
+        made = cls(
+            design=design,
+            theta=theta,
+            L=L,
+            free=free,
+            base=(theta if free is None else theta[free]).copy(),
+            slope=slope,
+            H=H,
+            rows=float(data.rows),
+            squares=float(data.rows),
+            rss=float(rss) if theta.ndim == 1 else np.array(rss),
+            trace=0.0,
+            noise_var=noise_var,
+            row=np.ones(len(theta)),
+        )
+        made.trace = 0.0 if H is None else float((L * made._curved(L)).sum())
+        return made
+
+    def _curved(self, t: Array) -> Array:
+        """Return H t for the free coordinates t of shape (f,) or (f, m)."""
+        H = self.H
+        assert H is not None
+        return H @ t if H.ndim == 2 else (H * t if t.ndim == 1 else H[:, None] * t)
+
+    # ---- one row ---------------------------------------------------------------------------------------
+
+    def move(self, x: Array, y: float) -> tuple[float, float]:
+        """Update the estimate in place by a row x of shape (d,) with target y; every coordinate must be free.
+
+        With v = L'x, e = y - x'theta and s = 1 + v'v, theta becomes theta + L v e / s, and L becomes
+        L - L v v' / (s + sqrt(s)), a root of L L' - L v v' L' / s. The objective increases by e^2 / s, and tr(L L' H)
+        decreases by (L v)' H (L v) / s.
+
+        Returns the prediction of y before the update: its mean x'theta, and its variance s in units of the noise
+        variance.
+        """
+        theta, L, x = self.theta, self.L, self._input(x)
+        v = x.dot(L)
+        mean, s = float(x.dot(theta)) + float(self.design.offset), 1 + float(v.dot(v))
+        e = y - mean
+        gain = L.dot(v)
+        self.rss += e * e / s
+        if self.H is not None:
+            self.trace -= float(gain.dot(self._curved(gain))) / s
+        self.rows += 1
+        self.squares += 1
+        theta += gain * (e / s)
+        dger(-1 / (s + math.sqrt(s)), gain, v, a=L, overwrite_a=1)
+        return mean, s
+
+    def _input(self, x: Array) -> Array:
+        if not self.design.intercept:
+            return x
+        np.subtract(x, self.design.center, out=self.row[1:])  # type: ignore[arg-type]
+        return self.row
+
+    # ---- a block ---------------------------------------------------------------------------------------
+
+    def take(
+        self, block: Block, *, own: Array | None = None, counts: Array | None = None, forget: float = 1.0
+    ) -> Innovations:
+        """Learn a block of b rows in place, and return its innovations, equal to those of its rows one by one.
+
+        For the rows P = X L of a chunk, C C' = I + P P' and u = C^-1 (y - X theta), row i was predicted from all rows
+        before it with the mean y_i - C_ii u_i and the variance C_ii^2 in units of the noise. With K = C^-1 P, theta
+        becomes theta + L K'u, and L becomes L N^-T with N N' = I + P'P. O(b (p^2 + 64 p)), and p^3 per chunk.
+
+        Parameters
+        ----------
+        block : Block
+        own : array of shape (b,), optional
+            The variance of the noise of each row, in units of the noise variance; 1 by default.
+        counts : array of shape (b,), optional
+            How many rows each row counts for; 1 by default.
+        forget : float
+            The forgetting factor. Forgetting also fades the curvature of the penalty, until the end of the block: the
+            filter is then made afresh.
+
+        Returns
+        -------
+        Innovations
+        """
+        self._rebase()
+        n, ones = len(block), np.ones(len(block))
+        y = block.y.reshape(n, -1)
+        counts, own = ones if counts is None else counts, ones if own is None else own
+        weights = counts if block.weights is None else block.weights
+        seen = np.cumsum(counts)
+        left = ones  # of what was there before the block, when a row is predicted
+        if forget != 1:
+            left = forget ** (seen - counts)
+            worth = np.where(counts > 0, (1 - forget**counts) / (1 - forget) / np.where(counts > 0, counts, 1), 0)
+            weights = weights * worth / (left * forget**counts)
+        root = np.sqrt(weights)[:, None]
+        inputs = self.design.rows(block.X)
+        P0 = (inputs if self.free is None else inputs[:, self.free]) @ self.L
+        e0 = y - inputs @ self.theta.reshape(len(self.theta), -1) - self.design.offset
+        r, k = self.L.shape[1], y.shape[1]
+        Q, moved = np.eye(r), np.zeros((r, k))  # L Q is the root after the rows so far, L moved the change of theta
+        slope, H = self._in_root()
+        rss, trace = np.atleast_1d(self.rss).astype(float), self.trace
+        error, s = np.empty((n, k)), np.empty(n)
+        total, traces = np.empty((n, k)), np.full(n, trace)  # rss and trace before each row, in units of `left`
+        size = 64 if r <= 128 else 128 if r <= 300 else 256
+        for start in range(0, n, size):
+            rows = slice(start, start + size)
+            w = root[rows]
+            P = P0[rows] @ Q * w
+            C = np.linalg.cholesky(P @ P.T + np.eye(len(P)))
+            e = (e0[rows] - P0[rows] @ moved) * w
+            solved = solve_triangular(C, np.hstack([e, P]), lower=True, check_finite=False)
+            u, gains = solved[:, :k], solved[:, k:] @ Q.T
+            diagonal = np.diagonal(C)[:, None]
+            with np.errstate(divide="ignore", invalid="ignore"):  # a row of weight 0 is not learned, nor judged
+                error[rows] = diagonal * u / w
+                s[rows] = ((diagonal**2 - 1) / w**2)[:, 0]
+            squares = np.cumsum(u**2, axis=0)
+            total[rows] = rss + squares - u**2
+            if slope is not None and H is not None:
+                steps = np.cumsum(u[:, :, None] * gains[:, None], axis=0)
+                steps = np.concatenate([np.zeros((1, k, r)), steps]) + moved.T
+                change = ((2 * slope.T + steps @ H) * steps).sum(axis=2)  # twice the change of the penalty
+                total[rows] -= change[:-1]
+                falls = np.cumsum(np.einsum("ij,ij->i", gains @ H, gains))
+                traces[rows] = trace - falls + np.einsum("ij,ij->i", gains @ H, gains)
+                trace -= falls[-1]
+            rss = rss + squares[-1]
+            moved += gains.T @ u
+            N = np.linalg.cholesky(P.T @ P + np.eye(r))
+            Q = solve_triangular(N, Q.T, lower=True, check_finite=False).T
+        first = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
+        at = seen - counts
+        rows_before = left * self.rows + _geometric(at, forget)
+        squares_before = left**2 * self.squares + _geometric(at, forget**2)
+        variance, dof, spread = self._noise(
+            rows_before[:, None], squares_before[:, None], left[:, None] * total, traces[:, None]
+        )
+        scale = np.sqrt(own[:, None] + spread * (s / left)[:, None])
+        at_once = np.sqrt(own + first[2] * np.einsum("ij,ij->i", P0, P0))[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            issued = e0 / (np.sqrt(first[0]) * at_once)
+        self._leave(Q, moved, rss, trace, float(seen[-1]), forget)
+        shape, std = block.y.shape, np.sqrt(variance) * scale
+        columns = (y - error, std, dof, scale, issued)
+        mean, std, dof, scale, issued = (np.broadcast_to(column, y.shape).reshape(shape) for column in columns)
+        return Innovations(mean, std, dof, scale, issued, together=1)
+
+    def _in_root(self) -> tuple[Array | None, Array | None]:
+        """Return the slope and the Hessian of the penalty in the coordinates of L, (r, k) and (r, r)."""
+        if self.slope is None:
+            return None, None
+        return self.L.T @ self.slope.reshape(len(self.L), -1), self.L.T @ self._curved(self.L)
+
+    def _leave(self, Q: Array, moved: Array, rss: Array, trace: float, seen: float, forget: float) -> None:
+        """Assign the state after a block."""
+        step = (self.L @ moved).reshape(self.base.shape)
+        left = forget**seen
+        self.L = np.asfortranarray(self.L @ Q) / left**0.5
+        if self.free is None:
+            self.theta += step
+        else:
+            self.theta[self.free] += step
+        self.rss = float(rss[0]) if self.theta.ndim == 1 else rss
+        self.trace = trace
+        self.rows = left * self.rows + float(_geometric(seen, forget))
+        self.squares = left**2 * self.squares + float(_geometric(seen, forget**2))
+
+    def _rebase(self) -> None:
+        """Subtract from rss what the penalty has taken since `base`, and move `base` to the current estimate."""
+        if self.slope is None:
+            return
+        now = self.theta if self.free is None else self.theta[self.free]
+        step = now - self.base
+        bent = self._curved(step)
+        self.rss = self.rss - ((2 * self.slope + bent) * step).sum(axis=0)
+        self.slope = self.slope + bent
+        self.base = now.copy()
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def mean(self, X: Array) -> Array:
+        """Return the predictive means for rows of X, shape (n,) or (n, k)."""
+        if len(X) == 1 and self.theta.ndim == 1:
+            return np.array([float(self._input(X[0]).dot(self.theta)) + float(self.design.offset)])
+        return self.design.predictor(X, self.theta)
+
+    def predict(self, X: Array) -> Student:
+        """Return the predictive distribution for rows of X, including the noise."""
+        variance, dof = self.noise()
+        if len(X) == 1 and self.theta.ndim == 1:
+            x = self._input(X[0])
+            v = x.dot(self.L)
+            mean, scale = float(x.dot(self.theta)) + float(self.design.offset), variance * (1 + float(v.dot(v)))
+            return Student(np.array([mean]), np.array([math.sqrt(scale)]), dof)
+        root = self.design.rows(X) @ self.L
+        s = 1 + np.einsum("ij,ij->i", root, root)
+        return Student(self.mean(X), np.sqrt(np.multiply.outer(s, variance)), dof)
+
+    def noise(self) -> tuple[Any, Any]:
+        """Return the noise variance and its degrees of freedom, equal to those of the information up to rounding.
+
+        The variance is rss / dof with dof = rows - rank + tr(L L' H).
+        """
+        if self.noise_var is not None:
+            return (self.noise_var if self.theta.ndim == 1 else np.full(len(self.rss), self.noise_var)), math.inf
+        self._rebase()
+        dof = self.rows - self.L.shape[1] + self.trace
+        if not dof > _ROUNDING * self.rows:  # as in Noise.learned
+            return self.rss * math.nan, dof
+        return (max(self.rss, 0.0) if self.theta.ndim == 1 else np.maximum(self.rss, 0)) / dof, dof
+
+    def _noise(self, rows: Any, squares: Any, rss: Array, trace: Any) -> tuple[Array, Array, Array]:
+        """Return the noise variance, its degrees of freedom, and the factor of the covariance that forgetting makes."""
+        spread = np.asarray(squares / np.where(rows > 0, rows, 1))
+        if self.noise_var is not None:
+            return np.full(np.shape(rss), self.noise_var), np.asarray(math.inf), spread
+        effective = rows / np.where(spread > 0, spread, 1)
+        dof = np.asarray(effective - self.L.shape[1] + trace)
+        enough = dof > _ROUNDING * effective
+        scaled = np.maximum(rss, 0) / np.where(spread > 0, spread, 1)
+        return np.where(enough, scaled / np.where(enough, dof, 1), np.nan), dof, spread
+
+
+def _geometric(n: Any, forget: float) -> Any:
+    """Return 1 + forget + ... + forget^(n - 1)."""
+    return n if forget == 1 else (1 - forget**n) / (1 - forget)

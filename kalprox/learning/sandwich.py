@@ -1,0 +1,132 @@
+"""Sandwich covariances in one pass: standard errors for rows with unequal or dependent noise."""
+
+import json
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.learning.design import Design
+
+__all__ = ["Sandwich"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sandwich:
+    """The sum M of the outer products of scores, for the covariance V M V of the estimate.
+
+    The score of a row is w x u, with w its weight and u its innovation divided by its scale, so that u has the variance
+    of the row's noise. "robust" adds the outer product of the scores of each row, which allows for noise whose
+    variance differs from row to row. "clustered" sums the scores within each cluster first, which allows for
+    dependence within clusters. V is the covariance of the estimate in units of the noise variance. The sums add up,
+    fade and merge like the information of the rows.
+
+    Attributes
+    ----------
+    center : array of shape (d,) or None
+        The scores refer to the inputs [1 | x - center], or to the Jacobian of a nonlinear model if `center` is None.
+    M : array of shape (k, p, p)
+        The sum over rows, or over the clusters that are complete.
+    clusters : float
+        The number of rows or complete clusters in M.
+    groups : mapping from a label to an array of shape (k, p)
+        The sum of the scores of each cluster that was named by a label, and may go on.
+    """
+
+    center: Array | None
+    M: Array
+    clusters: float = 0.0
+    groups: Mapping[Hashable, Array] = field(default_factory=dict)
+
+    @classmethod
+    def zero(cls, center: Array | None, p: int, targets: int | None) -> "Sandwich":
+        """Return the empty sum of scores with p entries."""
+        return cls(center, np.zeros((targets or 1, p, p)))
+
+    def inputs(self, X: Array) -> Array:
+        """Return [1 | X - center]."""
+        assert self.center is not None
+        return np.hstack([np.ones((len(X), 1)), X - self.center])
+
+    def after_rows(self, D: Array, u: Array, weights: Array | None) -> "Sandwich":
+        """Return the sum after independent rows.
+
+        Parameters
+        ----------
+        D : array of shape (b, p)
+            The inputs.
+        u : array of shape (b,) or (b, k)
+            The innovations divided by their scales; NaN for rows without a prediction.
+        weights : array of shape (b,), optional
+        """
+        u = np.nan_to_num(u.reshape(len(D), -1), nan=0.0, posinf=0.0, neginf=0.0)
+        size = u if weights is None else u * np.sqrt(weights)[:, None]
+        M = np.stack([(D * column[:, None]).T @ (D * column[:, None]) for column in size.T])
+        return Sandwich(self.center, self.M + M, self.clusters + int((u != 0).any(axis=1).sum()), self.groups)
+
+    def after_cluster(self, D: Array, u: Array, weights: Array | None, labels: Array | None = None) -> "Sandwich":
+        """Return the sum after one cluster of rows, or after rows of clusters named by labels; see `after_rows`."""
+        u = np.nan_to_num(u.reshape(len(D), -1), nan=0.0, posinf=0.0, neginf=0.0)
+        scores = u if weights is None else u * weights[:, None]
+        if labels is None:
+            s = scores.T @ D
+            return Sandwich(self.center, self.M + s[:, :, None] * s[:, None, :], self.clusters + 1, self.groups)
+        names, place = np.unique(labels, return_inverse=True)
+        sums = np.zeros((len(names), scores.shape[1], D.shape[1]))
+        for j, column in enumerate(scores.T):
+            np.add.at(sums[:, j], place, D * column[:, None])
+        groups = dict(self.groups)
+        for name, s in zip(names.tolist(), sums, strict=True):
+            groups[name] = groups[name] + s if name in groups else s
+        return Sandwich(self.center, self.M, self.clusters, groups)
+
+    def forget(self, rho: float) -> "Sandwich":
+        """Return the sum with the weight of every row multiplied by rho."""
+        groups = {name: rho * s for name, s in self.groups.items()}
+        return Sandwich(self.center, rho**2 * self.M, self.clusters, groups)
+
+    def merge(self, other: "Sandwich") -> "Sandwich":
+        """Return the sum of both; clusters with the same label are one cluster."""
+        J = None
+        if self.center is not None and other.center is not None:
+            J = np.eye(self.M.shape[1])
+            J[1:, 0] = other.center - self.center
+        M = other.M if J is None else J @ other.M @ J.T
+        groups = dict(self.groups)
+        for name, s in other.groups.items():
+            s = s if J is None else s @ J.T
+            groups[name] = groups[name] + s if name in groups else s
+        return Sandwich(self.center, self.M + M, self.clusters + other.clusters, groups)
+
+    @property
+    def count(self) -> float:
+        """The number of rows or clusters."""
+        return self.clusters + len(self.groups)
+
+    def total(self, design: Design) -> Array:
+        """Return M, including the clusters that may go on, in the coordinates of the design; shape (k, p, p)."""
+        M = self.M + sum((s[:, :, None] * s[:, None, :] for s in self.groups.values()), np.zeros_like(self.M))
+        if self.center is None or design.center is None or design.scale is None:
+            return M
+        d = len(self.center)
+        J = np.zeros((d + 1, d + 1))
+        J[0, 0], J[1:, 0], J[1:, 1:] = 1, (self.center - design.center) / design.scale, np.diag(1 / design.scale)
+        J = J[1 - design.first :]
+        return J @ M @ J.T
+
+    # ---- saving ----------------------------------------------------------------------------------------
+
+    def saved(self) -> dict[str, Any]:
+        """Return the sums as values that can be saved; see `kalprox.learning.saved`."""
+        sums = np.stack(list(self.groups.values())) if self.groups else np.zeros((0, *self.M.shape[:2]))
+        labels = json.dumps(list(self.groups))
+        return {"center": self.center, "M": self.M, "clusters": self.clusters, "labels": labels, "sums": sums}
+
+    @classmethod
+    def restored(cls, saved: Any) -> "Sandwich":
+        """Return the sums from what `saved` returned, read by the names of its values."""
+        groups = dict(zip(json.loads(saved("labels")), saved("sums"), strict=True))
+        center = saved("center")
+        return cls(center, saved("M"), float(saved("clusters")), groups)
