@@ -16,6 +16,7 @@ from kalprox._arrays import Array, loaded_jax, namespace
 __all__ = [
     "call_jax",
     "call_numpy",
+    "called",
     "compiled",
     "compiled_on_jax",
     "cond",
@@ -172,6 +173,27 @@ def compiled(function: Callable) -> Callable:
     import jax
 
     return jax.jit(full_precision(function))
+
+
+@cache
+def called(function: Callable) -> Callable:
+    """Return `jax.jit(function)`, kept as one call inside a loop that is compiled around it.
+
+    On a CPU, XLA runs the operations of a loop one after the other if there are at most eight of them, and hands more
+    to a scheduler, which takes half a microsecond per iteration. A call counts as one operation. The hint only affects
+    speed.
+    """
+    import jax
+    from jax.experimental.xla_metadata import set_xla_metadata
+
+    compiled = jax.jit(function)
+
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        with set_xla_metadata(inlineable="false"):
+            return compiled(*args)
+
+    return call
 
 
 def compiled_on_jax(function: F) -> F:

@@ -20,7 +20,7 @@ from kalprox.algorithms.base import (
     start_mean,
 )
 from kalprox.algorithms.pipg import update
-from kalprox.covariance import Covariance, Dense, Diagonal
+from kalprox.covariance import Covariance, Dense, Diagonal, SquareRoot
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Linear, Model, Predictor, predictor
 from kalprox.regularizers import Regularizer
@@ -34,6 +34,9 @@ def ipm(model: Model, *, gamma: Any, likelihood: Likelihood | None = None) -> Al
     With a linear h and Gaussian noise it is the Kalman filter, eqs. (KalmanUpdateMean)-(KalmanUpdateCov), and gives the
     exact posterior after one pass. Otherwise it is the extended Kalman filter; further passes then improve the mean,
     while V shrinks with each pass as if the rows were new.
+
+    V is kept as a square root (`kalprox.covariance.SquareRoot`) unless `init` is given another structure, so that no
+    variance becomes negative, however large v0 and gamma or alike the rows are.
 
     Parameters
     ----------
@@ -194,7 +197,8 @@ def exact_prox(model: Predictor, gamma: Array, theta: Array, V: Covariance, x: A
 
 def _start_belief(mean0: Any, v0: Any) -> Belief:
     mean = start_mean(mean0)
-    return Belief(mean, start_covariance(v0, mean))
+    V = start_covariance(v0, mean)
+    return Belief(mean, V if isinstance(v0, Covariance) or not isinstance(V, Dense) else SquareRoot.of(V.V))
 
 
 def _start_point(mean0: Any, v0: Any = None) -> Point:

@@ -1,6 +1,7 @@
 """Covariance structures: equal where each is exact, and honest about the rest."""
 
 import dataclasses
+from fractions import Fraction
 
 import jax
 import numpy as np
@@ -9,7 +10,7 @@ from data import behind_link
 
 import kalprox as kp
 from kalprox import covariance, models, regularizers
-from kalprox.covariance import Dense, Diagonal, LowRank
+from kalprox.covariance import Dense, Diagonal, LowRank, SquareRoot
 
 
 def diagonal_problem(n=60, d=6):
@@ -62,7 +63,9 @@ def test_low_rank_keeps_every_parameters_own_precision():
 
 
 @pytest.mark.parametrize(
-    "V", [Dense(np.eye(3)), Diagonal(np.ones(3)), LowRank.start(1.0, d=3, rank=2)], ids=lambda V: type(V).__name__
+    "V",
+    [Dense(np.eye(3)), Diagonal(np.ones(3)), LowRank.start(1.0, d=3, rank=2), SquareRoot(np.eye(3))],
+    ids=lambda V: type(V).__name__,
 )
 def test_every_structure_crosses_jit_and_scan(V):
     X, y, _ = behind_link("identity", n=20, d=3)
@@ -88,6 +91,7 @@ RNG = np.random.default_rng(5)
 B = RNG.normal(size=(5, 5))
 SAMPLES = {  # a value for each parameter of a structure of five parameters
     "V": B @ B.T / 5 + np.eye(5),
+    "L": B + 3 * np.eye(5),
     "v": RNG.uniform(0.5, 2, size=5),
     "p": RNG.uniform(0.5, 2, size=5),
     "W": RNG.normal(size=(5, 2)),
@@ -165,3 +169,65 @@ def test_a_structure_of_100_000_parameters_starts_steps_predicts_and_is_read(mak
         assert np.isfinite(state.mean).all() and (state.var() > 0).all() and (state.var() < 0.51).all()
     with pytest.raises(ValueError, match="would expand the covariance"):
         kp.pipg(models.Linear(), regularizers.SmoothL1(1.0, 0.1), gamma=1.0).init(np.zeros(d), make(d))
+
+
+def exact_covariance(v0, gamma, X):
+    """The posterior covariance after the rows of X in rational arithmetic, rounded once, at the end."""
+    d, gamma = X.shape[1], Fraction(gamma)
+    V = np.array([[Fraction(v0) if i == j else Fraction(0) for j in range(d)] for i in range(d)])
+    for row in X:
+        x = np.array([Fraction(v) for v in row.tolist()])
+        Vx = V @ x
+        V = V - np.outer(Vx, Vx) / (1 / gamma + x @ Vx)
+    return V.astype(float)
+
+
+@pytest.mark.parametrize("steps", ["eager", "compiled"])
+@pytest.mark.parametrize(("v0", "gamma", "apart"), [(1e17, 1.0, 1.0), (1.0, 1e17, 1.0), (1e9, 1e9, 1e-3)])
+def test_ipm_has_no_negative_variance_and_keeps_half_of_the_digits(v0, gamma, apart, steps):
+    """A vague prior, a precise observation, rows that are nearly repeated: V - K S K' has nothing left of V here.
+
+    An observation divides a variance by at most 1 + gamma v0 |x|^2, so that the root may lose half of its digits.
+    """
+    alg, negative = kp.ipm(models.Linear(), gamma=gamma), False
+    for seed in range(10):
+        X = 1 + apart * np.random.default_rng(seed).normal(size=(8, 3))
+        y, V = X @ np.ones(3), exact_covariance(v0, gamma, X)
+        for structure in (v0, Dense(v0 * np.eye(3))):
+            state = alg.init(np.zeros(3), structure)
+            if steps == "compiled":
+                state = kp.run(alg, state, X, y).state
+            else:
+                for x, target in zip(X, y, strict=True):
+                    state = alg.step(state, x, target)
+            if isinstance(structure, Dense):
+                negative |= np.linalg.eigvalsh(state.cov())[0] <= 0
+                continue
+            lost = np.finfo(float).eps * np.sqrt(gamma * v0 * (X**2).sum(axis=1).max())
+            np.testing.assert_allclose(state.var(), np.diagonal(V), rtol=30 * lost)
+            assert (state.var() > 0).all()
+            assert np.isfinite(state.mean).all()
+    assert negative
+
+
+def test_the_square_root_follows_the_papers_recursion_as_the_matrix_does():
+    """g and Q included: `contract` and `diffuse` of the root are those of the matrix."""
+    X, y, _ = behind_link("tanh", n=60)
+    for q in (0.0, 1e-3, np.linspace(0, 1e-3, 6), 1e-3 * (np.ones((6, 6)) + np.eye(6))):
+        for g in (regularizers.SmoothL1(0.01, 0.5), regularizers.Quadratic(0.1 * np.ones((2, 6)))):
+            alg = kp.pipg(models.GLM("tanh"), g, gamma=2.0, q=q)
+            states = [alg.init(np.zeros(6), V) for V in (Dense(0.7 * np.eye(6)), SquareRoot(0.7**0.5 * np.eye(6)))]
+            for x, target in zip(X[:20], y[:20], strict=True):
+                states = [alg.step(state, x, target) for state in states]
+            np.testing.assert_allclose(states[1].mean, states[0].mean, rtol=1e-10)
+            np.testing.assert_allclose(states[1].cov(), states[0].cov(), rtol=1e-9, atol=1e-12)
+
+
+def test_a_root_is_that_of_the_matrix_in_any_units_and_a_singular_matrix_is_refused():
+    units = 10.0 ** np.array([-12, 0, 3, 9, 14])
+    V = SAMPLES["V"] * np.outer(units, units)
+    np.testing.assert_allclose(SquareRoot.of(V).dense() / np.outer(units, units), SAMPLES["V"], rtol=1e-13)
+    with pytest.raises(ValueError, match="smallest eigenvalue is zero up to rounding"):
+        SquareRoot.of(np.ones((3, 3)) + 1e-17 * np.eye(3))
+    with pytest.raises(ValueError, match="smallest eigenvalue is 0"):
+        kp.ipm(models.Linear(), gamma=1.0).init(np.zeros(2), SquareRoot(np.diag([1.0, 0.0])))
