@@ -64,7 +64,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     groups : sequence of int
         For "group": one integer label per feature, -1 for a feature that is not penalised.
     bounds : pair
-        For "box": the lower and the upper bound, each a number or an array with one number per feature.
+        For "box": the lower and the upper bound of `coef_`, each a number or an array with one number per feature.
+        They are in the units of X, whatever `standardize` is.
     method : {"exact", "paper"}
         "exact" is the proximal filter and, in `fit` of a nonlinear model, refinement. "paper" runs the recursion of the
         paper (`kalprox.pipg`) row by row, from N(start, v0) with process noise q. It needs the noise variance, and its
@@ -251,7 +252,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         X : array-like or sparse matrix of shape (n, d)
         y : array-like of shape (n,), or (n, k) for a linear model
         sample_weight : array-like of shape (n,), optional
-            How often each row counts.
+            How often each row counts. If every weight is 0, nothing is learned.
 
         Returns
         -------
@@ -272,11 +273,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         unchanged = fitted and all(map(is_, self._current(dict(vars(self))), self._given))
         settings = self._learner.settings if unchanged else self._checked_settings()
         linear = settings.is_exact
-        rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear)
+        rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear, may_be_empty=True)
         learner = self._learner if fitted else Learner(settings)
         learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
         learner.n_rejected += rejected
-        return self if unchanged else self._keep(learner)
+        return self if unchanged or not learner.is_fitted else self._keep(learner)
 
     def merge(self, other: Self) -> Self:
         """Add the rows that `other` has learned to this model. Exact; O(d^3). Linear models only.

@@ -10,7 +10,7 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.information import Equations, Information, merge
-from kalprox.learning.belief import Belief, Path
+from kalprox.learning.belief import Belief, Path, check_any_row
 from kalprox.learning.design import Design
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.scoring import FEWEST_ROWS, AlphaScores, doubling_pieces
@@ -52,6 +52,7 @@ class ExactBelief(Belief):
             for block in in_order(whole=True):
                 belief = (cls.start(settings, [block]) if belief is None else belief).learn(block)
                 counts = counts + Counts.of(block)
+            check_any_row(counts)
             assert belief is not None
             return belief, counts
         if settings.forget != 1:
@@ -62,8 +63,8 @@ class ExactBelief(Belief):
                 "earlier ones, and this source has no order of rows. Give a number, or use `path` afterwards."
             )
         folded = source.fold(Information.from_block)
-        if folded.total is None:
-            raise ValueError("There is no good row to learn from.")
+        check_any_row(folded.counts)
+        assert folded.total is not None
         return cls(settings, folded.total), folded.counts
 
     def learn(self, block: Block) -> "ExactBelief":

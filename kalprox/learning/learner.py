@@ -84,6 +84,9 @@ class Learner:
     def learn(self, batch: Block | ArraySource, settings: Settings | None = None) -> None:
         """Learn a batch of rows in addition to those learned before; `settings`, if given, replace the current ones."""
         settings = self.settings if settings is None else settings
+        if batch.weights is not None and not batch.weights.any():
+            self.configure(settings)  # rows of weight 0 are no rows
+            return
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
         if self._belief is None:
             belief = belief_type(settings).start(settings, blocks)
