@@ -32,7 +32,7 @@ from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer
-from kalprox.sources import Block
+from kalprox.sources import Block, masked
 from kalprox.sources.forgetting import faded
 
 __all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter"]
@@ -248,6 +248,8 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
 def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: Array | None = None) -> ProximalState:
     weights = _checked(X, y, weights)
     state = replace(state, problem=problem)
+    if (known := concrete(weights)) is not None and not known.any():
+        return state  # rows of weight 0 are no rows
     if state.held is not None:
         return _hold(state, Block(X, y, weights))
     weights, left = faded(weights, problem.forget)
@@ -333,7 +335,7 @@ def _checked(X: Array, y: Array, weights: Array | None) -> Array:
         weights = namespace(X, y).ones(len(y), y.dtype)
     check_positive("weights", weights, strict=False)
     for name, a in (("X", X), ("y", y)):
-        check_finite(name, a)
+        check_finite(name, masked(weights, a))
     return weights
 
 

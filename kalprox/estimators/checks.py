@@ -16,8 +16,13 @@ _BLOCK_BYTES = 1 << 25  # the size of a block of dense rows if block_size="auto"
 Rows = tuple[Any, Array, Array | None]  # X (dense or CSR), y and weights, float64
 
 
-def checked_rows(model: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool, linear: bool) -> tuple[Rows, int]:
-    """Return the rows in float64 and the number of skipped rows; invalid input raises scikit-learn's errors."""
+def checked_rows(
+    model: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool, linear: bool, may_be_empty: bool = False
+) -> tuple[Rows, int]:
+    """Return the rows in float64 and the number of skipped rows; invalid input raises scikit-learn's errors.
+
+    All weights may be zero only with `may_be_empty`.
+    """
     if not reset and sample_weight is None and _need_no_checks(model, X, y, linear):
         return (X, y, None), 0
     finite = model.on_bad_rows == "raise"
@@ -35,9 +40,12 @@ def checked_rows(model: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool,
         raise ValueError(f"X and y must have one row per observation; got {X.shape[0]} and {len(y)} rows.")
     weights = None
     if sample_weight is not None:
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weights.any():
-            raise ValueError("sample_weight must be positive for at least one row; got zeros only.")
+        if np.shape(sample_weight) == y.shape[:1] and not np.any(sample_weight):
+            if not may_be_empty:
+                raise ValueError("sample_weight must be positive for at least one row; got zeros only.")
+            weights = np.zeros(len(y))
+        else:
+            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if finite:
         return (X, y, weights), 0
     good = np.isfinite(y.reshape(len(y), -1)).all(axis=1)

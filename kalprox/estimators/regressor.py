@@ -64,7 +64,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     groups : sequence of int
         For "group": one integer label per feature, -1 for a feature that is not penalised.
     bounds : pair
-        For "box": the lower and the upper bound, each a number or an array with one number per feature.
+        For "box": the lower and the upper bound of `coef_`, each a number or an array with one number per feature.
+        They are in the units of X, whatever `standardize` is.
     method : {"exact", "paper"}
         "exact" is the proximal filter and, in `fit` of a nonlinear model, refinement. "paper" runs the recursion of the
         paper (`kalprox.pipg`) row by row, from N(start, v0) with process noise q. It needs the noise variance, and its
@@ -260,7 +261,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         X : array-like or sparse matrix of shape (n, d)
         y : array-like of shape (n,), or (n, k) for a linear model
         sample_weight : array-like of shape (n,), optional
-            How often each row counts.
+            How often each row counts. If every weight is 0, nothing is learned.
 
         Returns
         -------
@@ -279,11 +280,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             return self
         settings, fitted, unchanged = self._settings_now()
         linear = settings.is_exact
-        rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear)
+        rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear, may_be_empty=True)
         learner = self._learner if fitted else Learner(settings)
         learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
         learner.n_rejected += rejected
-        return self if unchanged else self._keep(learner)
+        return self if unchanged or not learner.is_fitted else self._keep(learner)
 
     def prequential(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Array, Array]:
         """Learn these rows, and return the predictions of each row that were made before it was learned.

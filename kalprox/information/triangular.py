@@ -243,7 +243,7 @@ class Information(LeastSquares):
         Parameters
         ----------
         rho : float
-            The factor, 0 < rho <= 1.
+            The factor, 0 <= rho <= 1. With 0, as where a power of a forgetting factor underflows, no row is left.
 
         Returns
         -------
@@ -255,7 +255,7 @@ class Information(LeastSquares):
         >>> float(info.forget(0.5).rows)
         1.0
         """
-        check_positive("rho", rho)
+        check_positive("rho", rho, strict=False)
         number = concrete(rho)
         if number is not None and (number > 1).any():
             raise ValueError(f"rho must be at most 1, where 1 means no forgetting; got {rho!r}.")

@@ -39,7 +39,7 @@ class StreamingRun(FitRun):
                 self.report(block.place.cursor, saved=save, **_score(learner))
             cursor = None
         if not learner.is_fitted:
-            raise SourceError("There is no good row to learn from.")
+            raise SourceError("There is no good row to learn from: every row is bad or has weight 0.")
         return self.finished(learner)
 
 

@@ -19,7 +19,7 @@ from kalprox.posterior import Posterior
 from kalprox.predictive import Predictive
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["Belief", "Path"]
+__all__ = ["Belief", "Path", "check_any_row"]
 
 FEWEST_ROWS = 32  # of the first piece of a batch that a belief without an exact row-by-row update predicts
 
@@ -43,6 +43,15 @@ class Path(NamedTuple):
     intercept: Array
     edf: Array
     score: Array
+
+
+def check_any_row(counts: Counts) -> None:
+    """Raise a ValueError if a pass over a source found no row that counts."""
+    if counts.good == 0:
+        raise ValueError(
+            f"There is no good row to learn from: of {counts.read} row(s) read, {counts.bad} were bad and all others "
+            "have weight 0. Correct the rows, or give at least one a positive weight."
+        )
 
 
 @dataclass(frozen=True, eq=False)

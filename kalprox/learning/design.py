@@ -9,7 +9,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.regularizers import Regularizer
-from kalprox.sources import Block, Folded, Source
+from kalprox.sources import Block, Folded, Source, masked
 
 __all__ = ["Design", "DesignedSource", "Moments"]
 
@@ -27,7 +27,8 @@ class Moments:
     @classmethod
     def of(cls, block: Block) -> "Moments":
         """Return the moments of a block."""
-        X, weights = block.X, np.ones(len(block)) if block.weights is None else block.weights
+        X = masked(block.weights, block.X)
+        weights = np.ones(len(block)) if block.weights is None else block.weights
         rows = float(weights.sum())
         mean = weights @ X / rows if rows else np.zeros(X.shape[1])
         return cls(rows, mean, weights @ (X - mean) ** 2)

@@ -63,8 +63,8 @@ class ExactBelief(Belief):
                 "earlier ones, and this source has no order of rows. Give a number, or use `path` afterwards."
             )
         folded = source.fold(Information.from_block)
-        if folded.total is None:
-            raise ValueError("There is no good row to learn from.")
+        check_any_row(folded.counts)
+        assert folded.total is not None
         return cls(settings, folded.total), folded.counts
 
     def learn(self, block: Block) -> "ExactBelief":

@@ -13,7 +13,7 @@ from kalprox.algorithms.base import start_mean
 from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import HeldRows
-from kalprox.learning.belief import Belief, refuse_scores
+from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
 from kalprox.learning.saved import Saved, expect
@@ -59,8 +59,8 @@ class FilteredBelief(Belief):
                 raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
             source = source.faded(settings.forget)
         folded = source.fold(Moments.of)
-        if folded.total is None:
-            raise ValueError("There is no good row to learn from.")
+        check_any_row(folded.counts)
+        assert folded.total is not None
         design = Design()
         if isinstance(settings.link, str):
             intercept, standardize = settings.fit_intercept, settings.standardize
@@ -75,6 +75,8 @@ class FilteredBelief(Belief):
 
     def learn(self, block: Block) -> "FilteredBelief":
         """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""
+        if block.count == 0:
+            return self
         warmup = self.state.problem.warmup
         step = _filter(self.settings, self.fixed, warmup=warmup).step
         inputs = self.fixed.block(block)

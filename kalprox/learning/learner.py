@@ -8,7 +8,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.calibration import Calibration
-from kalprox.learning.belief import Belief
+from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.quantiles import Quantiles
@@ -87,6 +87,7 @@ class Learner:
             belief = kind.start(self.settings, in_order())
             blocks = in_order(whole=kind.whole_batches)
             belief, tracking, counts = _learned(self.settings, belief, None, blocks, 0)
+            check_any_row(counts)
         else:
             belief, counts = kind.fit(self.settings, source)
             tracking = Tracking.none()
@@ -119,6 +120,9 @@ class Learner:
 
     def _learn(self, batch: Block | ArraySource, settings: Settings, made: list[Innovations] | None = None) -> None:
         """Learn a batch without the buffer; see `_learned` for `made`."""
+        if made is None and batch.weights is not None and not batch.weights.any():
+            self.configure(settings)  # rows of weight 0 are no rows
+            return
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
         if self._belief is None:
             belief, tracking = belief_type(settings).start(settings, blocks), None

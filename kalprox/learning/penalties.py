@@ -36,6 +36,8 @@ class Penalty(ABC):
         penalty has no alpha to choose.
     follows_l1_path : bool
         Whether `kalprox.solvers.l1_path` gives the solutions for all alphas at once.
+    scale_free : bool
+        Whether the penalty only sets bounds, in the units of the coefficients: standardised columns change nothing.
     help : str
         One line for the documentation and the command line.
     """
@@ -51,6 +53,7 @@ class Penalty(ABC):
     has_weight: ClassVar[bool] = True
     selection: ClassVar[Literal["evidence", "prediction"] | None] = "prediction"
     follows_l1_path: ClassVar[bool] = False
+    scale_free: ClassVar[bool] = False
 
     @staticmethod
     def of(
@@ -204,6 +207,7 @@ class BoxPenalty(Penalty):
     help = "Keeps each coefficient between its bounds; alpha has no effect."
     has_weight = False
     selection = None
+    scale_free = True
 
     def regularizer(self, alpha: float) -> Regularizer:
         low, high = self.bounds
@@ -236,6 +240,10 @@ class GivenPenalty(Penalty):
                 f"alpha must be 1 if penalty is a Regularizer, which has its own weights; got alpha={self.alpha!r} and "
                 f"{type(self.kind).__name__}."
             )
+
+    @property
+    def scale_free(self) -> bool:  # type: ignore[override]
+        return isinstance(self.kind, Box)
 
     def regularizer(self, alpha: float) -> Regularizer:
         return self.kind

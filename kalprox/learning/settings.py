@@ -79,13 +79,14 @@ class Settings:
             raise ValueError(f"coef_cov must be one of {', '.join(COEF_COVS)}; got {coef_cov!r}.")
         if not 0 < forget <= 1:
             raise ValueError(f"forget must lie in (0, 1], where 1 means no forgetting; got {forget!r}.")
+        g = Penalty.of(penalty, alpha, l1_ratio, delta, groups, bounds)
         settings = cls(
             link,
-            Penalty.of(penalty, alpha, l1_ratio, delta, groups, bounds),
+            g,
             method,
             None if isinstance(noise, str) else float(noise),
             bool(fit_intercept),
-            bool(standardize),
+            bool(standardize) and not g.scale_free,  # bounds keep the units of coef_
             forget,
             max_passes,
             tol,
