@@ -162,9 +162,9 @@ class Belief(ABC):
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
         return self._value(self.design.rows(X))[0]
 
-    def predict(self, X: Array) -> Predictive:
-        """Return the predictive distribution for rows of X, including the noise."""
-        return self.posterior.predict(*self._value(self.design.rows(X)))
+    def predict(self, X: Array, sigma: Any = None) -> Predictive:
+        """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1)."""
+        return self.posterior.predict(*self._value(self.design.rows(X)), sigma)
 
     def _value(self, inputs: Array) -> tuple[Array, Array]:
         """Return the output of the model at the estimate, and its Jacobian."""

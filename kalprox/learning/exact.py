@@ -20,6 +20,7 @@ from kalprox.posterior import InformationPosterior
 from kalprox.solvers.l1_path import l1_path
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.forgetting import faded
+from kalprox.sources.weighting import CountedSource, counts_of
 
 __all__ = ["ExactBelief", "restored_information"]
 
@@ -61,7 +62,7 @@ class ExactBelief(Belief):
                 "alpha='auto' needs penalty='ridge' here: for other penalties alpha is chosen by predicting rows from "
                 "earlier ones, and this source has no order of rows. Give a number, or use `path` afterwards."
             )
-        folded = source.fold(Information.from_block)
+        folded = CountedSource(source, settings.weights).fold(Information.from_block)
         if folded.total is None:
             raise ValueError("There is no good row to learn from.")
         return cls(settings, folded.total), folded.counts
@@ -78,11 +79,12 @@ class ExactBelief(Belief):
 
     def _fold(self, block: Block, scores: AlphaScores | None) -> "ExactBelief":
         info, weights, forget = self.information, block.weights, self.settings.forget
+        counts, squares = counts_of(weights, self.settings.weights), None
         if forget != 1:
-            weights, left = faded(np.ones(len(block)) if weights is None else weights, forget)
+            weights, counts, squares, left = faded(np.ones(len(block)) if weights is None else weights, forget, counts)
             info = info.forget(left) if float(info.rows) > 0 else info
             scores = scores and scores.faded(float(left))  # type: ignore[arg-type]
-        return ExactBelief(self.settings, info.fold(block.X, block.y, weights), scores)
+        return ExactBelief(self.settings, info.fold(block.X, block.y, weights, counts, squares), scores)
 
     @property
     def _by_prediction(self) -> bool:
@@ -101,6 +103,11 @@ class ExactBelief(Belief):
     def with_settings(self, settings: Settings) -> "ExactBelief":
         if not settings.is_exact:
             raise ValueError("link and method cannot change between calls of partial_fit: use fit.")
+        if settings.changed(self.settings, "weights"):
+            raise ValueError(
+                f"weights cannot change between calls of partial_fit, because earlier rows were counted as "
+                f"{self.settings.weights!r}: use fit."
+            )
         # The scores of the alphas are valid only for the settings under which they were computed.
         names = ("penalty", "l1_ratio", "delta", "groups", "bounds", "alpha", "noise", "fit_intercept", "standardize")
         scores = None if settings.changed(self.settings, *names) else self.scores
@@ -133,7 +140,7 @@ class ExactBelief(Belief):
         info = self.information
         if not self.settings.standardize:
             return np.ones(info.d)
-        sd = np.linalg.norm(info.centered().R, axis=0) / max(float(info.rows), 1.0) ** 0.5
+        sd = np.linalg.norm(info.centered().R, axis=0) / (float(info.T[0, 0]) or 1.0)
         return np.where(sd > 0, sd, 1.0)
 
     @cached_property
@@ -151,7 +158,7 @@ class ExactBelief(Belief):
         T = info.centered().triangle() if self.settings.fit_intercept else info.triangle()
         if self.settings.standardize:
             T = T / np.concatenate([self.scale, np.ones(len(T) - info.d)])
-        return Equations(T, info.rows, info.targets)
+        return Equations(T, info.rows, info.squares, info.targets)
 
     @cached_property
     def equations(self) -> Equations:
@@ -161,7 +168,7 @@ class ExactBelief(Belief):
         held = self.centered.held
         T = np.zeros((len(held) + 1, len(held) + 1))
         T[0, 0], T[1:, 1:] = self.information.T[0, 0], held
-        return Equations(T, self.centered.rows, self.centered.targets)
+        return Equations(T, self.centered.rows, self.centered.squares, self.centered.targets)
 
     @cached_property
     def posterior(self) -> InformationPosterior:
@@ -205,8 +212,9 @@ class ExactBelief(Belief):
         """The log evidence, shape () or (k,), exact for a proper quadratic g; see `kalprox.noise.log_evidence`."""
         eq, g = self.centered, self.settings.penalty.regularizer(self.alpha)
         z, rss = eq.z.reshape(len(eq.R), -1), np.atleast_1d(eq.rss)
-        rows = float(eq.rows) - self.settings.fit_intercept
-        values = [log_evidence(eq.R, z[:, j], rss[j], rows, g, self.settings.gamma) for j in range(z.shape[1])]
+        gamma, fading = self.settings.gamma, float(eq.fading)
+        rows = float(eq.rows) - self.settings.fit_intercept * fading
+        values = [log_evidence(eq.R, z[:, j], rss[j], rows, g, gamma, fading) for j in range(z.shape[1])]
         return np.asarray(values[0]) if eq.targets is None else np.stack(values)
 
     @property
@@ -214,12 +222,12 @@ class ExactBelief(Belief):
         """The log evidence for ridge; for other penalties -BIC/2, Schwarz's approximation of the log evidence.
 
         -BIC/2 is -rows/2 log(rss / rows) - edf/2 log(rows), or -rss/(2 noise_var) - edf/2 log(rows) if the noise
-        variance is given. Both scores depend on the information alone, and so neither on the order of the rows nor on
-        the blocks.
+        variance is given. After forgetting, rows and rss are those of the effective number of rows of equal weight.
+        Both scores depend on the information alone, and so neither on the order of the rows nor on the blocks.
         """
         if self.settings.penalty.selection == "evidence":
             return float(self.log_evidence.sum())
-        n, rss = float(self.information.rows), self.posterior.rss
+        n, rss = float(self.information.effective_rows), self.posterior.rss / float(self.information.fading)
         if (n - self.posterior.edf < 0.5).any():
             return -np.inf  # without residual degrees of freedom the likelihood is meaningless
         fit = n * np.log(np.maximum(rss, np.finfo(float).tiny) / n)
@@ -295,14 +303,24 @@ class ExactBelief(Belief):
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "ExactBelief":
-        info = restored_information(saved, "information", d, saved["targets"])
+        info = restored_information(saved, "information", d, saved["targets"], settings.forget)
         return cls(settings, info, saved.value(AlphaScores, "scores") if "scores" in saved else None)
 
 
-def restored_information(saved: Saved, name: str, d: int, targets: int | None) -> Information:
-    """Return the information that was saved under `name`; raise a ValueError if the arrays are invalid."""
-    info = saved.value(Information, name, targets=targets)
+def restored_information(saved: Saved, name: str, d: int, targets: int | None, forget: float) -> Information:
+    """Return the information that was saved under `name`; raise a ValueError if the arrays are invalid.
+
+    Files of version 0.1.0 have no `squares`. With m rows, each fading those before it by `forget`, rows is (1 -
+    forget^m) / (1 - forget) and squares (1 - forget^(2m)) / (1 - forget^2), so that squares = rows (1 + forget^m) /
+    (1 + forget) follows from rows alone.
+    """
+    static: dict[str, Any] = {"targets": targets}
+    if f"{name}.squares" not in saved:
+        rows = saved[f"{name}.rows"]
+        static["squares"] = rows * (2 - np.minimum((1 - forget) * rows, 1)) / (1 + forget)
+    info = saved.value(Information, name, **static)
     T, p = info.T, d + (targets or 1)
-    expect(T.shape == (1 + p, 1 + p) and info.shift.shape == (p,) and info.rows.shape == () and info.rows >= 0)
+    expect(T.shape == (1 + p, 1 + p) and info.shift.shape == (p,))
+    expect(all(np.shape(count) == () and count >= 0 for count in (info.rows, info.squares)))
     expect(not np.tril(T, -1).any() and (np.diagonal(T) >= 0).all())
-    return Information(T, info.shift, info.rows[()], targets)
+    return Information(T, info.shift, info.rows[()], info.squares[()], targets)

@@ -227,10 +227,10 @@ class Learner:
         moved = self._moved_for(X)
         return self.belief.mean(X) if moved is None else moved.mean(X)
 
-    def predict(self, X: Array) -> Predictive:
-        """Return the predictive distribution for rows of X, including the noise."""
-        moved = self._moved_for(X)
-        return self.belief.predict(X) if moved is None else moved.predict(X)
+    def predict(self, X: Array, sigma: Any = None) -> Predictive:
+        """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1)."""
+        moved = self._moved_for(X) if sigma is None else None
+        return self.belief.predict(X, sigma) if moved is None else moved.predict(X)
 
     def _moved_for(self, X: Any) -> PotterUpdate | None:
         """Return the row-by-row update, if there is one; a prediction of one row then costs O(d^2).

@@ -54,6 +54,8 @@ class PotterUpdate:
         penalty = settings.penalty
         if info.targets is not None or settings.standardize or settings.forget != 1 or not float(info.rows) > 0:
             return None
+        if info.squares != info.rows:  # forget was below 1 before
+            return None
         if penalty.alpha == "auto" or penalty.kind not in (None, "ridge") or not belief.posterior.proper:
             return None
         posterior, design = belief.posterior, belief.design

@@ -10,6 +10,7 @@ from kalprox._arrays import Array
 from kalprox.calibration import Calibration
 from kalprox.predictive import Predictive
 from kalprox.sources import Block
+from kalprox.sources.weighting import counts_of
 
 __all__ = ["FEWEST_ROWS", "AlphaScores", "doubling_pieces", "is_due", "scored"]
 
@@ -34,7 +35,10 @@ def scored(score: Calibration, belief: Any, block: Block) -> Calibration:
     if len(y) > most:
         some = np.linspace(0, len(y) - 1, most).astype(int)
         X, y, weights = X[some], y[some], None if weights is None else weights[some]
-    return update(score, belief.predict(X), y, weights)
+    if weights is None or belief.settings.weights == "frequency":
+        return update(score, belief.predict(X), y, weights)
+    counts = counts_of(weights, "precision")
+    return update(score, belief.predict(X, np.where(weights > 0, weights, 1) ** -0.5), y, counts)
 
 
 def update(

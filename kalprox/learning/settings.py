@@ -10,6 +10,7 @@ from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.learning.penalties import Penalty
 from kalprox.models import GLM, LINKS, Function, Linear, Model
+from kalprox.sources.weighting import check_weights
 
 __all__ = ["Settings", "same"]
 
@@ -36,6 +37,7 @@ class Settings:
     v0: Any
     q: Any
     diagnose: bool
+    weights: str
     parameters: Mapping[str, Any] = field(repr=False)  # as they were given
 
     @classmethod
@@ -60,6 +62,7 @@ class Settings:
         v0: Any = 1.0,
         q: Any = 0.0,
         diagnose: bool = True,
+        weights: str = "frequency",
     ) -> "Settings":
         """Check the parameters and return the settings."""
         parameters = {name: value for name, value in locals().items() if name != "cls"}
@@ -72,6 +75,7 @@ class Settings:
                 raise ValueError(f"noise must be 'learn' or the noise variance; got {noise!r}.")
         else:
             check_positive("noise", noise)
+        check_weights(weights)
         if not 0 < forget <= 1:
             raise ValueError(f"forget must lie in (0, 1], where 1 means no forgetting; got {forget!r}.")
         settings = cls(
@@ -88,6 +92,7 @@ class Settings:
             v0,
             q,
             bool(diagnose),
+            weights,
             parameters,
         )
         settings._check_nonlinear()
@@ -106,6 +111,8 @@ class Settings:
             raise ValueError("method='paper' needs the noise variance: set noise to a number.")
         if self.method == "paper" and self.forget != 1:
             raise ValueError(f"method='paper' needs forget=1: use q to let theta drift; got forget={self.forget!r}.")
+        if self.method == "paper" and self.weights != "frequency":
+            raise ValueError("method='paper' needs weights='frequency': its recursion has one noise variance.")
 
     @property
     def is_exact(self) -> bool:

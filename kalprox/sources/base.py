@@ -28,13 +28,16 @@ class Block:
     y : array of shape (b,) or (b, k), or None
         Their targets; None where only predictions are asked for.
     weights : array of shape (b,), or None
-        How often each row counts; None where every row counts once.
+        The weights of the rows; None where every row has weight 1.
     read : int, optional
         The number of rows read, bad rows included. The default is the number of good rows.
     bad : sequence of BadRow
         The rows that were refused, in the order of reading.
     place : Any
         Where in the source the rows stand, for sources that have places (see `kalprox.sources.table.Place`).
+    counts, squares : array of shape (b,), or None
+        What each row adds to `rows` and to `squares` of an `Information`; None where the weight of a row is the number
+        of times that it counts, and no forgetting has faded it.
     """
 
     X: Array
@@ -43,6 +46,8 @@ class Block:
     read: int = -1
     bad: Sequence[BadRow] = ()
     place: Any = None
+    counts: Array | None = None
+    squares: Array | None = None
 
     def __post_init__(self) -> None:
         if self.read < 0:
