@@ -79,7 +79,7 @@ class Likelihood(ABC):
         return -slope / curvature, curvature
 
     @abstractmethod
-    def predict(self, f: Array, leverage: Array, noise: Any) -> Predictive:
+    def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Predictive:
         """Return the predictive distribution of new observations.
 
         Parameters
@@ -90,6 +90,9 @@ class Likelihood(ABC):
             The variance of f in units of the noise variance.
         noise : kalprox.noise.Noise
             The noise variance and its degrees of freedom.
+        sigma : float or array
+            The standard deviation of the noise of each observation, in units of that of a row of weight 1; for
+            likelihoods with `learns_noise` only.
 
         Returns
         -------
@@ -120,5 +123,5 @@ class Gaussian(Likelihood):
     def least_squares(self, y: Array, f: Array) -> tuple[Array, None]:
         return y - f, None
 
-    def predict(self, f: Array, leverage: Array, noise: Any) -> Student:
-        return Student(f, noise.std(leverage), noise.dof)
+    def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Student:
+        return Student(f, noise.std(leverage, sigma), noise.dof)

@@ -1,7 +1,8 @@
 """The noise variance, its degrees of freedom, and the evidence.
 
 All functions take an information (R, z, rss, rows), with sum_k w_k (y_k - x_k' theta)^2 = ||R theta - z||^2 + rss. The
-weight of a row is the number of times it counts, and `rows` is the sum of the weights.
+number of rows is the sum of the weights if they are repetitions. If forgetting has faded the rows, the weights are
+first divided by c = squares / rows (`LeastSquares.fading`): sum w = sum w^2 is then the effective number of rows.
 """
 
 import math
@@ -60,7 +61,7 @@ class Noise:
         rss : float or array
             The residual sum of squares at the estimate, ||R theta - z||^2 + rss.
         rows : float
-            The sum of the weights of the rows.
+            The number of rows.
         edf : float or array
             The effective degrees of freedom of the fit; see `effective_dof`. Add 1 for an intercept outside R.
 
@@ -92,8 +93,8 @@ class Noise:
             "residual degrees of freedom remain. Add rows, strengthen the penalty, or give the noise variance."
         )
 
-    def std(self, leverage: Array) -> Array:
-        """Return the predictive scale of a new observation at x, sqrt(sigma^2 (1 + leverage)).
+    def std(self, leverage: Array, sigma: Any = 1) -> Array:
+        """Return the predictive scale of a new observation at x, sqrt(variance * (sigma^2 + leverage)).
 
         With few degrees of freedom this scale of Student's t distribution is smaller than the standard deviation.
 
@@ -102,12 +103,15 @@ class Noise:
         leverage : array
             x' (R'R + H)^-1 x, the variance of the prediction in units of the noise variance. For a nonlinear h, x is
             the gradient of h.
+        sigma : float or array
+            The standard deviation of the noise of the observation, in units of that of a row of weight 1. With 0 the
+            result is the scale of the mean of the observation.
 
         Returns
         -------
         array of the shape of leverage
         """
-        return namespace(self.variance, leverage).sqrt(self.variance * (1 + leverage))
+        return namespace(self.variance, leverage).sqrt(self.variance * (sigma**2 + leverage))
 
     def quantile(self, level: float = 0.95) -> Array:
         """Return t_{(1 + level)/2, dof}, the half-width of a central interval in scales; NaN if dof <= 0."""
@@ -195,7 +199,9 @@ def _curves_upwards(g: Regularizer, theta: np.ndarray) -> bool | None:
     return bool(size > 0)
 
 
-def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regularizer, gamma: Any | None = None) -> Array:
+def log_evidence(
+    R: Array, z: Array, rss: Any, rows: Any, regularizer: Regularizer, gamma: Any | None = None, fading: Any = 1.0
+) -> Array:
     """Return the log evidence log p(y) of a linear model with the penalty g = 1/2 ||A theta||^2 as its prior.
 
     The model is y | theta ~ N(X theta, I/gamma), theta ~ N(0, (gamma A'A)^-1), so that the posterior mean minimises
@@ -219,6 +225,9 @@ def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regulariz
         A quadratic penalty whose A has full column rank.
     gamma : float, optional
         The noise precision.
+    fading : float
+        squares / rows of the information, 1 if nothing was forgotten. The whole objective is divided by it, which moves
+        no minimum: S becomes S / fading, and the rows rows / fading.
 
     Returns
     -------
@@ -257,8 +266,8 @@ def log_evidence(R: Array, z: Array, rss: Any, rows: Any, regularizer: Regulariz
         [xp.concatenate([R / scale[None, :], z[:, None]], axis=1), xp.concatenate([A, xp.zeros_like(A[:, :1])], axis=1)]
     )
     U = xp.linalg.qr(stack, mode="r")
-    S = (U[d:, d] ** 2).sum() + rss
-    rows = xp.asarray(rows, R.dtype)
+    S = ((U[d:, d] ** 2).sum() + rss) / fading
+    rows = xp.asarray(rows / fading, R.dtype)
     volumes = xp.log(s).sum() - xp.log(xp.abs(xp.diagonal(U)[:d])).sum()
     volumes = xp.where(proper, volumes, xp.nan)  # under jit no exception can be raised
     if gamma is not None:

@@ -48,6 +48,11 @@ class Posterior(ABC):
         """Factors of the covariance in units of the noise variance: one per target, or one that all targets share."""
 
     @property
+    def metric_factors(self) -> list[Factor]:
+        """Factors of (R'R + Hess g)^-1, which are `factors` unless rows were forgotten."""
+        return self.factors
+
+    @property
     @abstractmethod
     def noise(self) -> Noise:
         """The noise variance and its degrees of freedom, shape () or (k,)."""
@@ -106,15 +111,17 @@ class Posterior(ABC):
         """
         return self.per_target([factor.leverage(D) for factor in self.factors]).T
 
-    def predict(self, f: Array, D: Array) -> Predictive:
+    def predict(self, f: Array, D: Array, sigma: Any = None) -> Predictive:
         """Return the predictive distribution of new observations.
 
         Parameters
         ----------
-        f : array
+        f : array of shape (n, ...)
             The output of the model at the estimate.
         D : array
             The Jacobian of the output with respect to theta, one row of length d for each entry of f.
+        sigma : float or array of shape (n,), optional
+            The standard deviation of the noise of each row, relative to that of a row of weight 1.
 
         Returns
         -------
@@ -122,7 +129,16 @@ class Posterior(ABC):
         """
         d = self.factors[0].d
         leverage = self.leverage(D.reshape(-1, d)).reshape(f.shape)
-        return self.likelihood.predict(f, leverage, self.noise)
+        if sigma is None:
+            return self.likelihood.predict(f, leverage, self.noise)
+        if not self.likelihood.learns_noise:
+            raise ValueError(
+                f"sigma needs a likelihood with a noise variance; {type(self.likelihood).__name__} has none. Leave it "
+                "out."
+            )
+        sigma = namespace(f, sigma).asarray(sigma)
+        sigma = sigma.reshape(sigma.shape + (1,) * (f.ndim - 1)) if sigma.ndim else sigma
+        return self.likelihood.predict(f, leverage, self.noise, sigma)
 
     def sample(self, n: int, rng: np.random.RandomState) -> Array:
         """Draw from the posterior: Student's t if the noise variance is learned, else normal.
@@ -159,6 +175,10 @@ class Posterior(ABC):
 
 class InformationPosterior(Posterior):
     """The posterior given information: its mean is the prox of g in the metric of the data, its precision R'R + Hess g.
+
+    If rows were forgotten, their weights are smaller than their noise says. For rows of equal noise and c = squares /
+    rows (`LeastSquares.fading`), the covariance in units of the noise variance is P (c R'R + Hess g) P with P = (R'R +
+    Hess g)^-1, and the residuals are those of rows / c rows of equal weight.
 
     Parameters
     ----------
@@ -231,7 +251,7 @@ class InformationPosterior(Posterior):
         if self._given is not None:
             return self._given, True
         if self._absorbed is not None:
-            full = self.factor.proper
+            full = self.metric_factors[0].proper
             return (self._absorbed.solve_full_rank() if full else self._absorbed.solve()), True
         known, g = self.known, self.regularizer
         start = self._start(known.z)
@@ -253,6 +273,14 @@ class InformationPosterior(Posterior):
 
     @cached_property
     def factors(self) -> list[Factor]:
+        fading = self.data.fading
+        if certainly(fading == 1):
+            return self.metric_factors
+        return [factor.faded(self.data.R, fading) for factor in self.metric_factors]
+
+    @cached_property
+    def metric_factors(self) -> list[Factor]:
+        """Factors of (R'R + Hess g)^-1, by which a row moves the estimate; `factors` if nothing was forgotten."""
         if self._absorbed is not None:
             return [Factor.of(self._absorbed.R, self._absorbed.rows)]
         thetas = [self.mean] if self.targets is None else list(self.mean.T)
@@ -264,7 +292,7 @@ class InformationPosterior(Posterior):
         R, g, mean = self.data.R, self.regularizer, self.mean
         prior = None if self.prior is None else self.prior.R
         if self._absorbed is not None:
-            L, shrinks = self.factor.L, self.prior is not None or bool(self._root.any())  # type: ignore[union-attr]
+            L, shrinks = self.metric_factors[0].L, self.prior is not None or bool(self._root.any())  # type: ignore[union-attr]
             return self.per_target([((R @ L) ** 2).sum() if shrinks else float(L.shape[1])])
         if prior is None and namespace(R, g, mean) is np and not g.smooth and self.data.full_rank:
             thetas = mean.reshape(len(R), -1).T
@@ -272,8 +300,8 @@ class InformationPosterior(Posterior):
             if all(h.ndim == 1 and not h[free].any() for free, h in curvatures):  # no free coefficient is shrunk
                 return self.per_target([float(free.sum()) for free, _ in curvatures])
         if self.targets is None:
-            return effective_dof(R, g, mean, prior=prior, factor=self.factor, rows=self.known.rows)
-        k, factors = self.targets, self.factors
+            return effective_dof(R, g, mean, prior=prior, factor=self.metric_factors[0], rows=self.known.rows)
+        k, factors = self.targets, self.metric_factors
         columns = range(k) if len(factors) == k else range(1)
         rows = self.known.rows
         return self.per_target(
@@ -288,7 +316,8 @@ class InformationPosterior(Posterior):
     @cached_property
     def noise(self) -> Noise:
         if self.gamma is None and self.likelihood.learns_noise:
-            return Noise.learned(self.rss, self.data.rows, self.edf)
+            fading = self.data.fading
+            return Noise.learned(self.rss / fading, self.data.rows / fading, self.edf)
         known = Noise.known(1.0 if self.gamma is None else self.gamma)
         return known if self.targets is None else Noise(np.full(self.targets, known.variance), known.dof)
 

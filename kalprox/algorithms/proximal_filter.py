@@ -34,6 +34,7 @@ from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block, masked
 from kalprox.sources.forgetting import faded
+from kalprox.sources.weighting import check_weights, counts_of
 
 __all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter"]
 
@@ -48,6 +49,7 @@ class Problem:
     gamma: Any  # the noise precision; None if the noise variance is learned
     forget: Any  # the factor by which every new row multiplies the weights of earlier rows
     warmup: int = static()  # bytes
+    weights: str = static(default="frequency")  # what the weights of the rows mean
 
     @property
     def exact(self) -> bool:
@@ -99,7 +101,7 @@ class ProximalState:
 
     @property
     def rows(self) -> Array:
-        """The sum of the weights of the rows, after forgetting."""
+        """The number of rows, as much as forgetting has left of each; repetitions count."""
         return self.posterior.data.rows
 
     @full_precision
@@ -142,13 +144,14 @@ class ProximalState:
         if np.any(np.asarray(self.prior.T)):
             raise ValueError("log_evidence uses g as the prior: start with v0=None and a Ridge or Quadratic g.")
         data = self.data
-        return log_evidence(data.R, data.z, data.rss, data.rows, self.problem.regularizer, self.problem.gamma)
+        g, gamma = self.problem.regularizer, self.problem.gamma
+        return log_evidence(data.R, data.z, data.rss, data.rows, g, gamma, data.fading)
 
     @cached_property
     def _refined(self) -> Refined:
         """The refinement of the rows held so far."""
         assert self.held is not None
-        p, rows = self.problem, self.held.block(self.problem.forget)
+        p, rows = self.problem, self.held.block(self.problem.forget, self.problem.weights)
         return refine_held(p.model, p.likelihood, p.regularizer, rows, self.estimate, self.prior)
 
 
@@ -163,6 +166,7 @@ def proximal_filter(
     forget: Any = 1.0,
     warmup: int = 256 * 2**20,
     likelihood: Likelihood | None = None,
+    weights: str = "frequency",
 ) -> Algorithm:
     """The proximal filter, which takes a proximal step on both the loss of a block and g; the default of the library.
 
@@ -188,6 +192,9 @@ def proximal_filter(
         reached first. With 0 there is no warm-up, and the first block is linearised at mean0.
     likelihood : Likelihood, optional
         One of `kalprox.likelihoods`. The default is Gaussian.
+    weights : {"frequency", "precision"}
+        What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor. The
+        degrees of freedom of precision weights are counted from the number of rows.
 
     Returns
     -------
@@ -223,7 +230,9 @@ def proximal_filter(
         raise ValueError(f"forget must be at most 1, where 1 means no forgetting; got {forget!r}.")
     if warmup < 0:
         raise ValueError(f"warmup must be a number of bytes >= 0; got {warmup!r}.")
-    problem = Problem(model, Gaussian() if likelihood is None else likelihood, regularizer, gamma, forget, warmup)
+    check_weights(weights)
+    likelihood = Gaussian() if likelihood is None else likelihood
+    problem = Problem(model, likelihood, regularizer, gamma, forget, warmup, weights)
     return Algorithm(
         init=Partial(_init, problem), step=Partial(_step, problem), predict=Partial(_predict), by_block=True
     )
@@ -252,14 +261,14 @@ def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: A
         return state  # rows of weight 0 are no rows
     if state.held is not None:
         return _hold(state, Block(X, y, weights))
-    weights, left = faded(weights, problem.forget)
+    weights, counts, squares, left = faded(weights, problem.forget, counts_of(weights, problem.weights))
     before = state.data if left is None else state.data.forget(left)
     if problem.exact:
-        return replace(state, data=_if_finite(before.fold(X, y, weights), state.data))
-    block = Block(X, y, weights)
+        return replace(state, data=_if_finite(before.fold(X, y, weights, counts, squares), state.data))
+    block = Block(X, y, weights, counts=counts, squares=squares)
     at = expand(problem.model, problem.likelihood, state.estimate, block, _finite_cov(state))
     _check_expansion(at, len(y))
-    data = before.fold(at.D, at.targets + at.D @ state.estimate, at.weights)
+    data = before.fold(at.D, at.targets + at.D @ state.estimate, at.weights, at.counts, at.squares)
     return _reestimated(replace(state, data=_if_finite(data, state.data)))
 
 
@@ -291,8 +300,9 @@ def _if_finite(new: Information, old: Information) -> Information:
     import jax.numpy as jnp
 
     good = jnp.isfinite(new.T).all()
-    T, shift, rows = (jnp.where(good, getattr(new, name), getattr(old, name)) for name in ("T", "shift", "rows"))
-    return replace(new, T=T, shift=shift, rows=rows)
+    names = ("T", "shift", "rows", "squares")
+    T, shift, rows, squares = (jnp.where(good, getattr(new, name), getattr(old, name)) for name in names)
+    return replace(new, T=T, shift=shift, rows=rows, squares=squares)
 
 
 def _hold(state: ProximalState, block: Block) -> ProximalState:
@@ -306,7 +316,7 @@ def _hold(state: ProximalState, block: Block) -> ProximalState:
     if held.rows < held.next_look and not full:
         return state
     fit = state._refined
-    leverage = largest_leverage(problem.model, state.posterior, held.block(problem.forget))
+    leverage = largest_leverage(problem.model, state.posterior, held.block(problem.forget, problem.weights))
     well = fit.converged and leverage < MAX_LEVERAGE
     if not (well or full):
         # a fit that diverged is not a good start for the next one

@@ -29,6 +29,7 @@ from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Source, as_source
+from kalprox.sources.weighting import CountedSource, check_weights
 
 __all__ = ["Refined", "refine"]
 
@@ -81,6 +82,7 @@ def refine(
     tol: float = 1e-10,
     prior: Information | None = None,
     likelihood: Likelihood | None = None,
+    weights: str = "frequency",
 ) -> Refined:
     """Minimise the loss of all rows plus the regulariser, relinearising in every pass over the rows.
 
@@ -112,6 +114,8 @@ def refine(
         The prior enters `mean`, `cov` and `objective`, but not `information`, the residuals or the number of rows.
     likelihood : Likelihood, optional
         One of `kalprox.likelihoods`. The default is Gaussian.
+    weights : {"frequency", "precision"}
+        What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor.
 
     Returns
     -------
@@ -134,9 +138,10 @@ def refine(
     check_positive("tol", tol)
     if max_passes < 1:
         raise ValueError(f"max_passes must be at least 1; got {max_passes}.")
+    check_weights(weights)
     likelihood = Gaussian() if likelihood is None else likelihood
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
-    problem = Problem(model, likelihood, regularizer, as_source(source), prior)
+    problem = Problem(model, likelihood, regularizer, CountedSource(as_source(source), weights), prior)
     if exact:
         theta = np.zeros_like(theta)
     elif not np.isfinite(problem.g(theta)):
@@ -185,7 +190,7 @@ def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, 
         objective=point.objective,
         message=f"{message} {noise.reason}".strip(),
         noise_var=float(noise.variance),
-        dof=float(information.rows) - float(posterior.edf),
+        dof=float(information.effective_rows) - float(posterior.edf),
         information=information,
     )
 

@@ -17,8 +17,9 @@ from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer
-from kalprox.sources import Block
+from kalprox.sources import ArraySource, Block
 from kalprox.sources.forgetting import faded
+from kalprox.sources.weighting import counts_of
 
 __all__ = ["MAX_LEVERAGE", "HeldRows", "WarmupCutShort", "largest_leverage", "refine_held"]
 
@@ -62,10 +63,11 @@ class HeldRows:
         """Return the same rows, to be checked again when there are 1.5 times as many."""
         return HeldRows(self.X, self.y, self.weights, int(_GROWTH * self.rows))
 
-    def block(self, forget: Any) -> Block:
-        """Return all rows as one block, with their weights after forgetting."""
+    def block(self, forget: Any, kind: str) -> Block:
+        """Return all rows as one block, with their weights, of that `kind`, after forgetting."""
         X, y, weights = map(np.concatenate, (self.X, self.y, self.weights))
-        return Block(X, y, faded(weights, forget)[0])
+        weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind))
+        return Block(X, y, weights, counts=counts, squares=squares)
 
 
 def refine_held(
@@ -77,7 +79,7 @@ def refine_held(
     prior: Information,
 ) -> Refined:
     """Refine the held rows to convergence, starting from `start`."""
-    source = rows.X, rows.y, rows.weights
+    source = ArraySource(rows.X, rows.y, rows.weights, counts=rows.counts, squares=rows.squares)
     return refine(model, regularizer, source, start, prior=prior, max_passes=_PASSES, tol=_TOL, likelihood=likelihood)
 
 
@@ -86,5 +88,5 @@ def largest_leverage(model: Model, posterior: InformationPosterior, rows: Block)
     at = expand(model, posterior.likelihood, posterior.mean, rows)
     if not posterior.proper:
         return np.inf
-    leverage = posterior.leverage(at.D)
+    leverage = posterior.metric_factors[0].leverage(at.D)
     return float((leverage if at.weights is None else at.weights * leverage).max())

@@ -24,7 +24,14 @@ __all__ = ["fit"]
     help="One-hot encode NAME, using the listed levels or those found in the data. Repeatable.",
 )
 @click.option("--dates", type=NAMES, default=(), help="Columns of dates, which are read as days since 1970-01-01.")
-@click.option("--weight", help="Column of row weights; a row of weight 2 counts as two rows.")
+@click.option("--weight", help="Column of row weights.")
+@click.option(
+    "--weights",
+    type=click.Choice(["frequency", "precision"]),
+    default="frequency",
+    help="Meaning of the weights: frequency counts a row of weight 2 as two rows; precision takes the weight as 1 / "
+    "variance of the noise of the row, up to a common factor.",
+)
 @click.option(
     "--columns",
     "like",
@@ -262,7 +269,7 @@ def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     from kalprox.learning.penalties import PENALTIES
 
     penalty = None if given["penalty"] == "none" else given["penalty"]
-    settings = {name: given[name] for name in ("link", "alpha", "standardize", "forget", "method")}
+    settings = {name: given[name] for name in ("link", "alpha", "standardize", "forget", "method", "weights")}
     settings |= {"penalty": penalty, "fit_intercept": not given["no_intercept"]}
     if penalty is None or not PENALTIES[penalty].has_weight:
         settings["alpha"] = 1.0

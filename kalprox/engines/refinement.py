@@ -30,6 +30,7 @@ def refine(
     tol: float = 1e-10,
     prior: Information | None = None,
     likelihood: Likelihood | None = None,
+    weights: str = "frequency",
     engine: Any = None,
 ) -> Refined:
     """Minimise the loss of all rows plus the regularizer, relinearising in every pass over the rows.
@@ -63,6 +64,9 @@ def refine(
         The prior counts in `mean`, `cov` and `objective` of the result, and not in `information`.
     likelihood : Likelihood, optional
         One of `kalprox.likelihoods`. The default is Gaussian.
+    weights : {"frequency", "precision"}
+        What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor. The
+        degrees of freedom of precision weights are counted from the number of rows.
     engine : str, distributed.Client, pyspark.sql.SparkSession or Engine, optional
         Where the rows are folded; see `kalprox.engines.open`. By default arrays and sources are folded in this thread,
         partitions in threads, and Dask arrays by the current Dask client.
@@ -89,6 +93,7 @@ def refine(
         "tol": tol,
         "prior": prior,
         "likelihood": likelihood,
+        "weights": weights,
     }
     if hasattr(source, "fold"):
         if engine is not None:

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kalprox._arrays import Array
+from kalprox._checks import check_positive
 from kalprox.calibration import Calibration
 from kalprox.engines.collections import is_collection, partition_collection, predict_collection
 from kalprox.estimators.checks import batch_of, checked_rows
@@ -83,6 +84,12 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         forgetting.
     block_size : int or "auto"
         The number of rows processed at a time where X is sparse or the link nonlinear; "auto" takes 32 MiB.
+    weights : {"frequency", "precision"}
+        What `sample_weight` means. "frequency": how often each row counts, so that a row of weight 2 equals two equal
+        rows, also in the degrees of freedom. "precision": 1 / sigma^2 of the noise of each row, up to a common factor;
+        the degrees of freedom are counted from the number of rows (of positive weight), and `noise_var_` is the noise
+        variance of a row of weight 1. The results are those of weighted least squares; alpha is relative to the
+        weights, as the objective says.
     max_passes : int
         The maximum number of passes of `fit` over the rows, with a nonlinear link.
     tol : float
@@ -160,6 +167,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         diagnose: bool = True,
         coef_cov: str = "model",
         engine: Any = None,
+        weights: str = "frequency",
     ) -> None:
         self.link = link
         self.penalty = penalty
@@ -183,6 +191,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         self.diagnose = diagnose
         self.coef_cov = coef_cov
         self.engine = engine
+        self.weights = weights
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -194,7 +203,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
         y : array-like of shape (n,), or (n, k) for a linear model; the name of the target column for a Spark frame
         sample_weight : array-like of shape (n,), optional
-            How often each row counts: a row of weight 2 counts as two equal rows, a row of weight 0 is ignored.
+            The weights of the rows; see `weights`. A row of weight 0 is ignored.
 
         Returns
         -------
@@ -261,7 +270,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         X : array-like or sparse matrix of shape (n, d)
         y : array-like of shape (n,), or (n, k) for a linear model
         sample_weight : array-like of shape (n,), optional
-            How often each row counts. If every weight is 0, nothing is learned.
+            The weights of the rows; see `weights`. If every weight is 0, nothing is learned.
 
         Returns
         -------
@@ -352,7 +361,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False, sigma: Any = None) -> Any:
         """Predict the mean and, with return_std, the scale of a new observation for each row.
 
         The cost is O(d) per row, or O(d^2) with return_std.
@@ -361,6 +370,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         ----------
         X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
         return_std : bool
+        sigma : float or array-like of shape (n,), optional
+            The standard deviation of the noise of the new rows, relative to that of a row of weight 1 (of any row with
+            weights="frequency"): 1 / sqrt(weight) in the units of `sample_weight`. The predictive variance is
+            noise_var_ * (sigma^2 + leverage). The default is 1; 0 leaves out the noise, so that `std` is that of the
+            mean.
 
         Returns
         -------
@@ -377,24 +391,32 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         >>> mean.round(3), std.round(3)
         (array([3.9]), array([0.2]))
         """
-        if self._is_one_row(X):
+        if sigma is None and self._is_one_row(X):
             learner = self._learner
             if not return_std:
                 return learner.mean(X)
             predicted = learner.predict(X)
             return predicted.mean, predicted.std
         if is_collection(X):
+            if sigma is not None:
+                raise ValueError("sigma needs X in memory; got a Dask collection or a Spark frame: predict in parts.")
             return predict_collection(self, X, return_std)
         learner = self._fitted
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if learner.settings.is_exact and not return_std:
             return learner.mean(X)
         batch = batch_of((X, np.zeros(X.shape[0]), None), self.block_size, whole=False)
-        found = [learner.predict(block.X) for block in batch]  # type: ignore[union-attr]
+        relative = None if sigma is None else _checked_sigma(sigma, X.shape[0])
+        found: list[Any] = []
+        start = 0
+        for block in batch:  # type: ignore[union-attr]
+            stop = start + len(block)
+            found.append(learner.predict(block.X, None if relative is None else relative[start:stop]))
+            start = stop
         mean = np.concatenate([one.mean for one in found])
         return (mean, np.concatenate([one.std for one in found])) if return_std else mean
 
-    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
+    def predict_interval(self, X: Any, level: float = 0.95, sigma: Any = None) -> tuple[Array, Array]:
         """Return central predictive intervals, which contain a new observation with probability `level`.
 
         Parameters
@@ -402,6 +424,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         X : array-like of shape (n, d)
         level : float
             Strictly between 0 and 1.
+        sigma : float or array-like of shape (n,), optional
+            The relative standard deviation of the noise of the new rows; see `predict`. With 0 the interval is that of
+            the mean of a new observation.
 
         Returns
         -------
@@ -416,7 +441,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
-        mean, std = self.predict(X, return_std=True)
+        mean, std = self.predict(X, return_std=True, sigma=sigma)
         return Student(mean, std, self._fitted.noise.dof).interval(level)
 
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
@@ -682,6 +707,15 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             and all(map(is_, mine["_current"](mine), mine["_given"]))  # no parameter has changed
             and float(np.vdot(X, X)) < HUGE  # False for NaN
         )
+
+
+def _checked_sigma(sigma: Any, n: int) -> Array:
+    """Return the relative standard deviations of n new rows."""
+    numbers = np.asarray(sigma, np.float64)
+    if numbers.shape not in ((), (n,)):
+        raise ValueError(f"sigma must be a number or have shape ({n},), one number per row of X; got {numbers.shape}.")
+    check_positive("sigma", numbers, strict=False)
+    return np.broadcast_to(numbers, n)
 
 
 def _is_one(y: Any) -> bool:

@@ -24,13 +24,32 @@ class LeastSquares(ABC):
     Attributes
     ----------
     rows : scalar array
-        The sum of the weights of the rows.
+        The number of rows, each counted as often as it is repeated, and as much as forgetting has left of it.
+    squares : scalar array
+        The sum over the same rows of the square of what forgetting has left of each; equal to `rows` if nothing was
+        forgotten.
     targets : int or None
         The number of columns of y if y was a matrix, None if y was a vector.
     """
 
     rows: Array
+    squares: Array
     targets: int | None
+
+    @property
+    def fading(self) -> Array:
+        """squares / rows, the mean of what forgetting has left of the rows, weighted by itself; 1 without forgetting.
+
+        Dividing all weights by this number makes their sum equal to the sum of their squares: the effective number of
+        rows, rows^2 / squares.
+        """
+        some = self.rows > 0
+        return namespace(self.rows).where(some, self.squares, 1) / namespace(self.rows).where(some, self.rows, 1)
+
+    @property
+    def effective_rows(self) -> Array:
+        """The number of rows of equal weight that determine the noise variance as well: rows^2 / squares."""
+        return self.rows / self.fading
 
     @abstractmethod
     def triangle(self) -> Array:
@@ -111,7 +130,7 @@ class LeastSquares(ABC):
         for j in range(self.targets or 0):
             T = np.zeros((d + 1, d + 1), R.dtype)
             T[:d, :d], T[:d, d], T[d, d] = R, z[:, j], rss[j] ** 0.5
-            found.append(Equations(T, self.rows))
+            found.append(Equations(T, self.rows, self.squares))
         return found
 
     def with_rows(self, A: Array) -> "Equations":
@@ -130,14 +149,16 @@ class LeastSquares(ABC):
         p, d = len(T), len(T) - (self.targets or 1)
         A = np.asarray(A, T.dtype)
         if len(A) == 0:
-            return Equations(T, self.rows, self.targets)
+            return Equations(T, self.rows, self.squares, self.targets)
         prior = np.zeros((max(len(A), p), p), T.dtype)
         prior[: len(A), :d] = A
         # The larger rows come first, because QR then keeps the digits of the smaller rows below them.
         stacked = np.concatenate((prior, T) if np.abs(A).max() > np.abs(T[:d, :d]).max(initial=0) else (T, prior))
         if len(A) <= d and not np.tril(A, -1).any():  # the QR of two triangles takes a sixth of the work
-            return Equations(triangle_of(stacked, triangles=True), self.rows, self.targets)
-        return Equations(triangle_of(np.concatenate([np.zeros_like(T), stacked])), self.rows, self.targets)
+            T = triangle_of(stacked, triangles=True)
+        else:
+            T = triangle_of(np.concatenate([np.zeros_like(T), stacked]))
+        return Equations(T, self.rows, self.squares, self.targets)
 
     def minimise(self, g: Regularizer, start: Array | None = None) -> Prox:
         """Minimise 1/2 ||R theta - z||^2 + g(theta) for a single target; see `kalprox.solvers.prox`.
@@ -227,6 +248,7 @@ class Equations(LeastSquares):
 
     held: Array
     rows: Array
+    squares: Array
     targets: int | None = static(default=None)
 
     def triangle(self) -> Array:

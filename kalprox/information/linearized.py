@@ -27,6 +27,8 @@ class Expansion(NamedTuple):
     targets: Array  # (b m,), -slope / curvature
     weights: Array | None  # (b m,), the rows' weights times the curvature; None where all are 1
     loss: Array  # (), the loss at theta
+    counts: Array | None  # (b m,), what the rows add to `rows` of the information; None where all add 1
+    squares: Array | None  # (b m,), what they add to `squares`; None where it is the same
 
 
 def expand(
@@ -49,13 +51,15 @@ def expand(
             raise ValueError(f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.")
         targets, curvature = likelihood.least_squares(y, f)
         f, D, targets, losses = (masked(w, a) for a in (f, D, targets, likelihood.loss(y, f)))
+        counts, squares = (None if a is None else xp.repeat(a, f[0].size) for a in (block.counts, block.squares))
         if w is not None:
             w = xp.repeat(w, f[0].size)
             losses = w * losses.ravel()
+            counts = w if counts is None else counts
         if curvature is not None:
             curvature = masked(block.weights, curvature).ravel()
             w = curvature if w is None else w * curvature
-        return Expansion(f.ravel(), D.reshape(-1, theta.size), targets.ravel(), w, losses.sum())
+        return Expansion(f.ravel(), D.reshape(-1, theta.size), targets.ravel(), w, losses.sum(), counts, squares)
 
 
 def _averaged(model: GLM, theta: Array, covariance: Array, X: Array) -> tuple[Array, Array]:
@@ -93,13 +97,13 @@ class Linearized:
 
 def linearize(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> Linearized:
     """Linearise a block at theta."""
-    f, D, targets, w, loss = expand(model, likelihood, theta, block)
+    f, D, targets, w, loss, counts, squared = expand(model, likelihood, theta, block)
     with np.errstate(all="ignore"):
         rss, size, squares = sum_of_squares(targets, w), sum_of_squares(f, w), sum_of_squares(D)
         finite = np.isfinite(float(loss) + rss + size + squares)  # False also where a square overflows
     if not finite:
         return Linearized(float(loss), rss, size, None)
-    return Linearized(float(loss), rss, size, Information.from_rows(D, targets, w))
+    return Linearized(float(loss), rss, size, Information.from_rows(D, targets, w, counts, squared))
 
 
 def curvature_along(model: Model, likelihood: Likelihood, theta: Array, p: Array, block: Block) -> Array:

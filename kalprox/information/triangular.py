@@ -61,7 +61,12 @@ class Information(LeastSquares):
     shift : array of shape (d + k,)
         (c, m), subtracted from [X | Y]. It is zero until the first row fixes it.
     rows : scalar array
-        The sum of the weights; exact if the weights are whole numbers.
+        The number of rows, from which degrees of freedom are counted: the sum of the weights, which are repetitions,
+        unless `fold` is given other counts. It is exact if the counts are whole numbers. The sum of the weights is
+        T[0, 0]^2.
+    squares : scalar array
+        The sum over rows of the squared factors that forgetting has left of them; equal to `rows` if nothing was
+        forgotten.
     targets : int or None
         The number k of columns of y if y is a matrix, None if y is a vector.
 
@@ -81,6 +86,7 @@ class Information(LeastSquares):
     T: Array
     shift: Array  # free, and zero, until the first row fixes it (T[0, 0] = 0)
     rows: Array
+    squares: Array
     targets: int | None = static(default=None)
 
     @classmethod
@@ -109,10 +115,17 @@ class Information(LeastSquares):
         register_pytrees()
         p = d + (targets or 1)
         rows = xp.zeros((), np.float64 if xp is np else dtype)
-        return cls(xp.zeros((1 + p, 1 + p), dtype), xp.zeros(p, dtype), rows, targets)
+        return cls(xp.zeros((1 + p, 1 + p), dtype), xp.zeros(p, dtype), rows, rows, targets)
 
     @classmethod
-    def from_rows(cls, X: Array, y: Array, weights: Array | None = None) -> "Information":
+    def from_rows(
+        cls,
+        X: Array,
+        y: Array,
+        weights: Array | None = None,
+        counts: Array | None = None,
+        squares: Array | None = None,
+    ) -> "Information":
         """Return the information of rows.
 
         Parameters
@@ -120,7 +133,9 @@ class Information(LeastSquares):
         X : array of shape (n, d)
         y : array of shape (n,) or (n, k)
         weights : array of shape (n,), optional
-            How often each row counts, finite and >= 0.
+            The weights of the rows, finite and >= 0.
+        counts, squares : array of shape (n,), optional
+            What each row adds to `rows` and to `squares`; see `fold`.
 
         Returns
         -------
@@ -134,18 +149,20 @@ class Information(LeastSquares):
         """
         _check_rows(X, y, weights)
         targets = y.shape[1] if y.ndim == 2 else None
-        return cls.zero(X.shape[1], targets, dtype=X.dtype, xp=namespace(X, y, weights)).fold(X, y, weights)
+        return cls.zero(X.shape[1], targets, dtype=X.dtype, xp=namespace(X, y, weights)).fold(
+            X, y, weights, counts, squares
+        )
 
     @classmethod
     def from_block(cls, block: Block) -> "Information":
         """Return the information of a `kalprox.sources.Block`."""
-        return cls.from_rows(block.X, block.y, block.weights)
+        return cls.from_rows(block.X, block.y, block.weights, block.counts, block.squares)
 
     @classmethod
     def from_prior(cls, mean: Array, root: Array) -> "Information":
         """Return the information of a Gaussian prior, ||root (theta - mean)||^2 in units of the noise variance.
 
-        Its `rows` and `rss` are 0. An intercept has no prior.
+        Its `rows`, `squares` and `rss` are 0. An intercept has no prior.
 
         Parameters
         ----------
@@ -179,14 +196,21 @@ class Information(LeastSquares):
         R = triangle_of(xp.concatenate([xp.zeros((d, d), zero.T.dtype), root.astype(zero.T.dtype)]))
         z = product(R, mean.astype(R.dtype).reshape(d, -1))  # consistent with R, so that rss is 0
         below = xp.concatenate([xp.concatenate([R, z], axis=1), zero.T[1 + d :, 1:]])
-        return cls(xp.pad(below, ((1, 0), (1, 0))), zero.shift, zero.rows, zero.targets)
+        return cls(xp.pad(below, ((1, 0), (1, 0))), zero.shift, zero.rows, zero.squares, zero.targets)
 
     @property
     def d(self) -> int:
         """The number of coefficients, not counting an intercept."""
         return self.T.shape[-1] - 1 - (self.targets or 1)
 
-    def fold(self, X: Array, y: Array, weights: Array | None = None) -> "Information":
+    def fold(
+        self,
+        X: Array,
+        y: Array,
+        weights: Array | None = None,
+        counts: Array | None = None,
+        squares: Array | None = None,
+    ) -> "Information":
         """Return the sum of this information and that of a block of rows; exact up to rounding.
 
         The cost is O(b d^2): about 1.5 times that of X'X if the columns are far from collinear and b is many times d,
@@ -197,8 +221,14 @@ class Information(LeastSquares):
         X : array of shape (b, d)
         y : array of shape (b,) or (b, k)
         weights : array of shape (b,), optional
-            How often each row counts, finite and >= 0: a row of weight 2 counts as two equal rows, and a row of weight
-            0 is ignored, even if it contains NaN.
+            The weights of the rows, finite and >= 0. A row of weight 0 is ignored, even if it contains NaN.
+        counts : array of shape (b,), optional
+            What each row adds to `rows`. The default is its weight: a row of weight 2 counts as two equal rows. Ones
+            make the weights precisions, 1 / sigma_i^2 up to a common factor: a row of weight 2 then counts as one row
+            of half the noise variance.
+        squares : array of shape (b,), optional
+            What each row adds to `squares`. The default is its count; other values are needed if forgetting has faded
+            the rows, see `kalprox.sources.forgetting.faded`.
 
         Returns
         -------
@@ -226,7 +256,7 @@ class Information(LeastSquares):
             )
         dtype = _dtype(namespace(self.T, X, y, weights), self.T, X, y)
         Y = y.reshape(len(X), self.T.shape[1] - 1 - self.d)
-        T, shift, rows = fold(self.T, self.shift, self.rows, X, Y, weights, dtype)
+        T, shift = fold(self.T, self.shift, X, Y, weights, dtype)
         if not all_finite(T):
             for name, values in (("X", X), ("y", Y)):
                 check_finite(name, masked(weights, values))
@@ -235,7 +265,11 @@ class Information(LeastSquares):
                 f"The norms of the rows are too large for {dtype}; row {largest} has the largest entry. Scale the "
                 "columns down first."
             )
-        return Information(T, shift, rows, self.targets)
+        counts = weights if counts is None else counts
+        rows, before = alike(T, self.rows, self.squares)
+        more = _total(X, weights, counts)
+        squares = before + (more if squares is None else _total(X, weights, squares))
+        return Information(T, shift, rows + more, squares, self.targets)
 
     def forget(self, rho: Any) -> "Information":
         """Return this information with the weight of every row multiplied by rho. O(d^2).
@@ -261,8 +295,8 @@ class Information(LeastSquares):
             raise ValueError(f"rho must be at most 1, where 1 means no forgetting; got {rho!r}.")
         xp = namespace(self.T, rho)
         rho = asarray_like(rho, self.T)
-        (rows,) = alike(rho, self.rows)
-        return Information(xp.sqrt(rho) * self.T, self.shift, rho * rows, self.targets)
+        rows, squares = alike(rho, self.rows, self.squares)
+        return Information(xp.sqrt(rho) * self.T, self.shift, rho * rows, rho**2 * squares, self.targets)
 
     def subtract(self, other: "Information") -> "Information":
         """Return this information without `other`: delete rows, or the oldest block of a sliding window. O(d^3).
@@ -297,7 +331,7 @@ class Information(LeastSquares):
             raise TypeError("subtract depends on values, so jax.jit and jax.vmap cannot trace it: call it outside.")
         if not other.T.any():
             return self
-        rows = self.rows - other.rows
+        rows, squares = self.rows - other.rows, self.squares - other.squares
         if rows <= 0:
             raise NotContained(
                 f"other must have fewer rows than this information; got {other.rows:g} of {self.rows:g}. "
@@ -308,7 +342,8 @@ class Information(LeastSquares):
         T = downdate(np.asarray(self.T), np.asarray(S), np.asarray(self.rows))
         if isinstance(T, str):
             raise NotContained(T)
-        return Information(xp.asarray(T), self.shift, xp.asarray(rows, self.rows.dtype), self.targets)
+        rows, squares = (xp.asarray(count, self.rows.dtype) for count in (rows, squares))
+        return Information(xp.asarray(T), self.shift, rows, squares, self.targets)
 
     @property
     def x_mean(self) -> Array:
@@ -334,8 +369,8 @@ class Information(LeastSquares):
         """Return the equations of theta with the intercept minimised out.
 
         The intercept is then y_mean - x_mean' theta, and the variance of a prediction at x in units of the noise
-        variance is 1 / rows + (x - x_mean)' (R'R)^-1 (x - x_mean). The equations contain no means, so features around
-        1e8 keep their digits.
+        variance is 1 / T[0, 0]^2 + (x - x_mean)' (R'R)^-1 (x - x_mean). The equations contain no means, so features
+        around 1e8 keep their digits.
 
         Returns
         -------
@@ -347,7 +382,7 @@ class Information(LeastSquares):
         >>> info.centered().solve().round(12)
         array([2.])
         """
-        return Equations(self.T[1:, 1:], self.rows, self.targets)
+        return Equations(self.T[1:, 1:], self.rows, self.squares, self.targets)
 
     def with_intercept(self) -> Equations:
         """Return the equations of the d + 1 coefficients (intercept, theta): R = [[t, t x_mean'], [0, R_c]].
@@ -358,7 +393,7 @@ class Information(LeastSquares):
         -------
         Equations
         """
-        return Equations(_recenter(self.T, self.shift), self.rows, self.targets)
+        return Equations(_recenter(self.T, self.shift), self.rows, self.squares, self.targets)
 
     def __add__(self, other: "Information") -> "Information":
         return merge(self, other)
@@ -407,8 +442,8 @@ def _merge(a: Information, b: Information) -> Information:
     shift = xp.where(Ta[0, 0] > 0, ca, cb)
     T = triangle_of(xp.concatenate([_recenter(Ta, ca - shift), _recenter(Tb, cb - shift)]), triangles=True)
     T = xp.where(Tb.any(), xp.where(Ta.any(), T, Tb), Ta)  # zero information is the identity, bit for bit
-    rows_a, rows_b = alike(T, a.rows, b.rows)
-    return Information(T, shift, rows_a + rows_b, a.targets)
+    rows, more, squares, more_squares = alike(T, a.rows, b.rows, a.squares, b.squares)
+    return Information(T, shift, rows + more, squares + more_squares, a.targets)
 
 
 def _check_rows(X: Array, y: Array, weights: Array | None) -> None:
@@ -424,6 +459,13 @@ def _check_rows(X: Array, y: Array, weights: Array | None) -> None:
         numbers = concrete(weights)
         if numbers is not None and (numbers < 0).any():
             raise ValueError(f"weights must be >= 0; got {numbers.min():g} in row {numbers.argmin()}.")
+
+
+def _total(X: Array, weights: Array | None, counts: Array | None) -> Any:
+    """Return the sum of the counts of the rows of positive weight."""
+    if counts is None:
+        return len(X)
+    return masked(weights, counts).sum(dtype=np.float64 if namespace(counts) is np else None)
 
 
 def _check_alike(a: Information, b: Information) -> None:

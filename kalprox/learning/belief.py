@@ -119,7 +119,8 @@ class Belief(ABC):
 
     def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece that only the belief `after` has learned; see `next_piece`."""
-        predicted = self.predict(block.X)
+        own = self.settings.own_variance(block)
+        predicted = self.predict(block.X, None if own is None else np.sqrt(own))
         return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
 
     def observing(self, block: Block, found: Innovations, before: "Belief") -> Self:
@@ -130,11 +131,15 @@ class Belief(ABC):
         with np.errstate(invalid="ignore"):
             u = (block.y - found.mean) / found.scale
         if self.settings.forget != 1:
-            seen = np.cumsum(np.ones(len(block)) if block.weights is None else block.weights)
+            counts = self.settings.counts(block.weights)
+            seen = np.cumsum(np.ones(len(block)) if counts is None else counts)
             u = (u.T * self.settings.forget ** (seen[-1] - seen)).T
+        weights = block.weights
         if self.settings.coef_cov == "robust":
-            return replace(self, sandwich=sandwich.after_rows(D, u, block.weights))
-        return replace(self, sandwich=sandwich.after_cluster(D, u, block.weights, block.groups))
+            return replace(self, sandwich=sandwich.after_rows(D, u, weights))
+        if weights is not None and self.settings.weights == "precision":
+            weights = np.sqrt(weights)
+        return replace(self, sandwich=sandwich.after_cluster(D, u, weights, block.groups))
 
     def _scored_inputs(self, block: Block, before: "Belief") -> tuple[Array, Sandwich]:
         """Return the inputs of the scores, and the sandwich they are added to."""
@@ -217,7 +222,10 @@ class Belief(ABC):
         kind, posterior = self.settings.coef_cov, self.posterior
         if kind == "model":
             return None
-        sandwich, unit = self.sandwich, np.asarray(posterior.per_target([f.covariance() for f in posterior.factors]))
+        sandwich, unit = (
+            self.sandwich,
+            np.asarray(posterior.per_target([f.covariance() for f in posterior.metric_factors])),
+        )
         if sandwich is None or sandwich.count < 2:
             return np.full(unit.shape, np.nan)
         M = sandwich.total(self.design)
@@ -249,9 +257,9 @@ class Belief(ABC):
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
         return self._value(self.design.rows(X))[0]
 
-    def predict(self, X: Array) -> Predictive:
-        """Return the predictive distribution for rows of X, including the noise."""
-        return self.posterior.predict(*self._value(self.design.rows(X)))
+    def predict(self, X: Array, sigma: Any = None) -> Predictive:
+        """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1)."""
+        return self.posterior.predict(*self._value(self.design.rows(X)), sigma)
 
     def _value(self, inputs: Array) -> tuple[Array, Array]:
         """Return the output of the model at the estimate, and its Jacobian."""

@@ -12,7 +12,7 @@ from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.information import Equations, Information, merge
 from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, doubling_pieces
-from kalprox.learning.belief import Belief, Path, refuse_scores
+from kalprox.learning.belief import Belief, Path, check_any_row, refuse_scores
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.sandwich import Sandwich
@@ -24,6 +24,7 @@ from kalprox.predictive import Student
 from kalprox.solvers.l1_path import l1_path
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.forgetting import faded
+from kalprox.sources.weighting import CountedSource, counts_of
 
 __all__ = ["ExactBelief", "restored_information"]
 
@@ -62,7 +63,7 @@ class ExactBelief(Belief):
                 "alpha='auto' needs penalty='ridge' here: for other penalties alpha is chosen by predicting rows from "
                 "earlier ones, and this source has no order of rows. Give a number, or use `path` afterwards."
             )
-        folded = source.fold(Information.from_block)
+        folded = CountedSource(source, settings.weights).fold(Information.from_block)
         check_any_row(folded.counts)
         assert folded.total is not None
         return cls(settings, folded.total), folded.counts
@@ -79,12 +80,14 @@ class ExactBelief(Belief):
 
     def _fold(self, block: Block, scores: AlphaScores | None) -> "ExactBelief":
         info, weights, forget, sandwich = self.information, block.weights, self.settings.forget, self.sandwich
+        counts, squares = counts_of(weights, self.settings.weights), None
         if forget != 1:
-            weights, left = faded(np.ones(len(block)) if weights is None else weights, forget)
+            weights, counts, squares, left = faded(np.ones(len(block)) if weights is None else weights, forget, counts)
             info = info.forget(left) if float(info.rows) > 0 else info
             scores = scores and scores.faded(float(left))  # type: ignore[arg-type]
             sandwich = sandwich and sandwich.forget(float(left))  # type: ignore[arg-type]
-        return ExactBelief(self.settings, info.fold(block.X, block.y, weights), scores, sandwich=sandwich)
+        info = info.fold(block.X, block.y, weights, counts, squares)
+        return ExactBelief(self.settings, info, scores, sandwich=sandwich)
 
     @property
     def _by_prediction(self) -> bool:
@@ -104,6 +107,11 @@ class ExactBelief(Belief):
         if not settings.is_exact:
             raise ValueError("link and method cannot change between calls of partial_fit: use fit.")
         refuse_scores(self.settings, settings)
+        if settings.changed(self.settings, "weights"):
+            raise ValueError(
+                f"weights cannot change between calls of partial_fit, because earlier rows were counted as "
+                f"{self.settings.weights!r}: use fit."
+            )
         # The scores of the alphas are valid only for the settings under which they were computed.
         names = ("penalty", "l1_ratio", "delta", "groups", "bounds", "alpha", "noise", "fit_intercept", "standardize")
         scores = None if settings.changed(self.settings, *names) else self.scores
@@ -199,15 +207,15 @@ class ExactBelief(Belief):
         posterior, settings = self.posterior, self.settings
         if not posterior.proper and np.isinf(posterior.factor.leverage(self.design.rows(block.X[:1])))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
-        n, p = self.information.rows, self.information.d + settings.fit_intercept
+        n, p, own = self.information.rows, self.information.d + settings.fit_intercept, settings.own_variance(block)
         if not exact and n >= max(_EXACT_ROWS[0] * p, _EXACT_ROWS[1]) and len(posterior.factors) == 1:
             leverage = self._mean_leverage(block, after)
             if leverage < _SMALL_LEVERAGE:
                 noise, mean = posterior.noise, self.mean(block.X)
-                scale = np.full(len(block), (1 + leverage) ** 0.5)
+                scale = np.sqrt(np.broadcast_to(1.0 if own is None else own, len(block)) + leverage)
                 std = np.multiply.outer(scale, np.sqrt(np.asarray(noise.variance)))
                 return Innovations.of(block.y, Student(mean, std, noise.dof), (scale + 0 * std.T).T)
-        options: dict[str, Any] = {"counts": block.weights, "forget": settings.forget}
+        options: dict[str, Any] = {"own": own, "counts": settings.counts(block.weights), "forget": settings.forget}
         if len(posterior.factors) == 1:
             return self.filter.take(block, **options)
         filters = (
@@ -227,7 +235,8 @@ class ExactBelief(Belief):
             A = np.hstack([t * np.eye(d + 1, 1), A]) if design.intercept else A
             root = (A if factor.free is None else A[:, factor.free]) @ factor.L
             totals[i], sizes[i] = np.vdot(root, root), t**2
-        left = self.settings.forget ** (len(block) if block.weights is None else block.weights.sum())
+        counts = self.settings.counts(block.weights)
+        left = self.settings.forget ** (len(block) if counts is None else counts.sum())
         return float((totals[1] - left * totals[0]) / (sizes[1] - left * sizes[0]))
 
     def _scored_inputs(self, block: Block, before: Belief) -> tuple[Array, Sandwich]:
@@ -243,7 +252,7 @@ class ExactBelief(Belief):
         info = self.information
         if not self.settings.standardize:
             return np.ones(info.d)
-        sd = np.linalg.norm(info.centered().R, axis=0) / max(float(info.rows), 1.0) ** 0.5
+        sd = np.linalg.norm(info.centered().R, axis=0) / (float(info.T[0, 0]) or 1.0)
         return np.where(sd > 0, sd, 1.0)
 
     @cached_property
@@ -261,7 +270,7 @@ class ExactBelief(Belief):
         T = info.centered().triangle() if self.settings.fit_intercept else info.triangle()
         if self.settings.standardize:
             T = T / np.concatenate([self.scale, np.ones(len(T) - info.d)])
-        return Equations(T, info.rows, info.targets)
+        return Equations(T, info.rows, info.squares, info.targets)
 
     @cached_property
     def equations(self) -> Equations:
@@ -271,7 +280,7 @@ class ExactBelief(Belief):
         held = self.centered.held
         T = np.zeros((len(held) + 1, len(held) + 1))
         T[0, 0], T[1:, 1:] = self.information.T[0, 0], held
-        return Equations(T, self.centered.rows, self.centered.targets)
+        return Equations(T, self.centered.rows, self.centered.squares, self.centered.targets)
 
     @cached_property
     def posterior(self) -> InformationPosterior:
@@ -315,8 +324,9 @@ class ExactBelief(Belief):
         """The log evidence, shape () or (k,), exact for a proper quadratic g; see `kalprox.noise.log_evidence`."""
         eq, g = self.centered, self.settings.penalty.regularizer(self.alpha)
         z, rss = eq.z.reshape(len(eq.R), -1), np.atleast_1d(eq.rss)
-        rows = float(eq.rows) - self.settings.fit_intercept
-        values = [log_evidence(eq.R, z[:, j], rss[j], rows, g, self.settings.gamma) for j in range(z.shape[1])]
+        gamma, fading = self.settings.gamma, float(eq.fading)
+        rows = float(eq.rows) - self.settings.fit_intercept * fading
+        values = [log_evidence(eq.R, z[:, j], rss[j], rows, g, gamma, fading) for j in range(z.shape[1])]
         return np.asarray(values[0]) if eq.targets is None else np.stack(values)
 
     @property
@@ -324,12 +334,12 @@ class ExactBelief(Belief):
         """The log evidence for ridge; for other penalties -BIC/2, Schwarz's approximation of the log evidence.
 
         -BIC/2 is -rows/2 log(rss / rows) - edf/2 log(rows), or -rss/(2 noise_var) - edf/2 log(rows) if the noise
-        variance is given. Both scores depend on the information alone, and so neither on the order of the rows nor on
-        the blocks.
+        variance is given. After forgetting, rows and rss are those of the effective number of rows of equal weight.
+        Both scores depend on the information alone, and so neither on the order of the rows nor on the blocks.
         """
         if self.settings.penalty.selection == "evidence":
             return float(self.log_evidence.sum())
-        n, rss = float(self.information.rows), self.posterior.rss
+        n, rss = float(self.information.effective_rows), self.posterior.rss / float(self.information.fading)
         if (n - self.posterior.edf < 0.5).any():
             return -np.inf  # without residual degrees of freedom the likelihood is meaningless
         fit = n * np.log(np.maximum(rss, np.finfo(float).tiny) / n)
@@ -405,14 +415,24 @@ class ExactBelief(Belief):
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "ExactBelief":
-        info = restored_information(saved, "information", d, saved["targets"])
+        info = restored_information(saved, "information", d, saved["targets"], settings.forget)
         return cls(settings, info, saved.value(AlphaScores, "scores") if "scores" in saved else None)
 
 
-def restored_information(saved: Saved, name: str, d: int, targets: int | None) -> Information:
-    """Return the information that was saved under `name`; raise a ValueError if the arrays are invalid."""
-    info = saved.value(Information, name, targets=targets)
+def restored_information(saved: Saved, name: str, d: int, targets: int | None, forget: float) -> Information:
+    """Return the information that was saved under `name`; raise a ValueError if the arrays are invalid.
+
+    Files of version 0.1.0 have no `squares`. With m rows, each fading those before it by `forget`, rows is (1 -
+    forget^m) / (1 - forget) and squares (1 - forget^(2m)) / (1 - forget^2), so that squares = rows (1 + forget^m) /
+    (1 + forget) follows from rows alone.
+    """
+    static: dict[str, Any] = {"targets": targets}
+    if f"{name}.squares" not in saved:
+        rows = saved[f"{name}.rows"]
+        static["squares"] = rows * (2 - np.minimum((1 - forget) * rows, 1)) / (1 + forget)
+    info = saved.value(Information, name, **static)
     T, p = info.T, d + (targets or 1)
-    expect(T.shape == (1 + p, 1 + p) and info.shift.shape == (p,) and info.rows.shape == () and info.rows >= 0)
+    expect(T.shape == (1 + p, 1 + p) and info.shift.shape == (p,))
+    expect(all(np.shape(count) == () and count >= 0 for count in (info.rows, info.squares)))
     expect(not np.tril(T, -1).any() and (np.diagonal(T) >= 0).all())
-    return Information(T, info.shift, info.rows[()], targets)
+    return Information(T, info.shift, info.rows[()], info.squares[()], targets)

@@ -26,7 +26,13 @@ from kalprox.sources import Block, Counts, Source
 __all__ = ["FilteredBelief", "first_design", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
-_FIXED = ("link", "method", "fit_intercept", "standardize")  # settings that cannot change after the first row
+_FIXED = (
+    "link",
+    "method",
+    "fit_intercept",
+    "standardize",
+    "weights",
+)  # cannot change after the first row
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +63,7 @@ class FilteredBelief(Belief):
         if settings.forget != 1:
             if not hasattr(source, "faded"):
                 raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
-            source = source.faded(settings.forget)
+            source = source.faded(settings.forget, settings.weights)
         folded = source.fold(Moments.of)
         check_any_row(folded.counts)
         assert folded.total is not None
@@ -68,7 +74,7 @@ class FilteredBelief(Belief):
         g = _regularizer(settings, design)
         start = _first_theta(settings, design)
         options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
-        out = refine(settings.model, g, DesignedSource(source, design), start, **options)
+        out = refine(settings.model, g, DesignedSource(source, design), start, weights=settings.weights, **options)
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None)
         return cls(settings, state, design, out.passes, out.converged, out.message), folded.counts
@@ -128,7 +134,9 @@ class FilteredBelief(Belief):
             X, y, weights = (((saved[f"held.{n}"],) if "held" in saved else ()) for n in ("X", "y", "weights"))
             expect(len({len(a) for a in (*X, *y, *weights)}) <= 1 and all(a.ndim == 2 for a in X))
             held = HeldRows(X, y, weights, next_look=int(saved["next_look"]))
-        prior, data = (restored_information(saved, name, len(estimate), None) for name in ("prior", "data"))
+        prior, data = (
+            restored_information(saved, name, len(estimate), None, settings.forget) for name in ("prior", "data")
+        )
         state = replace(state, prior=prior, data=data, held=held)
         return cls(settings, state, design, int(saved["n_passes"]), bool(saved["converged"]))
 
@@ -171,7 +179,8 @@ def _regularizer(settings: Settings, design: Design) -> Regularizer:
 
 def _filter(settings: Settings, design: Design, **options: Any) -> Any:
     g = _regularizer(settings, design)
-    return proximal_filter(settings.model, g, gamma=settings.gamma, forget=settings.forget, **options)
+    options |= {"gamma": settings.gamma, "forget": settings.forget, "weights": settings.weights}
+    return proximal_filter(settings.model, g, **options)
 
 
 def _first_theta(settings: Settings, design: Design) -> Array:

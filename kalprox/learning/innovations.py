@@ -106,7 +106,7 @@ class SquareRootFilter:
         cls, posterior: InformationPosterior, design: Design, noise_var: float | None, target: int | None = None
     ) -> "SquareRootFilter":
         """Return the filter that starts from a posterior, or from that of one of its targets."""
-        data, factor, g = posterior.data, posterior.factors[target or 0], posterior.regularizer
+        data, factor, g = posterior.data, posterior.metric_factors[target or 0], posterior.regularizer
         theta, rss = np.array(posterior.mean, float), posterior.rss
         if target is not None:
             theta, rss = theta[:, target].copy(), rss[target]
@@ -128,7 +128,7 @@ class SquareRootFilter:
             slope=slope,
             H=H,
             rows=float(data.rows),
-            squares=float(data.rows),
+            squares=float(data.squares),
             rss=float(rss) if theta.ndim == 1 else np.array(rss),
             trace=0.0,
             noise_var=noise_var,
@@ -220,7 +220,7 @@ class SquareRootFilter:
         Q, moved = np.eye(r), np.zeros((r, k))  # L Q is the root after the rows so far, L moved the change of theta
         slope, H = self._in_root()
         rss, trace = np.atleast_1d(self.rss).astype(float), self.trace
-        error, s = np.empty((n, k)), np.empty(n)
+        error, s, bent = np.empty((n, k)), np.empty(n), np.zeros(n)
         total, traces = np.empty((n, k)), np.full(n, trace)  # rss and trace before each row, in units of `left`
         size = 64 if r <= 128 else 128 if r <= 300 else 256
         for start in range(0, n, size):
@@ -242,9 +242,11 @@ class SquareRootFilter:
                 steps = np.concatenate([np.zeros((1, k, r)), steps]) + moved.T
                 change = ((2 * slope.T + steps @ H) * steps).sum(axis=2)  # twice the change of the penalty
                 total[rows] -= change[:-1]
-                falls = np.cumsum(np.einsum("ij,ij->i", gains @ H, gains))
-                traces[rows] = trace - falls + np.einsum("ij,ij->i", gains @ H, gains)
-                trace -= falls[-1]
+                fall = np.einsum("ij,ij->i", gains @ H, gains)
+                traces[rows] = trace - np.cumsum(fall) + fall
+                trace -= fall.sum()
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    bent[rows] = (diagonal**2 / w**2)[:, 0] * fall  # x' V H V x
             rss = rss + squares[-1]
             moved += gains.T @ u
             N = np.linalg.cholesky(P.T @ P + np.eye(r))
@@ -256,8 +258,9 @@ class SquareRootFilter:
         variance, dof, spread = self._noise(
             rows_before[:, None], squares_before[:, None], left[:, None] * total, traces[:, None]
         )
-        scale = np.sqrt(own[:, None] + spread * (s / left)[:, None])
-        at_once = np.sqrt(own + first[2] * np.einsum("ij,ij->i", P0, P0))[:, None]
+        scale = np.sqrt(own[:, None] + (spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])
+        bent = 0.0 if H is None else np.einsum("ij,ij->i", P0 @ H, P0)
+        at_once = np.sqrt(own + first[2] * np.einsum("ij,ij->i", P0, P0) + (1 - first[2]) * bent)[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             issued = e0 / (np.sqrt(first[0]) * at_once)
         self._leave(Q, moved, rss, trace, float(seen[-1]), forget)
@@ -331,7 +334,7 @@ class SquareRootFilter:
         return (max(self.rss, 0.0) if self.theta.ndim == 1 else np.maximum(self.rss, 0)) / dof, dof
 
     def _noise(self, rows: Any, squares: Any, rss: Array, trace: Any) -> tuple[Array, Array, Array]:
-        """Return the noise variance, its degrees of freedom, and the factor of the covariance that forgetting makes."""
+        """Return the noise variance, its degrees of freedom, and squares / rows."""
         spread = np.asarray(squares / np.where(rows > 0, rows, 1))
         if self.noise_var is not None:
             return np.full(np.shape(rss), self.noise_var), np.asarray(math.inf), spread

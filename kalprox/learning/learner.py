@@ -289,10 +289,10 @@ class Learner:
         live = self._live_for(X)
         return self.belief.mean(X) if live is None else live.mean(X)
 
-    def predict(self, X: Array) -> Predictive:
-        """Return the predictive distribution for rows of X, including the noise."""
-        live = self._live_for(X)
-        return self.belief.predict(X) if live is None else live.predict(X)
+    def predict(self, X: Array, sigma: Any = None) -> Predictive:
+        """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1)."""
+        live = self._live_for(X) if sigma is None else None
+        return self.belief.predict(X, sigma) if live is None else live.predict(X)
 
     def _live_for(self, X: Any) -> SquareRootFilter | None:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
@@ -362,8 +362,9 @@ def _learned(
             found = belief.innovations(piece, after, exact=exact) if known else Innovations.unknown(piece.y)
             after = after.observing(piece, found, belief)
             if settings.diagnose:
-                tracking = tracking.scored(piece.y, found, piece.weights)
-                issued.append((found.issued, np.ones(len(piece)) if piece.weights is None else piece.weights))
+                times = settings.counts(piece.weights)
+                tracking = tracking.scored(piece.y, found, times)
+                issued.append((found.issued, np.ones(len(piece)) if times is None else times))
             if made is not None:
                 made.append(found)
             belief, start, rows = after, stop, rows + piece.count

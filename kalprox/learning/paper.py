@@ -11,7 +11,7 @@ from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.base import Belief as State
 from kalprox.algorithms.pipg import pipg
 from kalprox.algorithms.run import run
-from kalprox.learning.belief import Belief, check_any_row
+from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design
 from kalprox.learning.filtered import first_design, refuse_changes, restored_design, saved_design
 from kalprox.learning.saved import Saved, expect

@@ -10,6 +10,8 @@ from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.learning.penalties import Penalty
 from kalprox.models import GLM, LINKS, Function, Linear, Model
+from kalprox.sources import Block
+from kalprox.sources.weighting import check_weights, counts_of
 
 __all__ = ["COEF_COVS", "Settings", "same"]
 
@@ -38,6 +40,7 @@ class Settings:
     q: Any
     diagnose: bool
     coef_cov: str
+    weights: str
     parameters: Mapping[str, Any] = field(repr=False)  # as they were given
 
     @classmethod
@@ -63,6 +66,7 @@ class Settings:
         q: Any = 0.0,
         diagnose: bool = True,
         coef_cov: str = "model",
+        weights: str = "frequency",
     ) -> "Settings":
         """Check the parameters and return the settings."""
         parameters = {name: value for name, value in locals().items() if name != "cls"}
@@ -77,6 +81,7 @@ class Settings:
             check_positive("noise", noise)
         if coef_cov not in COEF_COVS:
             raise ValueError(f"coef_cov must be one of {', '.join(COEF_COVS)}; got {coef_cov!r}.")
+        check_weights(weights)
         if not 0 < forget <= 1:
             raise ValueError(f"forget must lie in (0, 1], where 1 means no forgetting; got {forget!r}.")
         g = Penalty.of(penalty, alpha, l1_ratio, delta, groups, bounds)
@@ -95,6 +100,7 @@ class Settings:
             q,
             bool(diagnose),
             coef_cov,
+            weights,
             parameters,
         )
         settings._check_nonlinear()
@@ -113,11 +119,23 @@ class Settings:
             raise ValueError("method='paper' needs the noise variance: set noise to a number.")
         if self.method == "paper" and self.forget != 1:
             raise ValueError(f"method='paper' needs forget=1: use q to let theta drift; got forget={self.forget!r}.")
+        if self.method == "paper" and self.weights != "frequency":
+            raise ValueError("method='paper' needs weights='frequency': its recursion has one noise variance.")
 
     @property
     def is_exact(self) -> bool:
         """Whether the information of the rows determines everything exactly: a linear model with method="exact"."""
         return self.method == "exact" and isinstance(self.link, str) and self.link == "identity"
+
+    def counts(self, weights: Array | None) -> Array | None:
+        """Return how many rows each row counts for; None if every row counts once."""
+        return weights if self.weights == "frequency" else counts_of(weights, self.weights)
+
+    def own_variance(self, block: Block) -> Array | None:
+        """Return the variance of the noise of each row of a block in units of the noise variance; None if it is 1."""
+        if block.weights is None or self.weights == "frequency":
+            return None
+        return 1 / np.where(block.weights > 0, block.weights, 1)
 
     @property
     def needs_innovations(self) -> bool:

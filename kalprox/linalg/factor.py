@@ -1,5 +1,6 @@
 """A factor of the covariance: what leverage, standard errors and draws are computed from."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,17 @@ class Factor:
         values, vectors = np.linalg.eigh(np.asarray(C))
         d = len(values)
         return cls(vectors * np.sqrt(np.maximum(values, 0)), np.zeros((d, 0)), np.ones(d), None, d)
+
+    def faded(self, R: Array, fading: Any) -> "Factor":
+        """The factor of P (fading R'R + Hess g) P, with P = L L' = (R'R + Hess g)^-1. O(d^3).
+
+        It is the covariance of the estimate if the rows are equally noisy but their weights have faded, so that X'W^2X
+        is about fading * X'WX: all of it for a prior or a penalty, and `fading` of it for rows alone.
+        """
+        xp = namespace(self.L, R, fading)
+        Q = _times(R if self.free is None else R[:, self.free], self.L)
+        M = xp.eye(Q.shape[1], dtype=Q.dtype) - (1 - fading) * _times(Q.T, Q)
+        return replace(self, L=_times(self.L, xp.linalg.cholesky(M)))
 
     @property
     def proper(self) -> bool:

@@ -26,9 +26,7 @@ _FIRST_GRAM, _LONGEST_GRAM = 1024, 65536  # rows in one Gram matrix, doubled whi
 _FAR = 16  # mean^2 / variance beyond which a column is shifted
 
 
-def fold(
-    T: Array, shift: Array, rows: Array, X: Array, Y: Array, weights: Array | None, dtype: Any
-) -> tuple[Array, Array, Array]:
+def fold(T: Array, shift: Array, X: Array, Y: Array, weights: Array | None, dtype: Any) -> tuple[Array, Array]:
     """Fold the rows sqrt(w) [1 | X - c | Y - m] into the triangle T, with shift = (c, m).
 
     The shift is chosen here if T holds no row yet (T[0, 0] = 0). O(n d^2); measured without weights, 1.5 times the
@@ -40,8 +38,6 @@ def fold(
         The triangle of the rows folded so far.
     shift : array of shape (d + k,)
         The vector subtracted from every row of [X | Y].
-    rows : scalar
-        The total weight of the rows folded so far.
     X, Y : array of shape (n, d) and (n, k)
         The rows and their targets.
     weights : array of shape (n,) or None
@@ -51,20 +47,19 @@ def fold(
 
     Returns
     -------
-    T, shift, rows : arrays
-        The triangle of all rows, its shift, and their total weight.
+    T, shift : arrays
+        The triangle of all rows, and its shift.
     """
     xp = namespace(T, X, Y, weights)
     if xp is not np:
         w = xp.ones(len(X), dtype) if weights is None else weights
-        return compiled(_fold_jax)(*(xp.asarray(a, dtype) for a in (T, shift, rows, X, Y, w)))
+        return compiled(_fold_jax)(*(xp.asarray(a, dtype) for a in (T, shift, X, Y, w)))
     if weights is not None and not weights.all():
         X, Y, weights = (a[weights > 0] for a in (X, Y, weights))
     if len(X) == 0:
-        return T, shift, rows
+        return T, shift
     with np.errstate(all="ignore"):  # the caller looks at T for values that are not finite
-        T, shift = _fold_numpy(T.astype(dtype), shift.astype(dtype), X, Y, weights)
-    return T, shift, rows + (len(X) if weights is None else weights.sum(dtype=np.float64))
+        return _fold_numpy(T.astype(dtype), shift.astype(dtype), X, Y, weights)
 
 
 def _fold_numpy(
@@ -129,7 +124,7 @@ def _first_shift(X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None, dtype
     return np.where(mean**2 > _FAR * spread, mean, 0).astype(dtype)
 
 
-def _fold_jax(T: Array, shift: Array, rows: Array, X: Array, Y: Array, w: Array) -> tuple[Array, Array, Array]:
+def _fold_jax(T: Array, shift: Array, X: Array, Y: Array, w: Array) -> tuple[Array, Array]:
     """`fold` at the same cost, keeping the same digits. Rows of weight 0 are masked: shapes cannot depend on values."""
     import jax.numpy as jnp
 
@@ -147,7 +142,7 @@ def _fold_jax(T: Array, shift: Array, rows: Array, X: Array, Y: Array, w: Array)
         return triangle_of(jnp.concatenate([T, B]))
 
     if len(B) < 2 * len(T):
-        return by_qr(), shift, rows + total
+        return by_qr(), shift
     G = product(T.T, T) + product(B.T, B)
     scale = jnp.sqrt(jnp.diagonal(G))
     empty = scale == 0
@@ -156,4 +151,4 @@ def _fold_jax(T: Array, shift: Array, rows: Array, X: Array, Y: Array, w: Array)
     U = jnp.linalg.cholesky(G / scale[:, None] / scale[None] + unit, upper=True)
     lost = (jnp.diagonal(G) < smallest_square(G.dtype)) & ((T != 0).any(axis=0) | (B != 0).any(axis=0))
     fails = ~keeps_digits(U) | lost.any()
-    return cond_rare(fails, by_qr, lambda: (U - unit) * scale[None]), shift, rows + total
+    return cond_rare(fails, by_qr, lambda: (U - unit) * scale[None]), shift

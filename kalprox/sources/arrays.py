@@ -9,6 +9,7 @@ from kalprox._arrays import Array, certainly, namespace
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length
 from kalprox.sources.base import Block, Folded, Source, fold_blocks
 from kalprox.sources.forgetting import faded
+from kalprox.sources.weighting import counts_of
 
 __all__ = ["ArraySource", "as_source", "masked"]
 
@@ -24,14 +25,26 @@ class ArraySource:
         The rows of a sparse matrix are made dense block by block.
     y : array of shape (n,) or (n, m)
     weights : array of shape (n,), optional
-        How often each row counts. Rows of weight 0 may hold anything.
+        The weights of the rows. Rows of weight 0 may hold anything.
     block_rows : int
+    counts, squares : array of shape (n,), optional
+        Those of the blocks; see `Block`.
     """
 
-    def __init__(self, X: Any, y: Array, weights: Array | None = None, *, block_rows: int = 1 << 14) -> None:
+    def __init__(
+        self,
+        X: Any,
+        y: Array,
+        weights: Array | None = None,
+        *,
+        block_rows: int = 1 << 14,
+        counts: Array | None = None,
+        squares: Array | None = None,
+    ) -> None:
         self.sparse = hasattr(X, "toarray")
         xp = namespace(X, y)
         self.X, self.y, self.block_rows = X if self.sparse else xp.asarray(X), xp.asarray(y), block_rows
+        self.counts, self.squares = counts, squares
         check_floating("y", self.y)
         check_same_length(self.X, self.y)
         n = len(self.y)
@@ -53,12 +66,18 @@ class ArraySource:
         for i in range(0, n, size):
             rows = slice(i, i + size)
             X = self.X[rows].toarray() if self.sparse else self.X[rows]
-            yield Block(X, self.y[rows], None if self.weights is None else self.weights[rows])
+            parts = (self.weights, self.counts, self.squares)
+            weights, counts, squares = (None if a is None else a[rows] for a in parts)
+            yield Block(X, self.y[rows], weights, counts=counts, squares=squares)
 
-    def faded(self, forget: float) -> "ArraySource":
-        """The same rows with their weights as they are once all rows have come, each fading those before it."""
+    def faded(self, forget: float, kind: str) -> "ArraySource":
+        """The same rows with their weights as they are once all rows have come, each fading those before it.
+
+        `kind` is what the weights mean, one of `kalprox.sources.weighting.WEIGHTS`.
+        """
         weights = np.ones(len(self.y)) if self.weights is None else self.weights
-        return ArraySource(self.X, self.y, faded(weights, forget)[0], block_rows=self.block_rows)
+        weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind))
+        return ArraySource(self.X, self.y, weights, block_rows=self.block_rows, counts=counts, squares=squares)
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """One pass; see `Source`."""

@@ -28,7 +28,7 @@ class Block:
     y : array of shape (b,) or (b, k), or None
         Their targets; None where only predictions are asked for.
     weights : array of shape (b,), or None
-        How often each row counts; None where every row counts once.
+        The weights of the rows; None where every row has weight 1.
     read : int, optional
         The number of rows read, bad rows included. The default is the number of good rows.
     bad : sequence of BadRow
@@ -37,6 +37,9 @@ class Block:
         Where in the source the rows stand, for sources that have places (see `kalprox.sources.table.Place`).
     groups : array of shape (b,), or None
         The label of the cluster that each row belongs to, for clustered standard errors.
+    counts, squares : array of shape (b,), or None
+        What each row adds to `rows` and to `squares` of an `Information`; None where the weight of a row is the number
+        of times that it counts, and no forgetting has faded it.
     """
 
     X: Array
@@ -46,6 +49,8 @@ class Block:
     bad: Sequence[BadRow] = ()
     place: Any = None
     groups: Array | None = None
+    counts: Array | None = None
+    squares: Array | None = None
 
     def __post_init__(self) -> None:
         if self.read < 0:

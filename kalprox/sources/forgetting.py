@@ -1,34 +1,48 @@
 """Forgetting: how weights fade as later rows come."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from kalprox._arrays import Array, asarray_like
 from kalprox._checks import concrete
 
-__all__ = ["faded"]
+__all__ = ["Faded", "faded"]
 
 
-def faded(weights: Array, forget: Any) -> tuple[Array, Array | None]:
-    """The weights of a block once the whole block has come, and the share that is left of everything before it.
+class Faded(NamedTuple):
+    """The rows of a block once the whole block has come, and the share that is left of everything before it."""
 
-    A row of weight w stands for w rows one after the other, so that it is worth 1 + forget + ... =
-    (1 - forget^w) / (1 - forget), and fades by `forget` for every later row. Any split into blocks gives the same.
+    weights: Array  # (b,)
+    counts: Array  # (b,), the sum of the fading factors of the rows that a row stands for
+    squares: Array  # (b,), the sum of the squares of these factors
+    left: Array | None  # None where nothing is forgotten
+
+
+def faded(weights: Array, forget: Any, counts: Array | None = None) -> Faded:
+    """Multiply the weights of a block by what forgetting leaves of them. Any split into blocks gives the same.
+
+    A row that counts n times stands for n rows one after the other, so that it is worth 1 + forget + ... =
+    (1 - forget^n) / (1 - forget), and fades by `forget` for every later row.
 
     Parameters
     ----------
     weights : array of shape (b,)
     forget : float
         What a row's weight is multiplied by with every later row, in (0, 1].
+    counts : array of shape (b,), optional
+        1 for each row, and 0 for a row of weight 0, if the weights are precisions. By default the weight of a row is
+        the number of rows that it stands for.
 
     Returns
     -------
-    weights : array of shape (b,)
-    left : array or None
-        None where nothing is forgotten.
+    Faded
     """
     number = concrete(forget)
+    counts = weights if counts is None else counts
     if number is not None and number == 1:
-        return weights, None
+        return Faded(weights, counts, counts, None)
     rho = asarray_like(forget, weights)
-    seen = weights.cumsum()
-    return rho ** (seen[-1] - seen) * (1 - rho**weights) / (1 - rho), rho ** seen[-1]
+    seen = counts.cumsum()
+    share = rho ** (seen[-1] - seen)
+    left = share * (1 - rho**counts) / (1 - rho)
+    squares = share**2 * (1 - rho ** (2 * counts)) / (1 - rho**2)
+    return Faded(left if counts is weights else weights * share, left, squares, rho ** seen[-1])

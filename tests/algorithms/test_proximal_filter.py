@@ -165,13 +165,16 @@ def test_forgetting_is_the_weighted_problem_for_any_blocks(cuts):
     rho, weights = 0.9, np.tile([1.0, 2.0, 0.0, 1.0], 10)
     repeated = np.repeat(np.arange(40), weights.astype(int))
     w = rho ** np.arange(len(repeated))[::-1]  # every repetition is a row of its own
-    A = X[repeated].T @ (w[:, None] * X[repeated]) + 0.7 * np.eye(4)
+    data, H = X[repeated].T @ (w[:, None] * X[repeated]), 0.7 * np.eye(4)
+    A, c = data + H, (w**2).sum() / w.sum()
     expected = np.linalg.solve(A, X[repeated].T @ (w * y[repeated]))
     alg = kp.proximal_filter(LINEAR, regularizers.Ridge(0.7), forget=rho)
     state = streamed(alg, alg.init(np.zeros(4), None), X, y, cuts, weights)
     np.testing.assert_allclose(state.mean, expected, rtol=1e-10)
-    np.testing.assert_allclose(state.cov(), np.linalg.inv(A), rtol=1e-10, atol=1e-14)
-    np.testing.assert_allclose(state.rows, w.sum(), rtol=1e-12)
+    # Of equally noisy rows, X'W^2X is about c X'WX.
+    cov = np.linalg.inv(A) @ (c * data + H) @ np.linalg.inv(A)
+    np.testing.assert_allclose(state.cov(), cov, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose([state.rows, state.data.squares], [w.sum(), (w**2).sum()], rtol=1e-12)
 
 
 # -- noise, prediction, evidence ----------------------------------------------------------------------

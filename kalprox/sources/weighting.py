@@ -1,0 +1,50 @@
+"""What the weights of rows mean: how often a row counts, or how precise it is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from kalprox._arrays import Array
+from kalprox.sources.base import Block, Folded, Source
+
+__all__ = ["WEIGHTS", "CountedSource", "check_weights", "counted", "counts_of"]
+
+WEIGHTS = ("frequency", "precision")
+T = TypeVar("T")
+
+
+def check_weights(kind: str) -> None:
+    """Raise a ValueError if `kind` is not one of `WEIGHTS`."""
+    if kind not in WEIGHTS:
+        raise ValueError(
+            f"weights must be 'frequency' (how often each row counts) or 'precision' (1 / sigma^2 up to a common "
+            f"factor); got {kind!r}."
+        )
+
+
+def counts_of(weights: Array | None, kind: str) -> Array | None:
+    """Return how many rows each row is: 1, or 0 if its weight is 0, for precisions; None if it is the weight itself."""
+    return None if weights is None or kind == "frequency" else (weights > 0).astype(weights.dtype)
+
+
+def counted(block: Block, kind: str) -> Block:
+    """Return the block with the counts of its rows, unless it has them already."""
+    counts = counts_of(block.weights, kind) if block.counts is None else None
+    return block if counts is None else replace(block, counts=counts)
+
+
+@dataclass(frozen=True)
+class CountedSource:
+    """A source whose blocks have the counts of their rows."""
+
+    source: Source
+    kind: str
+
+    def fold(self, part: Callable[[Block], T]) -> Folded[T]:
+        """Make one pass; see `kalprox.sources.Source`."""
+        return self.source.fold(partial(_through, self.kind, part))
+
+
+def _through(kind: str, part: Callable[[Block], T], block: Block) -> T:
+    return part(counted(block, kind))
