@@ -259,8 +259,8 @@ class SquareRootFilter:
             rows_before[:, None], squares_before[:, None], left[:, None] * total, traces[:, None]
         )
         scale = np.sqrt(own[:, None] + (spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])
-        bent = 0.0 if H is None else np.einsum("ij,ij->i", P0 @ H, P0)
-        at_once = np.sqrt(own + first[2] * np.einsum("ij,ij->i", P0, P0) + (1 - first[2]) * bent)[:, None]
+        bent0 = 0.0 if H is None else np.einsum("ij,ij->i", P0 @ H, P0)
+        at_once = np.sqrt(own + first[2] * np.einsum("ij,ij->i", P0, P0) + (1 - first[2]) * bent0)[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             issued = e0 / (np.sqrt(first[0]) * at_once)
         self._leave(Q, moved, rss, trace, float(seen[-1]), forget)
