@@ -56,8 +56,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     alpha : float or "auto"
         The weight of the penalty. It is the alpha of scikit-learn's Ridge, and n times the alpha of its Lasso and
         ElasticNet, which divide the sum of squares by n. "auto" chooses alpha, for linear models only. For ridge it
-        maximises the evidence. For other penalties it maximises the prequential score: each batch is predicted with
-        every alpha of a grid before it is learned, and `fit` then uses the rows in their order.
+        maximises the evidence. For other penalties it minimises the errors of predictions: alpha is c sqrt(n), each
+        batch is predicted with every c of a grid before it is learned, and `fit` then uses the rows in their order.
+        Before 32 rows have been predicted so, alpha is the smallest that sets to zero what noise explains as well.
     l1_ratio : float
         The share of the L1 norm in "elasticnet", between 0 and 1.
     delta : float

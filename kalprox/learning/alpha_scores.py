@@ -1,83 +1,137 @@
-"""The prequential score of each alpha: of predictions made with it, before the rows were learned."""
+"""Scores of the weights of a penalty: of predictions made with each of them, before the rows were learned.
 
-from collections.abc import Iterable
+The best alpha grows as the square root of the number of rows, as the noise in the slopes R'z does. So what is scored is
+c in alpha = c sqrt(rows), and what early rows say about c holds for later rows too.
+"""
+
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.sources import Block
+from kalprox.learning.penalties import Penalty
+from kalprox.sources.forgetting import faded
 
-__all__ = ["FEWEST_ROWS", "AlphaScores", "doubling_pieces"]
+__all__ = ["FEWEST_ROWS", "AlphaScores", "doubling_pieces", "null_ratio"]
 
-_MOST = 512, 1 / 16  # rows of a block that are predicted, or share of it: a std costs twice as much as learning a row
-FEWEST_ROWS = 32  # rows learned before the first prediction; a piece is never longer than all rows before it
-_DECADES = np.arange(6.0, -1.01, -0.25)
+FEWEST_ROWS = 32  # rows learned before the first prediction, and rows scored before the scores decide
+_STEP = 10**-0.25  # from one c to the next
+_MOST = 41  # values of c
+_DRAWS = 99  # of noise
 
 
 @dataclass(frozen=True)
 class AlphaScores:
-    """The prequential score of each alpha: the sum of log predictive densities of rows not yet learned."""
+    """For each c of a grid, the squared errors of rows predicted with alpha = c sqrt(rows) before they were learned.
 
-    alphas: Array  # (m,), descending
-    scores: Array  # (m,)
+    A row counts in proportion to the number of rows scored up to it. The choice then is about estimates from as many
+    rows as there are now, and large errors of the first estimates, from fewer rows than columns, lose their influence.
+
+    Attributes
+    ----------
+    c : array of shape (m,)
+        The grid, descending.
+    squares : array of shape (m, k)
+        The weighted sum of squared errors for each c and target.
+    rows : float
+        The sum of the weights of the rows scored.
+    """
+
+    c: Array
+    squares: Array
+    rows: float
 
     @classmethod
-    def around(cls, largest: float) -> "AlphaScores":
-        """Return zero scores on a grid around `largest`, the alpha per row that shrinks all coefficients to zero.
+    def start(cls, largest: float, targets: int) -> "AlphaScores":
+        """Return the scores of no rows; the grid begins at `largest`."""
+        return cls(np.array([largest]), np.zeros((1, targets)), 0.0)
 
-        The largest useful alpha grows with the number of rows, so that the grid extends six decades above `largest`.
+    @classmethod
+    def of_log_scores(cls, alphas: Array, scores: Array, rows: float, targets: int) -> "AlphaScores":
+        """Return the scores for log predictive densities of `rows` rows, which version 0.1 saved for fixed alphas.
+
+        The sums of squares are those of a normal distribution with these log densities. The best alpha stays the same.
         """
-        alphas = largest * 10**_DECADES
-        return cls(alphas, np.zeros(len(alphas)))
+        squares = rows * np.exp(-2 * scores / (rows * targets) - 1) / (2 * np.pi)
+        return cls(alphas / rows**0.5, np.repeat(squares[:, None], targets, axis=1), max(rows, FEWEST_ROWS))
 
-    def after(self, beliefs: Iterable[Any], block: Block) -> "AlphaScores":
-        """Return the scores after a block; `beliefs` has one belief for each alpha.
+    def reaching(self, largest: float, smallest: float) -> "AlphaScores":
+        """Return the scores on a grid that reaches from `largest` to `smallest` at least.
 
-        An alpha without residual degrees of freedom has no predictive density, and gets the lowest score of the others.
+        A new c gets the score of the end that it is added to. For a c above all largest ones so far this is exact,
+        because both have set all coefficients to zero; below, where the penalty has next to no effect, it is nearly so.
+        If the grid gets too long, its smallest values are dropped.
         """
-        block = _sample(block)
-        scores = np.array([_log_score(belief, block) for belief in beliefs])
-        if np.isnan(scores).all():
+        smallest = max(smallest, largest * _STEP ** (_MOST - 1))
+        above = max(int(np.ceil(np.log(self.c[0] / largest) / np.log(_STEP) - 1e-9)), 0)
+        below = max(int(np.ceil(np.log(smallest / self.c[-1]) / np.log(_STEP) - 1e-9)), 0)
+        if above == below == 0:
             return self
-        return AlphaScores(self.alphas, self.scores + np.where(np.isnan(scores), np.nanmin(scores), scores))
+        c = self.c[0] * _STEP ** np.arange(-above, len(self.c) + below)
+        squares = np.pad(self.squares, ((above, below), (0, 0)), mode="edge")
+        return AlphaScores(c[:_MOST], squares[:_MOST], self.rows)
 
-    def faded(self, left: float) -> "AlphaScores":
-        """Return the scores multiplied by `left`, the share of their weight that forgetting leaves."""
-        return AlphaScores(self.alphas, self.scores * left)
+    def after(self, errors: Array, weights: Array, forget: float) -> "AlphaScores":
+        """Return the scores after a block of b rows, whose predictions with each c had these errors.
+
+        Parameters
+        ----------
+        errors : array of shape (b, m, k)
+        weights : array of shape (b,)
+        forget : float
+        """
+        seen = self.rows + np.cumsum(weights)
+        if not seen[-1] > 0:
+            return self
+        weights, left = faded(weights, forget)
+        squares = np.einsum("b,bmk->mk", weights * seen / seen[-1], errors**2)
+        squares += self.squares * (self.rows / seen[-1] * (1.0 if left is None else float(left)))
+        return AlphaScores(self.c, squares, float(seen[-1]))
 
     @property
     def best(self) -> float | None:
-        """The alpha of the highest score, interpolated by a parabola; None before the first score."""
-        if not self.scores.any():
+        """The c of the smallest errors, interpolated by a parabola; None before `FEWEST_ROWS` rows are scored."""
+        if self.rows < FEWEST_ROWS:
             return None
-        i = int(np.argmax(self.scores))
-        if 0 < i < len(self.scores) - 1:
-            below, top, above = self.scores[i - 1 : i + 2]
-            bend = below - 2 * top + above
-            shift = 0.5 * (below - above) / bend if bend < 0 else 0.0
-            return float(self.alphas[i] * (self.alphas[i + 1] / self.alphas[i]) ** shift)
-        return float(self.alphas[i])
+        loss = np.log(np.maximum(self.squares, np.finfo(float).tiny)).sum(axis=1)
+        i = int(np.argmin(loss))
+        if not 0 < i < len(loss) - 1:
+            return float(self.c[i])
+        above, least, below = loss[i - 1 : i + 2]
+        bend = above - 2 * least + below
+        shift = 0.5 * (above - below) / bend if bend > 0 else 0.0
+        return float(self.c[i] * _STEP**shift)
 
 
-def _sample(block: Block) -> Block:
-    """Return the block, or an evenly spaced sample of its rows if it is long."""
-    most = max(_MOST[0], int(_MOST[1] * len(block)))
-    if len(block) <= most:
-        return block
-    some = np.linspace(0, len(block) - 1, most).astype(int)
-    return Block(block.X[some], block.y[some], None if block.weights is None else block.weights[some])
+def null_ratio(penalty: Penalty, R: Array, dof: float | None) -> float:
+    """Return the alpha, in units of the size of the noise, that noise alone exceeds with probability 0.01.
 
+    It is the largest of 99 values of `Penalty.largest_alpha` for targets of pure noise. Those of another such target
+    are then as probable to exceed it as each of the 99 is, one in 100, however the columns are correlated [1]_.
 
-def _log_score(belief: Any, block: Block) -> float:
-    """Return the sum of the log predictive densities of the rows, NaN if a row has none."""
-    predicted = belief.predict(block.X)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_prob = predicted.log_prob(block.y).reshape(len(block), -1).sum(axis=1)
-    if block.weights is None:
-        return float(log_prob.sum())
-    return float((log_prob * block.weights)[block.weights > 0].sum())
+    Parameters
+    ----------
+    penalty : Penalty
+    R : array of shape (d, d)
+        The equations of the coefficients.
+    dof : float or None
+        The degrees of freedom of the target. The size of the noise is the norm of the target, or its standard deviation
+        if `dof` is None.
+
+    References
+    ----------
+    .. [1] A. Belloni, V. Chernozhukov, L. Wang, "Square-root lasso: pivotal recovery of sparse signals via conic
+       programming", Biometrika 98, 2011.
+    """
+    rng = np.random.default_rng(0)
+    _, s, Vt = np.linalg.svd(R)
+    rank = int((s > len(s) * np.finfo(float).eps * s[0]).sum())
+    noise = rng.standard_normal((rank, _DRAWS))
+    if dof is not None:
+        rest = max(dof - rank, 0.0)
+        norm = (noise**2).sum(axis=0) + (rng.chisquare(rest, _DRAWS) if rest > 0 else 0.0)
+        noise = noise / norm**0.5
+    return penalty.largest_alpha(s[:rank, None] * Vt[:rank], noise)
 
 
 def doubling_pieces(rows: int, length: int) -> list[slice]:

@@ -1,7 +1,7 @@
 """The exact belief of a linear model, computed from the information of the rows alone."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.information import Equations, Information, merge
-from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, doubling_pieces
+from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, doubling_pieces, null_ratio
 from kalprox.learning.belief import Belief, Path, check_any_row, refuse_scores
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, SquareRootFilter
@@ -32,6 +32,9 @@ _SMALL_LEVERAGE = 0.05  # the mean leverage of a piece below which its rows are 
 _EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in all, are computed exactly
 _LAG = 0.004  # the largest mean leverage times the length of a piece, relative to the rows before it
 _SHORTEST, _LONGEST = 256, 4096  # rows of a piece that is predicted by the belief before it; of an exact one
+_ABOVE = 1 + 1e-13  # lest rounding leave a coefficient nonzero at the largest alpha
+_SMALLEST, _NEGLIGIBLE = 1e-3, 0.01  # the smallest alpha scored: a part of the largest, and of what noise has
+_CHUNK = 4096  # rows predicted at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +74,10 @@ class ExactBelief(Belief):
     def learn(self, block: Block) -> "ExactBelief":
         """Return the belief after one more block of b rows. Exact up to rounding; O(b d^2)."""
         if not self._by_prediction:
-            return self._fold(block, self.scores)
+            return self._fold(block, None)
         belief = self
         for piece in doubling_pieces(int(self.information.rows), len(block)):
-            rows = Block(block.X[piece], block.y[piece], None if block.weights is None else block.weights[piece])
+            rows = block.part(piece.start, piece.stop)
             belief = belief._fold(rows, belief._scored(rows))
         return belief
 
@@ -84,7 +87,6 @@ class ExactBelief(Belief):
         if forget != 1:
             weights, counts, squares, left = faded(np.ones(len(block)) if weights is None else weights, forget, counts)
             info = info.forget(left) if float(info.rows) > 0 else info
-            scores = scores and scores.faded(float(left))  # type: ignore[arg-type]
             sandwich = sandwich and sandwich.forget(float(left))  # type: ignore[arg-type]
         info = info.fold(block.X, block.y, weights, counts, squares)
         return ExactBelief(self.settings, info, scores, sandwich=sandwich)
@@ -94,14 +96,41 @@ class ExactBelief(Belief):
         return self.settings.penalty.alpha == "auto" and self.settings.penalty.selection == "prediction"
 
     def _scored(self, block: Block) -> AlphaScores | None:
-        """Return the scores of the alphas after predicting this block, which has not been learned yet."""
-        if float(self.information.rows) < FEWEST_ROWS:
+        """Return the scores of alpha = c sqrt(rows) after predicting this block, which has not been learned yet.
+
+        O(b d m) for m values of c, and their solutions, about O(d^3).
+        """
+        rows = float(self.information.rows)
+        if rows < FEWEST_ROWS:
             return self.scores
-        scores = self.scores
-        if scores is None:
-            R, z = self.centered.R, self.centered.z
-            scores = AlphaScores.around(self.settings.penalty.alphas(R, z)[0] / float(self.information.rows))
-        return scores.after(self.for_alphas(scores.alphas), block)
+        penalty, equations = self.settings.penalty, self.centered
+        z, k = equations.z.reshape(self.information.d, -1), self.information.targets or 1
+        largest = penalty.largest_alpha(equations.R, z) / rows**0.5 * _ABOVE
+        if not largest > 0:
+            return self.scores  # the columns or the targets are constant, and all alphas give the same
+        scores = self.scores or AlphaScores.start(largest, k)
+        scores = scores.reaching(largest, min(_SMALLEST * largest, _NEGLIGIBLE * self._noise_alpha / rows**0.5))
+        thetas = [belief.posterior.mean for belief in self.for_alphas(scores.c * rows**0.5)]
+        theta = np.stack(thetas, axis=1).reshape(len(thetas[0]), -1)  # for each c, for each target
+        design = replace(self.design, offset=0.0)
+        for start in range(0, len(block), _CHUNK):
+            some = block.part(start, start + _CHUNK)
+            predicted = design.predictor(some.X, theta).reshape(len(some), -1, k)
+            errors = some.y.reshape(len(some), 1, k) - self.design.offset - predicted
+            weights = np.ones(len(some)) if some.weights is None else some.weights
+            scores = scores.after(errors, weights, self.settings.forget)
+        return scores
+
+    @property
+    def _noise_alpha(self) -> float:
+        """The size of the largest alpha if the targets were nothing but their noise; infinite if it is not known."""
+        equations, variance = self.centered, self.settings.noise_var
+        dof = float(equations.rows) - self.settings.fit_intercept - self.information.d
+        if variance is None and dof < FEWEST_ROWS / 2:
+            return np.inf
+        smallest = np.min(equations.rss) / dof if variance is None else variance
+        noise = np.random.default_rng(0).standard_normal((self.information.d, 1))
+        return self.settings.penalty.largest_alpha(equations.R, noise) * smallest**0.5
 
     def with_settings(self, settings: Settings) -> "ExactBelief":
         if not settings.is_exact:
@@ -391,14 +420,14 @@ class ExactBelief(Belief):
         return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
 
     def _best_alpha(self) -> float:
-        """Return the alpha of the largest evidence (ridge) or prequential score; by BIC before any score."""
-        if self._by_prediction and self.scores is not None and (best := self.scores.best) is not None:
-            return best
+        """Return the alpha of the largest evidence (ridge) or of the best predictions, or `_safe_alpha`."""
+        if self._by_prediction:
+            best = None if self.scores is None else self.scores.best
+            return self._safe_alpha() if best is None else best * float(self.information.rows) ** 0.5
         grid = self.settings.penalty.alphas(self.centered.R, self.centered.z)
-        scores = [belief.score for belief in self.for_alphas(grid)]
-        i = int(np.argmax(scores))
-        if self.settings.penalty.selection != "evidence" or i in (0, len(grid) - 1):
-            return float(grid[i])  # BIC jumps with edf, so that the grid is fine enough
+        i = int(np.argmax([belief.score for belief in self.for_alphas(grid)]))
+        if i in (0, len(grid) - 1):
+            return float(grid[i])
         from scipy.optimize import minimize_scalar
 
         low, high = np.log(grid[i + 1]), np.log(grid[i - 1])
@@ -407,16 +436,47 @@ class ExactBelief(Belief):
         )
         return float(np.exp(found.x))
 
+    def _safe_alpha(self) -> float:
+        """Return the alpha that noise of the size of the residuals would exceed with probability 0.01.
+
+        It is the solution of alpha = q sqrt(rss(alpha)), or q times the standard deviation of the noise if that is
+        given, with the q of `null_ratio`: that of the square-root lasso. Coefficients that noise explains as well are
+        zero, so that the predictions are, but for one case in 100, not worse than the mean.
+        """
+        equations, penalty, variance = self.centered, self.settings.penalty, self.settings.noise_var
+        grid = penalty.alphas(equations.R, equations.z)
+        if not equations.R.any():
+            return float(grid[0])
+        dof = float(equations.rows) - self.settings.fit_intercept
+        ratio = null_ratio(penalty, equations.R, dof if variance is None else None)
+        if variance is not None:
+            return ratio * variance**0.5
+        for alpha, belief in zip(grid, self.for_alphas(grid), strict=True):
+            least = ratio * float(np.max(belief.posterior.rss)) ** 0.5
+            if alpha <= least:
+                return least
+        return float(grid[-1])
+
     # ---- saving ----------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
-        scores = {} if self.scores is None else {"scores": self.scores}
+        scores = {} if self.scores is None else {"alpha_scores": self.scores}
         return {"targets": self.information.targets, "information": self.information, **scores}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "ExactBelief":
         info = restored_information(saved, "information", d, saved["targets"], settings.forget)
-        return cls(settings, info, saved.value(AlphaScores, "scores") if "scores" in saved else None)
+        scores, k = None, info.targets or 1
+        if "alpha_scores" in saved:
+            scores = saved.value(AlphaScores, "alpha_scores")
+        elif "scores" in saved:  # by version 0.1
+            alphas, values = saved["scores.alphas"], saved["scores.scores"]
+            expect(alphas.shape == values.shape and info.rows > 0)
+            scores = AlphaScores.of_log_scores(alphas, values, float(info.rows), k)
+        if scores is not None:
+            expect(scores.c.ndim == 1 and len(scores.c) and (scores.c > 0).all() and (np.diff(scores.c) < 0).all())
+            expect(scores.squares.shape == (len(scores.c), k) and (scores.squares >= 0).all() and scores.rows >= 0)
+        return cls(settings, info, scores)
 
 
 def restored_information(saved: Saved, name: str, d: int, targets: int | None, forget: float) -> Information:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from kalprox.learning.exact import ExactBelief
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
@@ -309,13 +311,17 @@ class Learner:
         """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
         assert self._belief is not None
         rows = {} if not self._buffer else {"waiting": dict(zip(RowBuffer.NAMES, self._buffer.rows, strict=True))}
-        return {**self._tracking.saved(), **self._belief.saved(), **rows}
+        sandwich = {} if self._belief.sandwich is None else {"sandwich": self._belief.sandwich.saved()}
+        return {**self._tracking.saved(), **self._belief.saved(), **sandwich, **rows}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "Learner":
         """Return the learner of d features whose method `saved` returned these values."""
         learner = cls(settings)
-        learner._belief = belief = belief_type(settings).restored(settings, d, saved)
+        belief = belief_type(settings).restored(settings, d, saved)
+        if "sandwich" in saved:
+            belief = replace(belief, sandwich=Sandwich.restored(saved))
+        learner._belief = belief
         targets = belief.information.targets if isinstance(belief, ExactBelief) else None
         learner._tracking = Tracking.restored(targets, saved)
         if "waiting" in saved:

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.learning.design import Design
+from kalprox.learning.saved import Saved, expect
 
 __all__ = ["Sandwich"]
 
@@ -39,6 +40,8 @@ class Sandwich:
     M: Array
     clusters: float = 0.0
     groups: Mapping[Hashable, Array] = field(default_factory=dict)
+
+    _SAVED: ClassVar[tuple[str, ...]] = ("center", "M", "clusters", "labels", "sums")
 
     @classmethod
     def zero(cls, center: Array | None, p: int, targets: int | None) -> "Sandwich":
@@ -100,6 +103,8 @@ class Sandwich:
             groups[name] = groups[name] + s if name in groups else s
         return Sandwich(self.center, self.M + M, self.clusters + other.clusters, groups)
 
+    __add__ = merge
+
     @property
     def count(self) -> float:
         """The number of rows or clusters."""
@@ -122,11 +127,12 @@ class Sandwich:
         """Return the sums as values that can be saved; see `kalprox.learning.saved`."""
         sums = np.stack(list(self.groups.values())) if self.groups else np.zeros((0, *self.M.shape[:2]))
         labels = json.dumps(list(self.groups))
-        return {"center": self.center, "M": self.M, "clusters": self.clusters, "labels": labels, "sums": sums}
+        return dict(zip(self._SAVED, (self.center, self.M, self.clusters, labels, sums), strict=True))
 
     @classmethod
-    def restored(cls, saved: Any) -> "Sandwich":
-        """Return the sums from what `saved` returned, read by the names of its values."""
-        groups = dict(zip(json.loads(saved("labels")), saved("sums"), strict=True))
-        center = saved("center")
-        return cls(center, saved("M"), float(saved("clusters")), groups)
+    def restored(cls, saved: Saved) -> "Sandwich":
+        """Return the sums saved as "sandwich"; raise a ValueError if their shapes do not fit."""
+        center, M, clusters, labels, sums = (saved[f"sandwich.{name}"] for name in cls._SAVED)
+        expect(M.ndim == 3 and M.shape[1] == M.shape[2] and sums.shape[1:] == M.shape[:2])
+        expect(center is None or center.shape == (M.shape[1] - 1,))
+        return cls(center, M, float(clusters), dict(zip(json.loads(labels), sums, strict=True)))
