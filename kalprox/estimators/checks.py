@@ -1,6 +1,6 @@
 """Validation of the rows given to an estimator, as scikit-learn requires it, and skipping of bad rows."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -9,22 +9,37 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from kalprox._arrays import Array
 from kalprox.sources import ArraySource, Block
 
-__all__ = ["batch_of", "checked_rows"]
+__all__ = ["Rows", "batch_of", "checked_rows"]
 
 _BLOCK_BYTES = 1 << 25  # the size of a block of dense rows if block_size="auto"
 
-Rows = tuple[Any, Array, Array | None]  # X (dense or CSR), y and weights, float64
+
+class Rows(NamedTuple):
+    """The rows of a batch: X (dense or CSR), y and weights in float64, and the labels of clusters."""
+
+    X: Any
+    y: Array
+    weights: Array | None = None
+    groups: Array | None = None
 
 
 def checked_rows(
-    model: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool, linear: bool, may_be_empty: bool = False
+    model: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    groups: Any = None,
+    *,
+    reset: bool,
+    linear: bool,
+    may_be_empty: bool = False,
 ) -> tuple[Rows, int]:
-    """Return the rows in float64 and the number of skipped rows; invalid input raises scikit-learn's errors.
+    """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors.
 
     All weights may be zero only with `may_be_empty`.
     """
-    if not reset and sample_weight is None and _need_no_checks(model, X, y, linear):
-        return (X, y, None), 0
+    if not reset and sample_weight is None and groups is None and _need_no_checks(model, X, y, linear):
+        return Rows(X, y), 0
     finite = model.on_bad_rows == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     if finite:
@@ -46,8 +61,9 @@ def checked_rows(
             weights = np.zeros(len(y))
         else:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    labels = None if groups is None else _checked_groups(groups, len(y))
     if finite:
-        return (X, y, weights), 0
+        return Rows(X, y, weights, labels), 0
     good = np.isfinite(y.reshape(len(y), -1)).all(axis=1)
     if scipy.sparse.issparse(X):
         of_entry = np.repeat(np.arange(len(y)), np.diff(X.indptr))
@@ -56,7 +72,16 @@ def checked_rows(
         good &= np.isfinite(X).all(axis=1)
     if not good.any():
         raise ValueError("X and y must have at least one row without NaN or infinity; got none.")
-    return (X[good], y[good], None if weights is None else weights[good]), int((~good).sum())
+    weights, labels = (None if a is None else a[good] for a in (weights, labels))
+    return Rows(X[good], y[good], weights, labels), int((~good).sum())
+
+
+def _checked_groups(groups: Any, n: int) -> Array:
+    """Return the labels of clusters, one per row, as numbers or text."""
+    labels = np.asarray(groups)
+    if labels.shape != (n,):
+        raise ValueError(f"groups must have shape ({n},), one label per row; got shape {labels.shape}.")
+    return labels if labels.dtype.kind in "iub" else labels.astype(str)
 
 
 def _need_no_checks(model: Any, X: Any, y: Any, linear: bool) -> bool:
@@ -82,8 +107,8 @@ def _finite(a: Array) -> bool:
 
 def batch_of(rows: Rows, block_size: int | str, *, whole: bool) -> Block | ArraySource:
     """Return rows in memory as one block if X is dense and `whole` is True, else as a source of blocks."""
-    X, y, weights = rows
+    X, y, weights, groups = rows
     if whole and isinstance(X, np.ndarray):
-        return Block(X, y, weights)
+        return Block(X, y, weights, groups=groups)
     size = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if isinstance(block_size, str) else block_size
-    return ArraySource(X, y, weights, block_rows=size)
+    return ArraySource(X, y, weights, block_rows=size, groups=groups)

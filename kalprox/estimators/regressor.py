@@ -17,7 +17,7 @@ from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.calibration import Calibration
 from kalprox.engines.collections import is_collection, partition_collection, predict_collection
-from kalprox.estimators.checks import batch_of, checked_rows
+from kalprox.estimators.checks import Rows, batch_of, checked_rows
 from kalprox.learning.belief import Belief, Path
 from kalprox.learning.learner import HUGE, Learner
 from kalprox.learning.saving import load_learner, save_learner
@@ -196,7 +196,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit the model to these rows, discarding everything learned before.
 
         Parameters
@@ -205,6 +205,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         y : array-like of shape (n,), or (n, k) for a linear model; the name of the target column for a Spark frame
         sample_weight : array-like of shape (n,), optional
             The weights of the rows; see `weights`. A row of weight 0 is ignored.
+        groups : array-like of shape (n,), optional
+            The cluster of each row, a number or a text, for coef_cov="clustered", which `fit` needs.
 
         Returns
         -------
@@ -213,7 +215,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         settings = self._checked_settings()
         if self.engine is not None or is_collection(X):
             return self._fit_on_engine(X, y, sample_weight, settings)
-        rows, rejected = checked_rows(self, X, y, sample_weight, reset=True, linear=settings.is_exact)
+        rows, rejected = checked_rows(self, X, y, sample_weight, groups, reset=True, linear=settings.is_exact)
         batch = batch_of(rows, self.block_size, whole=False)
         assert isinstance(batch, ArraySource)
         learner = Learner(settings)
@@ -261,7 +263,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             self.feature_names_in_ = np.array(names, dtype=object)
         return self
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Learn these rows in addition to those learned before.
 
         With on_bad_rows="raise" a bad row raises an error, none of the rows is learned, and the model stays unchanged.
@@ -272,6 +274,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         y : array-like of shape (n,), or (n, k) for a linear model
         sample_weight : array-like of shape (n,), optional
             The weights of the rows; see `weights`. If every weight is 0, nothing is learned.
+        groups : array-like of shape (n,), optional
+            The cluster of each row, a number or a text, for coef_cov="clustered". A cluster may continue in later
+            batches. By default each batch is a cluster.
 
         Returns
         -------
@@ -285,12 +290,14 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         >>> model.coef_.round(8), model.n_rows_seen_
         (array([2.]), 3)
         """
-        if sample_weight is None and self._is_one_row(X) and _is_one(y) and abs(y[0]) < HUGE**0.5:
+        if sample_weight is None and groups is None and self._is_one_row(X) and _is_one(y) and abs(y[0]) < HUGE**0.5:
             self._learner.learn_rows(X, y)
             return self
         settings, fitted, unchanged = self._settings_now()
         linear = settings.is_exact
-        rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear, may_be_empty=True)
+        rows, rejected = checked_rows(
+            self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True
+        )
         learner = self._learner if fitted else Learner(settings)
         learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
         learner.n_rejected += rejected
@@ -326,8 +333,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         settings, fitted, unchanged = self._settings_now()
         rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=settings.is_exact)
         learner = self._learner if fitted else Learner(settings)
-        X, y, weights = rows
-        found = learner.prequential(Block(X.toarray() if hasattr(X, "toarray") else X, y, weights), settings)
+        batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
+        found = learner.prequential(batch, settings)
         learner.n_rejected += rejected
         if not unchanged:
             self._keep(learner)
@@ -406,7 +413,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if learner.settings.is_exact and not return_std:
             return learner.mean(X)
-        batch = batch_of((X, np.zeros(X.shape[0]), None), self.block_size, whole=False)
+        batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
         relative = None if sigma is None else _checked_sigma(sigma, X.shape[0])
         found: list[Any] = []
         start = 0
@@ -417,8 +424,10 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         mean = np.concatenate([one.mean for one in found])
         return (mean, np.concatenate([one.std for one in found])) if return_std else mean
 
-    def predict_interval(self, X: Any, level: float = 0.95, sigma: Any = None) -> tuple[Array, Array]:
-        """Return central predictive intervals, which contain a new observation with probability `level`.
+    def predict_interval(
+        self, X: Any, level: float = 0.95, sigma: Any = None, *, method: str = "gaussian"
+    ) -> tuple[Array, Array]:
+        """Return predictive intervals, which contain a new observation with probability `level`.
 
         Parameters
         ----------
@@ -428,6 +437,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         sigma : float or array-like of shape (n,), optional
             The relative standard deviation of the noise of the new rows; see `predict`. With 0 the interval is that of
             the mean of a new observation.
+        method : {"gaussian", "conformal"}
+            "gaussian": central intervals of the predictive distribution, right if the noise is normal with equal
+            variance. "conformal": the ends are multiples of `std` that were adjusted after every batch, so that each
+            side has missed its share of the rows: the intervals that were issued before each batch have covered
+            `level` of a long stream, whatever the noise and the model. The levels are 0.5, 0.8, 0.9, 0.95 and 0.99.
 
         Returns
         -------
@@ -442,7 +456,12 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        if method not in ("gaussian", "conformal"):
+            raise ValueError(f"method must be 'gaussian' or 'conformal'; got {method!r}.")
         mean, std = self.predict(X, return_std=True, sigma=sigma)
+        if method == "conformal":
+            low, high = self._fitted.conformal_ends(level)
+            return mean - low * std, mean + high * std
         return Student(mean, std, self._fitted.noise.dof).interval(level)
 
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:

@@ -83,7 +83,7 @@ class AlphaScores:
         seen = self.rows + np.cumsum(weights)
         if not seen[-1] > 0:
             return self
-        weights, left = faded(weights, forget)
+        weights, _, _, left = faded(weights, forget)
         squares = np.einsum("b,bmk->mk", weights * seen / seen[-1], errors**2)
         squares += self.squares * (self.rows / seen[-1] * (1.0 if left is None else float(left)))
         return AlphaScores(self.c, squares, float(seen[-1]))

@@ -180,6 +180,11 @@ class ExactBelief(Belief):
         return fixed and settings.penalty.regularizer(settings.penalty.alpha).root(self.information.d) is not None
 
     @property
+    def _needs_every_leverage(self) -> bool:
+        """Whether the exact filter predicts all rows: a score needs the leverage of its own row."""
+        return self.settings.coef_cov != "model" and self.has_fixed_penalty and self.settings.forget == 1
+
+    @property
     def filter(self) -> SquareRootFilter:
         """The filter that continues from this belief row by row."""
         return SquareRootFilter.of(self.posterior, self.design, self.settings.noise_var)
@@ -191,13 +196,14 @@ class ExactBelief(Belief):
         quadratic. For other penalties the estimate is computed anew after an eighth more rows, and after twice as many
         rows where alpha is chosen. Later pieces are predicted by the belief before them, and are short enough that one
         by one their predictions would not differ materially. With forgetting a piece halves the weights at most. With
-        `exact`, every row is predicted from all rows before it.
+        `exact`, every row is predicted from all rows before it; the scores of robust standard errors need that too.
         """
+        exact = exact or self._needs_every_leverage
         n, p, forget = self.information.rows, self.information.d + self.settings.fit_intercept, self.settings.forget
         if not self.predicts:
             length = FEWEST_ROWS - int(n) if self._chooses_alpha else 1 if exact else _LONGEST
         elif exact:
-            length = _LONGEST if self.has_fixed_penalty and forget == 1 and self.posterior.proper else 1
+            length = _LONGEST if self.has_fixed_penalty and forget == 1 else 1
         elif n >= max(_EXACT_ROWS[0] * p, _EXACT_ROWS[1]):
             length = min(max(_SHORTEST, int(_LAG * n**2 / p)), int(n))
         elif self._chooses_alpha:
@@ -233,6 +239,7 @@ class ExactBelief(Belief):
 
         The mean leverage is tr(V X'X) / b, from the difference of the information after and before the piece.
         """
+        exact = exact or self._needs_every_leverage
         posterior, settings = self.posterior, self.settings
         if not posterior.proper and np.isinf(posterior.factor.leverage(self.design.rows(block.X[:1])))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))

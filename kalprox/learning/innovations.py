@@ -54,6 +54,11 @@ class Innovations(NamedTuple):
             issued = (y - predicted.mean) / predicted.std
         return cls(predicted.mean, predicted.std, dof, np.broadcast_to(scale, shape), issued, len(y))
 
+    def standardised(self, y: Array) -> Array:
+        """Return the errors of the predictions in units of their std; NaN for rows that could not be predicted."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(np.isfinite(self.std), (y - self.mean) / self.std, np.nan)
+
     @classmethod
     def unknown(cls, y: Array) -> "Innovations":
         """Return the innovations of rows that could not be predicted: the mean is NaN, and the std infinite."""

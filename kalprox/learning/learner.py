@@ -27,6 +27,7 @@ __all__ = ["HUGE", "Learner", "belief_type"]
 # Blocks of 256 rows or fewer are buffered. The buffer is folded at 1,024 rows, which takes a tenth of the time of
 # folding the rows one by one, or as soon as it holds as many rows (but at least 16) as were folded before.
 _SHORT, _FEW, _LONG = 256, 16, 1024
+_PIECE = 64  # rows of a first batch whose intervals are tracked together
 HUGE = 1e200  # rows with a larger sum of squares may overflow: they are not buffered but folded, or rejected, at once
 
 
@@ -286,6 +287,16 @@ class Learner:
             self._tracked = buffer.n, quantiles
         return quantiles
 
+    def conformal_ends(self, level: float) -> tuple[Array, Array]:
+        """Return how many stds a conformal interval extends below and above the mean."""
+        quantiles = self.quantiles
+        if quantiles.rows == 0:
+            raise ValueError(
+                "Conformal intervals need rows that were predicted before they were learned, and there are none: use "
+                "diagnose=True, and partial_fit, or fit of a linear model without an engine."
+            )
+        return quantiles.of(level)
+
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""
         live = self._live_for(X)
@@ -351,7 +362,7 @@ def _learned(
     `rows` is the number of rows learned before. If `made` is a list, every row is predicted from all rows before it,
     and the innovations are appended to the list.
     """
-    exact, counts = made is not None, Counts()
+    exact, before, counts = made is not None, rows, Counts()
     issued: list[tuple[Array, Array]] = []
     for block in blocks:
         if tracking is None:
@@ -370,13 +381,18 @@ def _learned(
             if settings.diagnose:
                 times = settings.counts(piece.weights)
                 tracking = tracking.scored(piece.y, found, times)
-                issued.append((found.issued, np.ones(len(piece)) if times is None else times))
+                z = found.issued if before else found.standardised(piece.y)
+                issued.append((z, np.ones(len(piece)) if times is None else times))
             if made is not None:
                 made.append(found)
             belief, start, rows = after, stop, rows + piece.count
     assert tracking is not None
     if issued:
-        tracking = tracking.issued(*map(np.concatenate, zip(*issued, strict=True)))
+        z, times = map(np.concatenate, zip(*issued, strict=True))
+        # No interval was issued before a first batch: it is tracked in short pieces, as if they had come one by one.
+        for start in range(0, len(z), len(z) if before else _PIECE):
+            stop = len(z) if before else start + _PIECE
+            tracking = tracking.issued(z[start:stop], times[start:stop])
     return belief, tracking, counts
 
 

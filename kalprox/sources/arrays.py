@@ -27,7 +27,7 @@ class ArraySource:
     weights : array of shape (n,), optional
         The weights of the rows. Rows of weight 0 may hold anything.
     block_rows : int
-    counts, squares : array of shape (n,), optional
+    counts, squares, groups : array of shape (n,), optional
         Those of the blocks; see `Block`.
     """
 
@@ -40,11 +40,12 @@ class ArraySource:
         block_rows: int = 1 << 14,
         counts: Array | None = None,
         squares: Array | None = None,
+        groups: Array | None = None,
     ) -> None:
         self.sparse = hasattr(X, "toarray")
         xp = namespace(X, y)
         self.X, self.y, self.block_rows = X if self.sparse else xp.asarray(X), xp.asarray(y), block_rows
-        self.counts, self.squares = counts, squares
+        self.counts, self.squares, self.groups = counts, squares, groups
         check_floating("y", self.y)
         check_same_length(self.X, self.y)
         n = len(self.y)
@@ -66,9 +67,9 @@ class ArraySource:
         for i in range(0, n, size):
             rows = slice(i, i + size)
             X = self.X[rows].toarray() if self.sparse else self.X[rows]
-            parts = (self.weights, self.counts, self.squares)
-            weights, counts, squares = (None if a is None else a[rows] for a in parts)
-            yield Block(X, self.y[rows], weights, counts=counts, squares=squares)
+            parts = (self.weights, self.counts, self.squares, self.groups)
+            weights, counts, squares, groups = (None if a is None else a[rows] for a in parts)
+            yield Block(X, self.y[rows], weights, counts=counts, squares=squares, groups=groups)
 
     def faded(self, forget: float, kind: str) -> "ArraySource":
         """The same rows with their weights as they are once all rows have come, each fading those before it.
@@ -77,7 +78,8 @@ class ArraySource:
         """
         weights = np.ones(len(self.y)) if self.weights is None else self.weights
         weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind))
-        return ArraySource(self.X, self.y, weights, block_rows=self.block_rows, counts=counts, squares=squares)
+        size, groups = self.block_rows, self.groups
+        return ArraySource(self.X, self.y, weights, block_rows=size, counts=counts, squares=squares, groups=groups)
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """One pass; see `Source`."""
