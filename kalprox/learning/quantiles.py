@@ -12,7 +12,7 @@ __all__ = ["CONFORMAL_LEVELS", "Quantiles"]
 CONFORMAL_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of the intervals that are tracked
 _SLOWEST = 0.02  # the step never gets smaller, so that the quantiles follow a stream that changes
 _DECAY = 0.6
-_SHARED = 0.75  # the exponent of the number of rows whose intervals share one quantile
+_SHARED = 0.25  # the exponent of the number of rows whose intervals share one quantile
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Quantiles:
     where a miss is an observation beyond the end of the interval that was issued before the block. Over a whole stream
     the sum of eta * (miss - a / 2) is therefore the last q minus the first: with a constant eta the share of misses
     differs from a / 2 by (q_last - q_first) / (eta rows), for any sequence of observations and any model. The step eta
-    of one row is max(rows^-0.6, 0.02). That of a block of b rows, whose intervals share one q, is divided by b^0.75.
+    of one row is max(rows^-0.6, 0.02). That of a block of b rows, whose intervals share one q, is divided by b^0.25.
 
     Attributes
     ----------
