@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, cast_on_jax, namespace, pytree, special_functions
+from kalprox._arrays import Array, cast_on_jax, namespace, pytree, special_functions, static
 from kalprox._checks import check_positive, concrete
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, product
@@ -30,6 +30,8 @@ class Noise:
     variance : float or array
     dof : float or array
         The residual degrees of freedom; infinite if the variance is given and not learned.
+    doubt : str
+        Why the variance may be wrong, although it is a number, and what to change.
 
     Examples
     --------
@@ -42,6 +44,7 @@ class Noise:
 
     variance: Any
     dof: Any
+    doubt: str = static(default="", kw_only=True)
 
     @classmethod
     def known(cls, gamma: Any) -> Self:
@@ -79,9 +82,9 @@ class Noise:
 
     @property
     def reason(self) -> str:
-        """Why the variance is NaN, and what to change; empty if the variance is a number."""
+        """Why the variance is NaN or in doubt, and what to change; empty if it is neither."""
         if not np.isnan(np.asarray(self.variance)).any():
-            return ""
+            return self.doubt
         dof = float(np.min(np.asarray(self.dof)))
         if not dof <= 0.5:
             return (
@@ -90,7 +93,8 @@ class Noise:
             )
         return (
             f"The noise level cannot be learned: rows - (effective degrees of freedom) = {dof:.3g}, so that no "
-            "residual degrees of freedom remain. Add rows, strengthen the penalty, or give the noise variance."
+            "residual degrees of freedom remain. Add rows, strengthen the penalty (ridge with alpha='auto' learns the "
+            "noise level from fewer rows than coefficients), or give the noise variance."
         )
 
     def std(self, leverage: Array, sigma: Any = 1) -> Array:

@@ -197,6 +197,11 @@ class InformationPosterior(Posterior):
         more rows than coordinates.
     likelihood : Likelihood, optional
         The default is Gaussian.
+    unpenalised : int, optional
+        The number of coefficients that g does not penalise, if g = 1/2 ||A theta||^2 is taken at its word as the prior
+        of the others. The noise variance, which is learned, is then that of the evidence: with S = rss + ||A theta||^2
+        it is S / (rows - unpenalised), and rows - unpenalised are its degrees of freedom. They remain where rows no
+        longer outnumber coefficients, and where g fits the data, S / (rows - unpenalised) is about rss / (rows - edf).
     """
 
     def __init__(
@@ -209,13 +214,14 @@ class InformationPosterior(Posterior):
         mean: Array | None = None,
         start: Array | None = None,
         likelihood: Likelihood | None = None,
+        unpenalised: int | None = None,
     ) -> None:
         if prior is not None and certainly(prior.T == 0):
             prior = None  # an empty prior
         self.data, self.regularizer, self.gamma, self.prior = data, regularizer, gamma, prior
         self.targets = data.targets
         self.likelihood = Gaussian() if likelihood is None else likelihood
-        self._given, self._start_given = mean, start
+        self._given, self._start_given, self._unpenalised = mean, start, unpenalised
 
     @cached_property
     def known(self) -> LeastSquares:
@@ -316,8 +322,11 @@ class InformationPosterior(Posterior):
     @cached_property
     def noise(self) -> Noise:
         if self.gamma is None and self.likelihood.learns_noise:
-            fading = self.data.fading
-            return Noise.learned(self.rss / fading, self.data.rows / fading, self.edf)
+            rows, fading = self.data.effective_rows, self.data.fading
+            if self._unpenalised is None:
+                return Noise.learned(self.rss / fading, rows, self.edf)
+            penalty = ((self._root @ self.mean) ** 2).sum(axis=0)
+            return Noise.learned((self.rss + penalty) / fading, rows, self._unpenalised)
         known = Noise.known(1.0 if self.gamma is None else self.gamma)
         return known if self.targets is None else Noise(np.full(self.targets, known.variance), known.dof)
 

@@ -56,9 +56,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     alpha : float or "auto"
         The weight of the penalty. It is the alpha of scikit-learn's Ridge, and n times the alpha of its Lasso and
         ElasticNet, which divide the sum of squares by n. "auto" chooses alpha, for linear models only. For ridge it
-        maximises the evidence. For other penalties it minimises the errors of predictions: alpha is c sqrt(n), each
-        batch is predicted with every c of a grid before it is learned, and `fit` then uses the rows in their order.
-        Before 32 rows have been predicted so, alpha is the smallest that sets to zero what noise explains as well.
+        maximises the evidence, times a weak prior (the share of the variance of y that X explains is uniform) if there
+        are no more rows than coefficients, or if otherwise all or nothing would be taken for noise. For other penalties
+        it minimises the errors of predictions: alpha is c sqrt(n), each batch is predicted with every c of a grid
+        before it is learned, and `fit` then uses the rows in their order. Before 32 rows have been predicted so, alpha
+        is the smallest that sets to zero what noise explains as well.
     l1_ratio : float
         The share of the L1 norm in "elasticnet", between 0 and 1.
     delta : float
@@ -74,7 +76,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         estimate converges to the minimiser with n times the penalty.
     noise : "learn" or float
         The noise variance. With "learn" it is estimated as the residual sum of squares divided by the residual degrees
-        of freedom, and intervals are those of Student's t distribution.
+        of freedom, and intervals are those of Student's t distribution. If there are no more rows than coefficients,
+        that needs penalty="ridge" and alpha="auto", whose evidence determines the noise too; other intervals are NaN or
+        in doubt there, and `predict_interval` warns.
     fit_intercept : bool
         Whether to fit an intercept. It is never penalised.
     standardize : bool
@@ -459,10 +463,13 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         if method not in ("gaussian", "conformal"):
             raise ValueError(f"method must be 'gaussian' or 'conformal'; got {method!r}.")
         mean, std = self.predict(X, return_std=True, sigma=sigma)
+        noise = self._fitted.noise
+        if noise.reason:
+            warnings.warn(noise.reason, RuntimeWarning, stacklevel=2)
         if method == "conformal":
             low, high = self._fitted.conformal_ends(level)
             return mean - low * std, mean + high * std
-        return Student(mean, std, self._fitted.noise.dof).interval(level)
+        return Student(mean, std, noise.dof).interval(level)
 
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
         """Draw coefficients and intercepts from the posterior.

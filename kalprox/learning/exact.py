@@ -18,7 +18,7 @@ from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
-from kalprox.noise import log_evidence
+from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.solvers.l1_path import l1_path
@@ -90,6 +90,17 @@ class ExactBelief(Belief):
             sandwich = sandwich and sandwich.forget(float(left))  # type: ignore[arg-type]
         info = info.fold(block.X, block.y, weights, counts, squares)
         return ExactBelief(self.settings, info, scores, sandwich=sandwich)
+
+    @property
+    def _by_evidence(self) -> bool:
+        """Whether alpha is chosen by the evidence."""
+        penalty = self.settings.penalty
+        return penalty.alpha == "auto" and penalty.selection == "evidence" and self.chosen is None
+
+    @property
+    def _few_rows(self) -> bool:
+        """Whether there are no more rows than coefficients, so that some alpha fits every row exactly."""
+        return float(self.information.effective_rows) - self.settings.fit_intercept <= self.information.d
 
     @property
     def _by_prediction(self) -> bool:
@@ -322,8 +333,25 @@ class ExactBelief(Belief):
     def posterior(self) -> InformationPosterior:
         g = self.design.regularizer(self.settings.penalty.regularizer(self.alpha))
         return InformationPosterior(
-            self.equations, g, gamma=self.settings.gamma, mean=self._with_intercept(self.found), start=self._begin
+            self.equations,
+            g,
+            gamma=self.settings.gamma,
+            mean=self._with_intercept(self.found),
+            start=self._begin,
+            unpenalised=int(self.settings.fit_intercept) if self._by_evidence and self._few_rows else None,
         )
+
+    @cached_property
+    def noise(self) -> Noise:
+        noise, kind = self.posterior.noise, self.settings.penalty.kind
+        if kind != "ridge" or self._by_evidence or self.settings.noise_var is not None or not self._few_rows:
+            return noise
+        doubt = (
+            f"With {float(self.information.effective_rows):.4g} rows for {self.information.d} coefficients the noise "
+            f"level is known only if alpha={self.alpha:.4g} is right: intervals may be too narrow or too wide. Add "
+            "rows, set alpha='auto', or give the noise variance."
+        )
+        return replace(noise, doubt=doubt)
 
     @property
     def _begin(self) -> Array | None:
@@ -427,20 +455,30 @@ class ExactBelief(Belief):
         return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
 
     def _best_alpha(self) -> float:
-        """Return the alpha of the largest evidence (ridge) or of the best predictions, or `_safe_alpha`."""
+        """Return the alpha of the largest evidence (ridge) or of the best predictions, or `_safe_alpha`.
+
+        With no more rows than coefficients, or if the evidence is largest where all or nothing is noise, a weak prior
+        multiplies it: see `_log_prior`.
+        """
         if self._by_prediction:
             best = None if self.scores is None else self.scores.best
             return self._safe_alpha() if best is None else best * float(self.information.rows) ** 0.5
         grid = self.settings.penalty.alphas(self.centered.R, self.centered.z)
-        i = int(np.argmax([belief.score for belief in self.for_alphas(grid)]))
-        if i in (0, len(grid) - 1):
+        scores = np.array([belief.score for belief in self.for_alphas(grid)])
+        i, ends = int(np.argmax(scores)), (0, len(grid) - 1)
+        weak = self._few_rows or i in ends
+        if weak:
+            i = int(np.argmax(scores + self._log_prior(grid)))
+        if i in ends:
             return float(grid[i])
         from scipy.optimize import minimize_scalar
 
+        def loss(log_alpha: float) -> float:
+            alpha = np.exp(log_alpha)
+            return -self.with_alpha(alpha).score - (float(self._log_prior(alpha)) if weak else 0.0)
+
         low, high = np.log(grid[i + 1]), np.log(grid[i - 1])
-        found = minimize_scalar(
-            lambda a: -self.with_alpha(np.exp(a)).score, bounds=(low, high), method="bounded", options={"xatol": 1e-8}
-        )
+        found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-8})
         return float(np.exp(found.x))
 
     def _safe_alpha(self) -> float:
@@ -463,6 +501,15 @@ class ExactBelief(Belief):
             if alpha <= least:
                 return least
         return float(grid[-1])
+
+    def _log_prior(self, alpha: Any) -> Any:
+        """Return the log density of log(alpha) if the share of the variance of y that X explains is uniform in (0, 1).
+
+        With the prior N(0, noise / alpha) of the coefficients, signal and noise have the ratio u = |R|^2 / (alpha sum
+        w), and the share is u / (1 + u). It keeps alpha from 0 and infinity, where the evidence of few rows is flat.
+        """
+        u = (self.centered.R**2).sum() / (alpha * float(self.information.T[0, 0]) ** 2)
+        return np.log(u) - 2 * np.log1p(u)
 
     # ---- saving ----------------------------------------------------------------------------------------
 

@@ -265,6 +265,7 @@ def check_counts(model, y, counts, first):
     ("name", "sizes"),
     [("approval", [17, *[20, 50, 34] * 9, 48]), ("chicks", [17] * 34), ("approval", [20, *[1, 3, 16, 7, 200] * 4, 73])],
 )
+@pytest.mark.filterwarnings("ignore:The noise level cannot be learned")  # after the first 17 chicks
 def test_coverage_of_a_table_is_what_a_count_says(name, sizes):
     X, y = TABLES[name]()
     model, counts = count_then_learn(X, y, sizes)
