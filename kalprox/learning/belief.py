@@ -10,11 +10,13 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.learning.design import Design
+from kalprox.learning.intervals import Estimate
 from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
 from kalprox.noise import Noise
-from kalprox.posterior import Posterior
-from kalprox.predictive import Predictive
+from kalprox.posterior import InformationPosterior, Posterior
+from kalprox.predictive import Predictive, Student
+from kalprox.regularizers import Zero
 from kalprox.sources import Block, Counts, Source
 
 __all__ = ["Belief", "Path"]
@@ -136,27 +138,88 @@ class Belief(ABC):
 
     @cached_property
     def coef_std(self) -> Array:
-        """The standard errors of the coefficients, shape (d,) or (k, d)."""
-        variances = np.asarray(self.posterior.var())[..., self.design.first :]
-        return np.sqrt(variances) if self.design.scale is None else np.sqrt(variances) / self.design.scale
+        """The standard errors of the coefficients, shape (d,) or (k, d), conditional on those that a kink selects."""
+        return np.sqrt(self._variances(self.posterior.var()))
+
+    def _variances(self, variances: Array) -> Array:
+        """Return the variances of the coefficients for those of theta, shape (..., d)."""
+        variances = np.asarray(variances)[..., self.design.first :]
+        return variances if self.design.scale is None else variances / self.design.scale**2
 
     @cached_property
     def intercept_std(self) -> Array:
-        """The standard error of the intercept, shape () or (k,); zero without intercept."""
+        """The standard error of the intercept, shape () or (k,), conditional as `coef_std`; zero without intercept."""
+        return self._intercept_std(self.posterior)
+
+    def _intercept_std(self, posterior: Posterior) -> Array:
         if not self.design.intercept:
             return np.zeros_like(self.intercept)
         at_zero = self.design.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
-        return np.sqrt(np.asarray(self.noise.variance) * self.posterior.leverage(at_zero)[0])
+        return np.sqrt(np.asarray(posterior.noise.variance) * posterior.leverage(at_zero)[0])
 
-    def coef_interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """Return the ends of the central interval of each coefficient, shaped like `coef`."""
-        reach = (np.asarray(self.noise.quantile(level)) * self.coef_std.T).T
-        return self.coef - reach, self.coef + reach
+    # ---- intervals -------------------------------------------------------------------------------------
+
+    @property
+    def debiased(self) -> bool:
+        """Whether intervals are about the estimate without the penalty, because the penalty has kinks or bounds.
+
+        The standard errors are then conditional on the coefficients that the penalty selected, and know nothing of its
+        pull, so that estimate and standard error together make no interval that covers.
+        """
+        return isinstance(self.posterior, InformationPosterior) and not self.posterior.regularizer.smooth
+
+    @cached_property
+    def unpenalised(self) -> Posterior:
+        """The posterior without the penalty: least squares on all columns, with its own noise.
+
+        With full rank its mean is the debiased estimate theta + (R'R)^-1 R'(z - R theta), whatever theta is. For a
+        nonlinear link it is one step of Gauss-Newton from the penalised estimate.
+        """
+        penalised = self.posterior
+        if not isinstance(penalised, InformationPosterior):
+            return penalised
+        return InformationPosterior(
+            penalised.data, Zero(), gamma=penalised.gamma, prior=penalised.prior, likelihood=penalised.likelihood
+        )
+
+    def coef_estimate(self, penalised: bool) -> Estimate:
+        """Return the coefficients, with or without the penalty, and what their intervals are computed from."""
+        posterior = self.posterior if penalised else self.unpenalised
+        in_units = posterior.per_target([factor.variances() for factor in posterior.factors])
+        with np.errstate(divide="ignore"):
+            precision = 1 / self._variances(in_units)
+        std = np.sqrt(self._variances(posterior.var()))
+        coef = self.design.coef(np.asarray(posterior.mean).T)
+        std, dof = (std, posterior.noise.dof) if penalised else _unbounded(std, posterior.noise.dof)
+        return Estimate(coef, std, dof, precision)
+
+    def intercept_estimate(self, penalised: bool) -> Student:
+        """Return the intercept, with or without the penalty, its standard error and their degrees of freedom."""
+        posterior = self.posterior if penalised else self.unpenalised
+        value = np.asarray(self.design.intercept_of(np.asarray(posterior.mean).T))
+        std, dof = self._intercept_std(posterior), posterior.noise.dof
+        return Student(value, *((std, dof) if penalised else _unbounded(std, dof)))
+
+    def coef_interval(self, level: float = 0.95, anytime: bool = False) -> tuple[Array, Array]:
+        """Return the ends of the interval of each coefficient, shaped like `coef`.
+
+        They are those of the posterior, or of the debiased estimate if the penalty has kinks or bounds. With `anytime`
+        they are those of a confidence sequence, always about the estimate without the penalty.
+        """
+        if anytime:
+            return self.coef_estimate(penalised=False).anytime_interval(level, self._tuning())
+        return self.coef_estimate(penalised=not self.debiased).interval(level)
 
     def intercept_interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """Return the ends of the central interval of the intercept, shaped like `intercept`."""
-        reach = np.asarray(self.noise.quantile(level)) * self.intercept_std
-        return self.intercept - reach, self.intercept + reach
+        """Return the ends of the interval of the intercept, as `coef_interval` does, shaped like `intercept`."""
+        return self.intercept_estimate(penalised=not self.debiased).interval(level)
+
+    def _tuning(self) -> Array:
+        """Return the constants of confidence sequences, shape (d,); see `Estimate.anytime_interval`."""
+        raise ValueError(
+            "anytime=True needs link='identity' and method='exact': the guarantee is for linear models, whose rows are "
+            "learned exactly. Use anytime=False."
+        )
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
@@ -204,3 +267,8 @@ class Belief(ABC):
     def log_evidence(self) -> Array:
         """The log evidence log p(y) with the penalty as the prior, shape () or (k,)."""
         raise ValueError("log_evidence_ needs link='identity' and method='exact'.")
+
+
+def _unbounded(std: Array, dof: Any) -> tuple[Array, Any]:
+    """Return std and dof with infinite std, so unbounded intervals, where the noise variance cannot be learned."""
+    return np.where(np.isnan(std), np.inf, std), np.where(np.asarray(dof) > 0, dof, 1.0)
