@@ -471,6 +471,47 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             return mean - low * std, mean + high * std
         return Student(mean, std, noise.dof).interval(level)
 
+    def coef_interval(self, level: float = 0.95, anytime: bool = False) -> tuple[Array, Array]:
+        """Return an interval for each coefficient, which contains the true one with probability `level`.
+
+        For ridge, no penalty and other smooth penalties the interval is that of the posterior, `coef_` and `coef_std_`
+        with quantiles of Student's t distribution. If the penalty has kinks or bounds ("l1", "elasticnet", "group",
+        "box"), it is about the debiased estimate coef + (X'X)^-1 X'(y - X coef), which is least squares on all columns,
+        with the noise variance and the degrees of freedom of least squares: `coef_` need not lie inside. It covers if
+        there are more rows than columns, and is unbounded where the rows alone do not determine a coefficient. With a
+        nonlinear link the model is linearised at `coef_`.
+
+        Parameters
+        ----------
+        level : float
+            Strictly between 0 and 1.
+        anytime : bool
+            Whether the interval may be looked at after every row. If False, the probability is that of one look: who
+            looks at the 95% interval 400 times, finds the truth outside at some look in about half of all streams. If
+            True, the intervals are a confidence sequence: the probability that any of them, however many, misses the
+            coefficient is at most 1 - level. They are always about least squares on all columns, need a linear model
+            and forget=1, and assume independent normal noise. They are narrowest, 1.6 times as wide as those for one
+            look, at about 1,000 rows, 1.8 times as wide at 100,000, and mostly unbounded below 40.
+
+        Returns
+        -------
+        low, high : arrays shaped like `coef_`
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> y = X @ [1.0, 0.0] + rng.normal(size=400)
+        >>> model = KalproxRegressor(penalty="l1", alpha=20.0).fit(X, y)
+        >>> low, high = model.coef_interval()
+        >>> low.round(2), high.round(2)
+        (array([0.88, 0.03]), array([1.06, 0.21]))
+        >>> low, high = model.coef_interval(anytime=True)
+        >>> low.round(2), high.round(2)
+        (array([ 0.82, -0.03]), array([1.11, 0.26]))
+        """
+        return self._belief.coef_interval(level, anytime)
+
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
         """Draw coefficients and intercepts from the posterior.
 
@@ -536,8 +577,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         """The standard errors of the coefficients, shaped like `coef_`.
 
         A standard error is infinite if neither the data nor the penalty determine the coefficient; `coef_` is then the
-        solution of minimum norm. It is zero if the penalty holds the coefficient at a kink or a bound; the standard
-        errors of the other coefficients are conditional on that.
+        solution of minimum norm. It is zero if the penalty holds the coefficient at a kink or a bound.
+
+        If the penalty has kinks or bounds, the standard errors are conditional on the coefficients that it selected,
+        and ignore how far it pulls them: `coef_` plus or minus two of them is no confidence interval (such intervals of
+        level 95% covered 22% to 84%). Use `coef_interval`.
         """
         return self._belief.coef_std
 

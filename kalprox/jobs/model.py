@@ -112,5 +112,5 @@ class TableModel:
         return TableModel(learner, self.columns, record, self.sources + other.sources)
 
     def intervals(self, level: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ends of the central intervals of the coefficients, each of shape (d,)."""
+        """Return the ends of the intervals of the coefficients, each of shape (d,); see `Belief.coef_interval`."""
         return self.belief.coef_interval(level)

@@ -11,12 +11,14 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations
+from kalprox.learning.intervals import Estimate
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
 from kalprox.noise import Noise
-from kalprox.posterior import Posterior
-from kalprox.predictive import Predictive
+from kalprox.posterior import InformationPosterior, Posterior
+from kalprox.predictive import Predictive, Student
+from kalprox.regularizers import Zero
 from kalprox.sources import Block, Counts, Source
 
 __all__ = ["Belief", "Path", "check_any_row"]
@@ -191,41 +193,42 @@ class Belief(ABC):
     def covariance(self) -> Array:
         """The covariance of the coefficients, shape (d, d) or (k, d, d)."""
         first, scale = self.design.first, self.design.scale
-        C = np.asarray(self.posterior.cov()) if self._sandwiched is None else self._sandwiched
-        C = C[..., first:, first:]
+        sandwiched = self._sandwiched(self.posterior)
+        C = (np.asarray(self.posterior.cov()) if sandwiched is None else sandwiched)[..., first:, first:]
         return C if scale is None else C / scale[:, None] / scale
 
     @cached_property
     def coef_std(self) -> Array:
-        """The standard errors of the coefficients, shape (d,) or (k, d)."""
-        C = self._sandwiched
-        variances = np.asarray(self.posterior.var()) if C is None else np.diagonal(C, axis1=-2, axis2=-1)
-        variances = variances[..., self.design.first :]
-        return np.sqrt(variances) if self.design.scale is None else np.sqrt(variances) / self.design.scale
+        """The standard errors of the coefficients, shape (d,) or (k, d), conditional on those that a kink selects."""
+        return np.sqrt(self._variances(self._var(self.posterior)))
+
+    def _variances(self, variances: Array) -> Array:
+        """Return the variances of the coefficients for those of theta, shape (..., d)."""
+        variances = np.asarray(variances)[..., self.design.first :]
+        return variances if self.design.scale is None else variances / self.design.scale**2
 
     @cached_property
     def intercept_std(self) -> Array:
-        """The standard error of the intercept, shape () or (k,); zero without intercept."""
+        """The standard error of the intercept, shape () or (k,), conditional as `coef_std`; zero without intercept."""
+        return self._intercept_std(self.posterior)
+
+    def _intercept_std(self, posterior: Posterior) -> Array:
         if not self.design.intercept:
             return np.zeros_like(self.intercept)
         at_zero = self.design.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
-        if self._sandwiched is not None:
-            return np.sqrt((at_zero @ self._sandwiched @ at_zero.T)[..., 0, 0])
-        return np.sqrt(np.asarray(self.noise.variance) * self.posterior.leverage(at_zero)[0])
+        if (C := self._sandwiched(posterior)) is not None:
+            return np.sqrt((at_zero @ C @ at_zero.T)[..., 0, 0])
+        return np.sqrt(np.asarray(posterior.noise.variance) * posterior.leverage(at_zero)[0])
 
-    @cached_property
-    def _sandwiched(self) -> Array | None:
-        """The robust or clustered covariance of theta, (p, p) or (k, p, p); None if the model's own is asked for.
+    def _sandwiched(self, posterior: Posterior) -> Array | None:
+        """Return the robust or clustered covariance of theta, (p, p) or (k, p, p); None with coef_cov="model".
 
         NaN with fewer than two rows or clusters.
         """
-        kind, posterior = self.settings.coef_cov, self.posterior
+        kind, sandwich = self.settings.coef_cov, self.sandwich
         if kind == "model":
             return None
-        sandwich, unit = (
-            self.sandwich,
-            np.asarray(posterior.per_target([f.covariance() for f in posterior.metric_factors])),
-        )
+        unit = np.asarray(posterior.per_target([factor.covariance() for factor in posterior.metric_factors]))
         if sandwich is None or sandwich.count < 2:
             return np.full(unit.shape, np.nan)
         M = sandwich.total(self.design)
@@ -236,22 +239,80 @@ class Belief(ABC):
             C *= sandwich.count / (sandwich.count - 1)
         return np.where(infinite, unit, C)
 
-    @property
-    def interval_dof(self) -> Array:
-        """The degrees of freedom of the intervals of coefficients, shape () or (k,)."""
-        if self.settings.coef_cov == "clustered":
-            return np.asarray(self.sandwich.count - 1 if self.sandwich is not None else 0.0)
-        return np.asarray(self.noise.dof)
+    def _var(self, posterior: Posterior) -> Array:
+        """Return the variances of theta under `coef_cov`, shape (p,) or (k, p)."""
+        C = self._sandwiched(posterior)
+        return np.asarray(posterior.var()) if C is None else np.diagonal(C, axis1=-2, axis2=-1)
 
-    def coef_interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """Return the ends of the central interval of each coefficient, shaped like `coef`."""
-        reach = (np.asarray(self.noise.quantile(level)) * self.coef_std.T).T
-        return self.coef - reach, self.coef + reach
+    def _dof(self, posterior: Posterior) -> Array:
+        """Return the degrees of freedom of the intervals of coefficients, shape () or (k,)."""
+        if self.settings.coef_cov == "clustered":
+            return np.asarray(0.0 if self.sandwich is None else self.sandwich.count - 1)
+        return np.asarray(posterior.noise.dof)
+
+    # ---- intervals -------------------------------------------------------------------------------------
+
+    @property
+    def debiased(self) -> bool:
+        """Whether intervals are about the estimate without the penalty, because the penalty has kinks or bounds.
+
+        The standard errors are then conditional on the coefficients that the penalty selected, and know nothing of its
+        pull, so that estimate and standard error together make no interval that covers.
+        """
+        return isinstance(self.posterior, InformationPosterior) and not self.posterior.regularizer.smooth
+
+    @cached_property
+    def unpenalised(self) -> Posterior:
+        """The posterior without the penalty: least squares on all columns, with its own noise.
+
+        With full rank its mean is the debiased estimate theta + (R'R)^-1 R'(z - R theta), whatever theta is. For a
+        nonlinear link it is one step of Gauss-Newton from the penalised estimate.
+        """
+        penalised = self.posterior
+        if not isinstance(penalised, InformationPosterior):
+            return penalised
+        return InformationPosterior(
+            penalised.data, Zero(), gamma=penalised.gamma, prior=penalised.prior, likelihood=penalised.likelihood
+        )
+
+    def coef_estimate(self, penalised: bool) -> Estimate:
+        """Return the coefficients, with or without the penalty, and what their intervals are computed from."""
+        posterior = self.posterior if penalised else self.unpenalised
+        in_units = posterior.per_target([factor.variances() for factor in posterior.factors])
+        with np.errstate(divide="ignore"):
+            precision = 1 / self._variances(in_units)
+        std, dof = np.sqrt(self._variances(self._var(posterior))), self._dof(posterior)
+        coef = self.design.coef(np.asarray(posterior.mean).T)
+        std, dof = (std, dof) if penalised else _unbounded(std, dof)
+        return Estimate(coef, std, dof, precision)
+
+    def intercept_estimate(self, penalised: bool) -> Student:
+        """Return the intercept, with or without the penalty, its standard error and their degrees of freedom."""
+        posterior = self.posterior if penalised else self.unpenalised
+        value = np.asarray(self.design.intercept_of(np.asarray(posterior.mean).T))
+        std, dof = self._intercept_std(posterior), self._dof(posterior)
+        return Student(value, *((std, dof) if penalised else _unbounded(std, dof)))
+
+    def coef_interval(self, level: float = 0.95, anytime: bool = False) -> tuple[Array, Array]:
+        """Return the ends of the interval of each coefficient, shaped like `coef`.
+
+        They are those of the posterior, or of the debiased estimate if the penalty has kinks or bounds. With `anytime`
+        they are those of a confidence sequence, always about the estimate without the penalty.
+        """
+        if anytime:
+            return self.coef_estimate(penalised=False).anytime_interval(level, self._tuning())
+        return self.coef_estimate(penalised=not self.debiased).interval(level)
 
     def intercept_interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """Return the ends of the central interval of the intercept, shaped like `intercept`."""
-        reach = np.asarray(self.noise.quantile(level)) * self.intercept_std
-        return self.intercept - reach, self.intercept + reach
+        """Return the ends of the interval of the intercept, as `coef_interval` does, shaped like `intercept`."""
+        return self.intercept_estimate(penalised=not self.debiased).interval(level)
+
+    def _tuning(self) -> Array:
+        """Return the constants of confidence sequences, shape (d,); see `Estimate.anytime_interval`."""
+        raise ValueError(
+            "anytime=True needs link='identity' and method='exact': the guarantee is for linear models, whose rows are "
+            "learned exactly. Use anytime=False."
+        )
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
@@ -308,3 +369,8 @@ def refuse_scores(before: Settings, now: Settings) -> None:
             f"coef_cov cannot change from {before.coef_cov!r} to {now.coef_cov!r} between calls of partial_fit: the "
             "scores of the rows learned so far were not summed. Use fit."
         )
+
+
+def _unbounded(std: Array, dof: Any) -> tuple[Array, Any]:
+    """Return std and dof with infinite std, so unbounded intervals, where the noise variance cannot be learned."""
+    return np.where(np.isnan(std), np.inf, std), np.where(np.asarray(dof) > 0, dof, 1.0)

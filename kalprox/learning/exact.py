@@ -15,6 +15,7 @@ from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, doubling_pie
 from kalprox.learning.belief import Belief, Path, check_any_row, refuse_scores
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
@@ -46,6 +47,7 @@ class ExactBelief(Belief):
     found: Array | None = None  # the coefficients, if a path of alphas has given them
     begin: Array | None = None  # where the search for them starts, if a path has a neighbour
     chosen: float | None = None  # the alpha, if it is one of a path
+    spread_before: Array | None = None  # `spread` before the last rows; None if there were none
 
     whole_batches: ClassVar[bool] = True
 
@@ -89,7 +91,7 @@ class ExactBelief(Belief):
             info = info.forget(left) if float(info.rows) > 0 else info
             sandwich = sandwich and sandwich.forget(float(left))  # type: ignore[arg-type]
         info = info.fold(block.X, block.y, weights, counts, squares)
-        return ExactBelief(self.settings, info, scores, sandwich=sandwich)
+        return ExactBelief(self.settings, info, scores, spread_before=self.spread, sandwich=sandwich)
 
     @property
     def _by_evidence(self) -> bool:
@@ -101,6 +103,27 @@ class ExactBelief(Belief):
     def _few_rows(self) -> bool:
         """Whether there are no more rows than coefficients, so that some alpha fits every row exactly."""
         return float(self.information.effective_rows) - self.settings.fit_intercept <= self.information.d
+
+    @cached_property
+    def spread(self) -> Array:
+        """The mean square of each column when it first varied, after 32 rows; zero before.
+
+        It sets the scale of confidence sequences, which need one that depends on no target and does not change.
+        """
+        info = self.information
+        before = np.zeros(info.d) if self.spread_before is None else self.spread_before
+        if float(info.rows) < FEWEST_ROWS or before.all():
+            return before
+        now = (info.centered().R ** 2).sum(axis=0) / float(info.rows)
+        return np.where(before > 0, before, now if self.settings.fit_intercept else now + info.x_mean**2)
+
+    def _tuning(self) -> Array:
+        if self.settings.forget != 1:
+            raise ValueError(
+                f"anytime=True needs forget=1: with forget={self.settings.forget!r} the interval is about recent rows, "
+                "and no confidence sequence is known for them. Use anytime=False."
+            )
+        return TUNED_ROWS * self.spread
 
     @property
     def _by_prediction(self) -> bool:
@@ -155,7 +178,7 @@ class ExactBelief(Belief):
         # The scores of the alphas are valid only for the settings under which they were computed.
         names = ("penalty", "l1_ratio", "delta", "groups", "bounds", "alpha", "noise", "fit_intercept", "standardize")
         scores = None if settings.changed(self.settings, *names) else self.scores
-        return ExactBelief(settings, self.information, scores, sandwich=self.sandwich)
+        return ExactBelief(settings, self.information, scores, spread_before=self.spread, sandwich=self.sandwich)
 
     def merge(self, other: Belief) -> "ExactBelief":
         """Return the belief after the rows of both. Exact; O(d^3)."""
@@ -171,7 +194,8 @@ class ExactBelief(Belief):
                 f"merge needs forget=1: with forget={self.settings.forget!r} the order of all rows matters."
             )
         sandwich = self.sandwich and other.sandwich and self.sandwich.merge(other.sandwich)
-        return ExactBelief(self.settings, merge(self.information, other.information), sandwich=sandwich)
+        info = merge(self.information, other.information)
+        return ExactBelief(self.settings, info, spread_before=self.spread, sandwich=sandwich)
 
     @property
     def predicts(self) -> bool:
@@ -412,7 +436,7 @@ class ExactBelief(Belief):
 
     def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> "ExactBelief":
         """Return the belief of the same rows with another alpha."""
-        belief = ExactBelief(self.settings, self.information, None, found, begin, float(alpha))
+        belief = ExactBelief(self.settings, self.information, None, found, begin, float(alpha), self.spread_before)
         for name in ("scale", "design", "centered", "equations"):  # they do not depend on alpha
             belief.__dict__[name] = getattr(self, name)
         return belief
@@ -515,7 +539,7 @@ class ExactBelief(Belief):
 
     def saved(self) -> dict[str, Any]:
         scores = {} if self.scores is None else {"alpha_scores": self.scores}
-        return {"targets": self.information.targets, "information": self.information, **scores}
+        return {"targets": self.information.targets, "information": self.information, "spread": self.spread, **scores}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "ExactBelief":
@@ -530,7 +554,9 @@ class ExactBelief(Belief):
         if scores is not None:
             expect(scores.c.ndim == 1 and len(scores.c) and (scores.c > 0).all() and (np.diff(scores.c) < 0).all())
             expect(scores.squares.shape == (len(scores.c), k) and (scores.squares >= 0).all() and scores.rows >= 0)
-        return cls(settings, info, scores)
+        spread = saved["spread"] if "spread" in saved else np.zeros(d)
+        expect(spread.shape == (d,) and (spread >= 0).all())
+        return cls(settings, info, scores, spread_before=spread)
 
 
 def restored_information(saved: Saved, name: str, d: int, targets: int | None, forget: float) -> Information:

@@ -1,0 +1,171 @@
+"""Intervals of coefficients: debiased under a kink, and confidence sequences that may be looked at after every row."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import statsmodels.api as sm
+from data import linear
+
+from kalprox import KalproxRegressor
+
+KINKED = {"l1": {}, "elasticnet": {}, "group": {"groups": [0, 0, 1, 1, 2]}, "box": {"bounds": (-0.5, 0.5)}}
+
+
+def ends(model, level=0.95, **options):
+    return np.stack(model.coef_interval(level, **options), axis=-1)
+
+
+@pytest.mark.parametrize("penalty", [None, "ridge", "smooth_l1"])
+def test_the_interval_of_a_smooth_penalty_is_that_of_the_posterior(penalty):
+    X, y = linear(60, 4)
+    model = KalproxRegressor(penalty=penalty).fit(X, y)
+    reach = scipy.stats.t.ppf(0.95, model.noise_dof_) * model.coef_std_
+    np.testing.assert_allclose(ends(model, 0.9), np.stack([model.coef_ - reach, model.coef_ + reach], -1), rtol=1e-12)
+    if penalty is None:
+        theirs = sm.OLS(y, sm.add_constant(X)).fit().conf_int(0.1)
+        np.testing.assert_allclose(ends(model, 0.9), theirs[1:], rtol=1e-9)
+        np.testing.assert_allclose(model._belief.intercept_interval(0.9), theirs[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("penalty", KINKED)
+def test_the_interval_under_a_kink_is_that_of_least_squares(penalty, standardize):
+    X, y = linear(60, 5)
+    X[:, 1] *= 100
+    model = KalproxRegressor(
+        penalty=penalty, alpha=30.0, standardize=standardize and penalty != "box", **KINKED[penalty]
+    )
+    model.fit(X + 3, np.column_stack([y, -2 * y + X[:, 0]]))
+    assert (model.coef_std_ == 0).any()
+    for j in range(2):
+        theirs = sm.OLS([y, -2 * y + X[:, 0]][j], sm.add_constant(X + 3)).fit().conf_int(0.05)
+        np.testing.assert_allclose(ends(model)[j], theirs[1:], rtol=1e-8)
+        np.testing.assert_allclose(np.array(model._belief.intercept_interval())[:, j], theirs[0], rtol=1e-8)
+
+
+def test_a_given_noise_variance_is_used():
+    X, y = linear(60, 3)
+    model = KalproxRegressor(penalty="l1", alpha=10.0, noise=4.0).fit(X, y)
+    std = 2 * np.sqrt(np.diag(np.linalg.inv(np.cov(X.T) * 59)))
+    width = ends(model)[:, 1] - ends(model)[:, 0]
+    np.testing.assert_allclose(width, 2 * scipy.stats.norm.ppf(0.975) * std, rtol=1e-10)
+
+
+def test_what_the_rows_do_not_determine_has_no_bounds():
+    X, y = linear(60, 4)
+    X[:, 3] = X[:, 2]
+    model = KalproxRegressor(penalty="l1", alpha=5.0).fit(X, y)
+    for found in (ends(model), ends(model, anytime=True)):
+        assert np.isfinite(found[:2]).all() and (np.abs(found[2:]) == np.inf).all() and (found[2:, 0] < 0).all()
+    few = KalproxRegressor(penalty="l1", alpha=5.0).fit(X[:4], y[:4])
+    assert (ends(few) == [-np.inf, np.inf]).all() and (ends(few, anytime=True) == [-np.inf, np.inf]).all()
+    assert np.isneginf(few._belief.intercept_interval()[0])
+
+
+@pytest.mark.parametrize(("n", "d"), [(60, 20), (200, 50)])
+def test_the_debiased_interval_covers_where_the_conditional_one_does_not(n, d):
+    streams, hits = 40, []
+    theta = np.r_[np.ones(3), np.full(5, 0.15), np.zeros(d - 8)]
+    for seed in range(streams):
+        rng = np.random.default_rng([n, seed])
+        X = rng.normal(size=(n, d)) + rng.normal(size=(n, 1))
+        model = KalproxRegressor(penalty="l1", alpha="auto").fit(X, X @ theta + rng.normal(size=n))
+        low, high = model.coef_interval()
+        reach = scipy.stats.t.ppf(0.975, model.noise_dof_) * model.coef_std_
+        hits.append([((low <= theta) & (theta <= high)).mean(), (np.abs(model.coef_ - theta) <= reach)[:8].mean()])
+    debiased, conditional = np.mean(hits, axis=0)
+    errors = np.std(hits, axis=0) / streams**0.5  # the coefficients of one stream err together
+    assert abs(debiased - 0.95) < 3.5 * errors[0] and errors[0] < 0.01
+    assert conditional < 0.95 - 3.5 * errors[1]
+
+
+def test_a_nonlinear_link_is_linearised_at_the_estimate():
+    rng = np.random.default_rng(0)
+    X, theta = rng.normal(size=(2000, 3)), np.array([1.0, 0.0, -1.0])
+    y = 1 / (1 + np.exp(-X @ theta)) + 0.1 * rng.normal(size=2000)
+    kinked, plain = (KalproxRegressor("sigmoid", penalty=p, alpha=0.5).fit(X, y) for p in ("l1", None))
+    np.testing.assert_allclose(ends(kinked), ends(plain), atol=0.2 * plain.coef_std_.max())
+
+
+# ---- looks after every row -------------------------------------------------------------------------
+
+
+def radius(std, dof, z2, g, a=0.05):
+    """The formula of Lindon and others, by hand."""
+    r = g / (g + z2)
+    if np.isinf(dof):
+        return std * np.sqrt(-np.log(r * a**2) / (1 - r))
+    k = (r * a**2) ** (1 / (dof + 1))
+    return std * np.sqrt(dof * (1 - k) / (k - r)) if k > r else np.inf
+
+
+@pytest.mark.parametrize("settings", [{"penalty": "l1"}, {"alpha": 50.0}, {"noise": 0.5}, {"fit_intercept": False}])
+def test_the_anytime_interval_is_that_of_the_formula(settings):
+    X, y = linear(150, 3)
+    X = X * [1, 1e-3, 1e4] + [5, 0, 0]
+    model = KalproxRegressor(standardize=True, **settings)
+    for rows in np.split(np.arange(150), [40, 41, 90]):
+        model.partial_fit(X[rows], y[rows])
+    intercept = settings.get("fit_intercept", True)
+    A = sm.add_constant(X) if intercept else X
+    theirs, first = sm.OLS(y, A).fit(), slice(int(intercept), None)
+    C = np.linalg.inv(A.T @ A).diagonal()[first]
+    g = 125 * (X[:40].var(axis=0) if intercept else (X[:40] ** 2).mean(axis=0))  # of the first rows, and kept
+    noise, dof = settings.get("noise", theirs.scale), np.inf if "noise" in settings else theirs.df_resid
+    reach = [radius(np.sqrt(noise * c), dof, 1 / c, g_) for c, g_ in zip(C, g, strict=True)]
+    coef = theirs.params[first]
+    np.testing.assert_allclose(ends(model, anytime=True), np.stack([coef - reach, coef + reach], -1), rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "streams"),
+    [("noise", 100), *(pytest.param(kind, 400, marks=pytest.mark.slow) for kind in ("noise", "trend", "late"))],
+)
+def test_of_400_looks_none_misses_in_95_of_100_streams(kind, streams):
+    """The streams have the same X, as targets of one model: given X, they are independent."""
+    looks, d = 400, 2
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10 + looks, d))
+    if kind == "trend":
+        X[:, 0] = np.arange(len(X)) ** 2
+    if kind == "late":
+        X[:200, 0] = 0.0
+    theta = np.array([1.0, -1.0])
+    Y = (X @ theta)[:, None] + rng.normal(size=(len(X), streams))
+    missed, ratios = np.zeros((2, streams), bool), []
+    model = KalproxRegressor(penalty=None, diagnose=False).partial_fit(X[:10], Y[:10])
+    for row in range(10, 10 + looks):
+        model.partial_fit(X[row : row + 1], Y[row : row + 1])
+        widths = []
+        for i, anytime in enumerate((False, True)):
+            low, high = (end[:, 0] for end in model.coef_interval(anytime=anytime))
+            missed[i] |= (theta[0] < low) | (high < theta[0])
+            widths.append(high[0] - low[0])
+        ratios.append(widths[1] / widths[0] if np.isfinite(widths[0]) else np.inf)
+    once, anytime = missed.sum(axis=1)
+    assert anytime <= scipy.stats.binom(streams, 0.05).ppf(0.999) and once > 0.3 * streams
+    assert 1.5 < ratios[-1] < 2.2 and ratios[5] == np.inf
+    if kind == "noise":
+        assert anytime < 0.05 * streams
+
+
+def test_the_scale_of_a_sequence_is_saved_and_kept(tmp_path):
+    X, y = linear(200, 3)
+    model = KalproxRegressor().partial_fit(X[:50], y[:50])
+    model.save(tmp_path / "model.kalprox")
+    again = KalproxRegressor.load(tmp_path / "model.kalprox")
+    for one in (model, again):
+        one.partial_fit(100 * X[50:], y[50:])
+    np.testing.assert_array_equal(ends(again, anytime=True), ends(model, anytime=True))
+    np.testing.assert_allclose(model._belief.spread, X[:50].var(axis=0), rtol=1e-12)
+
+
+def test_what_is_refused():
+    X, y = linear(60, 2)
+    for anytime in (False, True):
+        with pytest.raises(ValueError, match="level must be strictly between 0 and 1"):
+            KalproxRegressor().fit(X, y).coef_interval(1.0, anytime)
+    with pytest.raises(ValueError, match="anytime=True needs forget=1"):
+        KalproxRegressor(forget=0.99).fit(X, y).coef_interval(anytime=True)
+    with pytest.raises(ValueError, match="anytime=True needs link='identity'"):
+        KalproxRegressor("tanh").fit(X, np.tanh(y)).coef_interval(anytime=True)
