@@ -11,6 +11,7 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations
+from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved
@@ -65,6 +66,8 @@ class Belief(ABC):
     settings : Settings
     sandwich : Sandwich or None
         The sums for robust or clustered standard errors, if the settings ask for them.
+    input_noise : InputNoise or None
+        How the variance of the noise depends on the inputs, if the settings ask for it.
     whole_batches : bool
         Whether a batch in memory is learned as one block, however long it is.
     in_one_pass : bool
@@ -77,6 +80,7 @@ class Belief(ABC):
 
     settings: Settings
     sandwich: Sandwich | None = field(default=None, kw_only=True)
+    input_noise: InputNoise | None = field(default=None, kw_only=True)
 
     whole_batches: ClassVar[bool] = False
     in_one_pass: ClassVar[bool] = True
@@ -121,9 +125,13 @@ class Belief(ABC):
 
     def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece that only the belief `after` has learned; see `next_piece`."""
-        own = self.settings.own_variance(block)
+        own = self.own_variance(block)
         predicted = self.predict(block.X, None if own is None else np.sqrt(own))
         return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
+
+    def own_variance(self, block: Block) -> Array | None:
+        """Return the variance of the noise of each row of a block in units of the noise variance; None if it is 1."""
+        return self.settings.own_variance(block)
 
     def observing(self, block: Block, found: Innovations, before: "Belief") -> Self:
         """Return this belief with the scores of the piece that it has learned since the belief `before`."""

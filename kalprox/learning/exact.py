@@ -15,13 +15,14 @@ from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, doubling_pie
 from kalprox.learning.belief import Belief, Path, check_any_row, refuse_scores
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
-from kalprox.predictive import Student
+from kalprox.predictive import Predictive, Student
 from kalprox.solvers.l1_path import l1_path
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.forgetting import faded
@@ -56,7 +57,12 @@ class ExactBelief(Belief):
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "ExactBelief":
         block = next(iter(blocks))
-        return cls(settings, Information.zero(block.X.shape[1], block.y.shape[1] if block.y.ndim == 2 else None))
+        targets = block.y.shape[1] if block.y.ndim == 2 else None
+        if settings.noise_depends_on_inputs and targets is not None:
+            raise ValueError(
+                f"noise='inputs' needs y of shape (n,); got shape {block.y.shape}. Fit one model per target."
+            )
+        return cls(settings, Information.zero(block.X.shape[1], targets))
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["ExactBelief", Counts]:
@@ -85,13 +91,18 @@ class ExactBelief(Belief):
 
     def _fold(self, block: Block, scores: AlphaScores | None) -> "ExactBelief":
         info, weights, forget, sandwich = self.information, block.weights, self.settings.forget, self.sandwich
-        counts, squares = counts_of(weights, self.settings.weights), None
+        counts, squares, noise = counts_of(weights, self.settings.weights), None, self.input_noise
+        if self.settings.noise_depends_on_inputs:
+            counts = np.ones(len(block)) if weights is None else self.settings.counts(weights)
+            weights = (1.0 if weights is None else weights) / self._relative_variance(block.X)
         if forget != 1:
             weights, counts, squares, left = faded(np.ones(len(block)) if weights is None else weights, forget, counts)
             info = info.forget(left) if float(info.rows) > 0 else info
             sandwich = sandwich and sandwich.forget(float(left))  # type: ignore[arg-type]
+            noise = noise and noise.forget(float(left))  # type: ignore[arg-type]
         info = info.fold(block.X, block.y, weights, counts, squares)
-        return ExactBelief(self.settings, info, scores, spread_before=self.spread, sandwich=sandwich)
+        added: dict[str, Any] = {"spread_before": self.spread, "sandwich": sandwich, "input_noise": noise}
+        return ExactBelief(self.settings, info, scores, **added)
 
     @property
     def _by_evidence(self) -> bool:
@@ -178,7 +189,7 @@ class ExactBelief(Belief):
         # The scores of the alphas are valid only for the settings under which they were computed.
         names = ("penalty", "l1_ratio", "delta", "groups", "bounds", "alpha", "noise", "fit_intercept", "standardize")
         scores = None if settings.changed(self.settings, *names) else self.scores
-        return ExactBelief(settings, self.information, scores, spread_before=self.spread, sandwich=self.sandwich)
+        return replace(self, settings=settings, scores=scores, spread_before=self.spread)
 
     def merge(self, other: Belief) -> "ExactBelief":
         """Return the belief after the rows of both. Exact; O(d^3)."""
@@ -195,7 +206,8 @@ class ExactBelief(Belief):
             )
         sandwich = self.sandwich and other.sandwich and self.sandwich.merge(other.sandwich)
         info = merge(self.information, other.information)
-        return ExactBelief(self.settings, info, spread_before=self.spread, sandwich=sandwich)
+        noise = self.input_noise and other.input_noise and self.input_noise.merge(other.input_noise)
+        return ExactBelief(self.settings, info, spread_before=self.spread, sandwich=sandwich, input_noise=noise)
 
     @property
     def predicts(self) -> bool:
@@ -211,7 +223,7 @@ class ExactBelief(Belief):
     def has_fixed_penalty(self) -> bool:
         """Whether the penalty is a quadratic that does not depend on the rows: `SquareRootFilter` is then exact."""
         settings = self.settings
-        fixed = not self._chooses_alpha and not settings.standardize
+        fixed = not self._chooses_alpha and not settings.standardize and not settings.noise_depends_on_inputs
         return fixed and settings.penalty.regularizer(settings.penalty.alpha).root(self.information.d) is not None
 
     @property
@@ -245,6 +257,8 @@ class ExactBelief(Belief):
             length = int(n)
         else:
             length = _LONGEST if self.has_fixed_penalty else max(1, int(n) // 8)
+        if self.settings.noise_depends_on_inputs:
+            length = min(length, max(FEWEST_ROWS, int(n) // 8))  # so that the variance is learned on the way
         if forget != 1:
             length = min(length, max(1, int(log(0.5) / log(forget))))
         stop = min(len(block), start + length)
@@ -278,7 +292,7 @@ class ExactBelief(Belief):
         posterior, settings = self.posterior, self.settings
         if not posterior.proper and np.isinf(posterior.factor.leverage(self.design.rows(block.X[:1])))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
-        n, p, own = self.information.rows, self.information.d + settings.fit_intercept, settings.own_variance(block)
+        n, p, own = self.information.rows, self.information.d + settings.fit_intercept, self.own_variance(block)
         if not exact and n >= max(_EXACT_ROWS[0] * p, _EXACT_ROWS[1]) and len(posterior.factors) == 1:
             leverage = self._mean_leverage(block, after)
             if leverage < _SMALL_LEVERAGE:
@@ -309,6 +323,34 @@ class ExactBelief(Belief):
         counts = self.settings.counts(block.weights)
         left = self.settings.forget ** (len(block) if counts is None else counts.sum())
         return float((totals[1] - left * totals[0]) / (sizes[1] - left * sizes[0]))
+
+    def own_variance(self, block: Block) -> Array | None:
+        own = super().own_variance(block)
+        if self.input_noise is None:
+            return own
+        return self._relative_variance(block.X) * (1.0 if own is None else own)
+
+    def _relative_variance(self, X: Array) -> Array:
+        """Return the relative variance of the noise of rows of X, shape (n,)."""
+        return np.ones(len(X)) if self.input_noise is None else self.input_noise.relative_variance(X, self.mean(X))
+
+    def predict(self, X: Array, sigma: Any = None) -> Predictive:
+        if self.input_noise is not None:
+            sigma = np.sqrt(self._relative_variance(X)) * (1.0 if sigma is None else sigma)
+        return super().predict(X, sigma)
+
+    def observing(self, block: Block, found: Innovations, before: Belief) -> "ExactBelief":
+        belief = super().observing(block, found, before)
+        if not self.settings.noise_depends_on_inputs:
+            return belief
+        own = before.own_variance(block)
+        own = np.ones(len(block)) if own is None else own
+        variance = np.asarray(before.noise.variance) * own if before.predicts else np.full(len(block), np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            squares = (block.y - found.mean) ** 2 * own / found.scale**2
+        noise = self.input_noise or InputNoise.zero(self.information.d)
+        times = self.settings.counts(block.weights)
+        return replace(belief, input_noise=noise.after(block.X, found.mean, squares, variance, times))
 
     def _scored_inputs(self, block: Block, before: Belief) -> tuple[Array, Sandwich]:
         center, targets = block.X[0], self.information.targets

@@ -12,6 +12,7 @@ from kalprox.calibration import Calibration
 from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.sandwich import Sandwich
@@ -178,6 +179,7 @@ class Learner:
             and block.groups is None
             and settings.forget == 1
             and settings.coef_cov != "clustered"
+            and not settings.noise_depends_on_inputs
             and len(block) <= _SHORT
             and float(np.vdot(block.X, block.X)) < HUGE
             and float(np.vdot(block.y, block.y)) < HUGE
@@ -322,8 +324,10 @@ class Learner:
         """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
         assert self._belief is not None
         rows = {} if not self._buffer else {"waiting": dict(zip(RowBuffer.NAMES, self._buffer.rows, strict=True))}
-        sandwich = {} if self._belief.sandwich is None else {"sandwich": self._belief.sandwich.saved()}
-        return {**self._tracking.saved(), **self._belief.saved(), **sandwich, **rows}
+        belief = self._belief
+        sandwich = {} if belief.sandwich is None else {"sandwich": belief.sandwich.saved()}
+        noise = {} if belief.input_noise is None else {"input_noise": belief.input_noise}
+        return {**self._tracking.saved(), **belief.saved(), **sandwich, **noise, **rows}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "Learner":
@@ -332,6 +336,8 @@ class Learner:
         belief = belief_type(settings).restored(settings, d, saved)
         if "sandwich" in saved:
             belief = replace(belief, sandwich=Sandwich.restored(saved))
+        if "input_noise" in saved:
+            belief = replace(belief, input_noise=InputNoise.restored(d, saved))
         learner._belief = belief
         targets = belief.information.targets if isinstance(belief, ExactBelief) else None
         learner._tracking = Tracking.restored(targets, saved)

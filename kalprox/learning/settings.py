@@ -75,8 +75,8 @@ class Settings:
         if not (callable(link) or (isinstance(link, str) and link in LINKS)):
             raise ValueError(f"link must be one of {', '.join(LINKS)}, or a function fn(theta, x); got {link!r}.")
         if isinstance(noise, str):
-            if noise != "learn":
-                raise ValueError(f"noise must be 'learn' or the noise variance; got {noise!r}.")
+            if noise not in ("learn", "inputs"):
+                raise ValueError(f"noise must be 'learn', 'inputs' or the noise variance; got {noise!r}.")
         else:
             check_positive("noise", noise)
         if coef_cov not in COEF_COVS:
@@ -111,6 +111,8 @@ class Settings:
             return
         if self.penalty.alpha == "auto":
             raise ValueError("alpha='auto' needs link='identity' and method='exact'; give a number.")
+        if self.noise_depends_on_inputs:
+            raise ValueError("noise='inputs' needs link='identity' and method='exact'; use 'learn', or a number.")
         if callable(self.link) and self.start is None:
             raise ValueError("start, the first theta of shape (d,), must be given if link is a function.")
         if callable(self.link) and self.standardize:
@@ -131,6 +133,11 @@ class Settings:
         """Return how many rows each row counts for; None if every row counts once."""
         return weights if self.weights == "frequency" else counts_of(weights, self.weights)
 
+    @property
+    def noise_depends_on_inputs(self) -> bool:
+        """Whether the variance of the noise is a function of the inputs, which is learned."""
+        return isinstance(self.parameters["noise"], str) and self.parameters["noise"] == "inputs"
+
     def own_variance(self, block: Block) -> Array | None:
         """Return the variance of the noise of each row of a block in units of the noise variance; None if it is 1."""
         if block.weights is None or self.weights == "frequency":
@@ -140,7 +147,7 @@ class Settings:
     @property
     def needs_innovations(self) -> bool:
         """Whether each row must be predicted before it is learned."""
-        return self.diagnose or self.coef_cov != "model"
+        return self.diagnose or self.coef_cov != "model" or self.noise_depends_on_inputs
 
     @property
     def model(self) -> Model:
