@@ -1,4 +1,4 @@
-"""The derivative of the minimiser of 1/2 ||R t - z||^2 + g(t) by R, z and the parameters of g, whatever solver found it.
+"""The derivative of the minimiser of 1/2 ||R t - z||^2 + g(t) by R, z and the parameters of g, for every solver.
 
 The optimality condition R'(R t - z) + grad g(t) = 0 on the free coordinates is differentiated, and not the steps of the
 solver. A coordinate that is not free stays at its kink, or moves with its bound.
