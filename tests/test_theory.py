@@ -128,7 +128,7 @@ def test_with_an_intercept_the_regret_is_bounded_by_the_range_of_the_targets():
     intercept and coefficients after t rows, penalty included. The bound does not change when a constant is added to
     all targets, nor does the regret.
     """
-    X, answer = SEQUENCES["adversarial"]
+    X, _ = SEQUENCES["adversarial"]
     for shift in (0.0, 1e3):
         model, losses, y, falls = KalproxRegressor(alpha=ALPHA), [], [1.0 + shift], []
         for t, x in enumerate(X):
