@@ -373,10 +373,10 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def predict(self, X: Any, return_std: bool = False, sigma: Any = None) -> Any:
+    def predict(self, X: Any, return_std: bool = False, sigma: Any = None, *, minimax: bool = False) -> Any:
         """Predict the mean and, with return_std, the scale of a new observation for each row.
 
-        The cost is O(d) per row, or O(d^2) with return_std.
+        The cost is O(d) per row, or O(d^2) with return_std or minimax.
 
         Parameters
         ----------
@@ -387,6 +387,15 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             weights="frequency"): 1 / sqrt(weight) in the units of `sample_weight`. The predictive variance is
             noise_var_ * (sigma^2 + leverage). The default is 1; 0 leaves out the noise, so that `std` is that of the
             mean.
+        minimax : bool
+            Whether to predict by the forecaster of Vovk, Azoury and Warmuth instead of the mean, for targets that may
+            be chosen by an adversary. It is the fit as if the row to predict had been learned with the target m, where
+            m is the mean of the targets, or 0 without an intercept: m + (mean - m) / (1 + s), s the leverage of the
+            row. Predicting each row of a stream before it is learned, its squared loss exceeds that of the best fixed
+            coefficients u by at most alpha |u|^2 + d Y^2 log(1 + n B^2 / (alpha d)) without an intercept, for any rows
+            with |x| <= B and |y| <= Y. With an intercept, Y is the range of the targets, the first row is not counted,
+            and the second term is Y^2 times the log of the ratio of the determinants of the information after the last
+            and the first row. Linear models with a quadratic penalty only, and not with return_std.
 
         Returns
         -------
@@ -403,6 +412,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         >>> mean.round(3), std.round(3)
         (array([3.9]), array([0.2]))
         """
+        if minimax:
+            return self._predict_minimax(X, return_std or sigma is not None)
         if sigma is None and self._is_one_row(X):
             learner = self._learner
             if not return_std:
@@ -427,6 +438,19 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             start = stop
         mean = np.concatenate([one.mean for one in found])
         return (mean, np.concatenate([one.std for one in found])) if return_std else mean
+
+    def _predict_minimax(self, X: Any, return_std: bool) -> Array:
+        if return_std:
+            raise ValueError(
+                "minimax=True has no standard deviation: it makes no assumption on how the targets arise. Call predict "
+                "twice, with minimax=True and with return_std=True."
+            )
+        belief = self._belief
+        if is_collection(X):
+            raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
+        return np.concatenate([belief.minimax(block.X) for block in batch])  # type: ignore[union-attr]
 
     def predict_interval(
         self, X: Any, level: float = 0.95, sigma: Any = None, *, method: str = "gaussian"

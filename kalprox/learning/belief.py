@@ -360,6 +360,13 @@ class Belief(ABC):
             "points. Fit one model to all rows instead."
         )
 
+    def minimax(self, X: Array) -> Array:
+        """Return the predictions of the Vovk-Azoury-Warmuth forecaster for rows of X, shape (n,) or (n, k)."""
+        raise ValueError(
+            "minimax=True needs a linear model, link='identity' and method='exact': no such forecaster is known for "
+            "others. Predict with minimax=False."
+        )
+
     def path(self, alphas: Array | None) -> Path:
         """Return the solution for each alpha, without a pass over the data."""
         raise ValueError("path needs link='identity' and method='exact'; fit once for each alpha instead.")

@@ -437,6 +437,23 @@ class ExactBelief(Belief):
     def mean(self, X: Any) -> Array:
         return self.design.predictor(X, self.posterior.mean)
 
+    def minimax(self, X: Array) -> Array:
+        """Return the predictions of the Vovk-Azoury-Warmuth forecaster: the fit at x as if (x, m) were one more row.
+
+        m is the mean of the targets, or 0 without an intercept. With the prediction p and the leverage s = x'V x, both
+        of the intercept included, that fit is m + (p - m) / (1 + s). Where rows leave x undetermined, it is m. O(d^2)
+        per row.
+        """
+        penalty = self.settings.penalty
+        if penalty.regularizer(self.alpha).root(self.information.d) is None:
+            raise ValueError(
+                f"minimax=True needs a quadratic penalty, 'ridge' or None; got penalty={penalty.kind!r}. Predict with "
+                "minimax=False."
+            )
+        inputs, theta = self.design.rows(X), np.asarray(self.posterior.mean)
+        m = self.design.offset + (theta[0] if self.design.intercept else 0.0)
+        return m + (self._value(inputs)[0] - m) / (1 + self.posterior.leverage(inputs))
+
     # ---- choice of alpha -------------------------------------------------------------------------------
 
     @cached_property

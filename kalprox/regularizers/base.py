@@ -34,6 +34,10 @@ class Regularizer(ABC):
         """Which coordinates are at no kink and no bound of g, shape (d,): there g is smooth."""
         return namespace(theta).ones(theta.shape, bool)
 
+    def held(self, theta: Array) -> Array:
+        """The values at which the coordinates that are not free are held, shape (d,); zero for the free ones."""
+        return namespace(theta).zeros_like(theta)
+
     def with_free_intercept(self, d: int) -> "Regularizer":
         """The same g on the last d of d + 1 coordinates; the first coordinate, an intercept, is not penalised."""
         return FreeIntercept(self, d)
@@ -84,6 +88,9 @@ class FreeIntercept(Regularizer):
     def free(self, theta: Array) -> Array:
         return _prepend(True, self.g.free(self._tail(theta)))
 
+    def held(self, theta: Array) -> Array:
+        return _prepend(0, self.g.held(self._tail(theta)))
+
     def _tail(self, theta: Array) -> Array:
         if theta.shape != (self.d + 1,):
             raise ValueError(f"theta must be an intercept and {self.d} coefficients; got shape {theta.shape}.")
@@ -110,6 +117,13 @@ class Separable(Regularizer):
             return super().free(theta)
         left, right = pieces.slopes(theta)
         return left == right
+
+    def held(self, theta: Array) -> Array:
+        pieces = self.pieces()
+        if pieces is None:
+            return super().held(theta)
+        xp = namespace(theta, pieces)
+        return xp.where(theta <= pieces.low, pieces.low, xp.where(theta >= pieces.high, pieces.high, 0.0 * theta))
 
     def prox(self, v: Array, step: Any = 1.0) -> Array:
         """argmin over t of 1/2 ||t - v||^2 + sum_i step_i phi(t_i); step is a scalar or one per coordinate."""

@@ -223,7 +223,9 @@ class GroupL1(Regularizer):
             raise ValueError(f"weights must have one entry per label: expected {len(members)}, got shape {w.shape}.")
         size = xp.abs(theta).max(initial=0)  # scaled by it, the squares neither overflow nor underflow
         size = xp.where(size > 0, size, 1)
-        return members, self.lam * w, size * xp.sqrt(members @ (theta / size) ** 2)
+        squares = members @ (theta / size) ** 2
+        some = squares > 0  # the root has no derivative at zero: without the detour JAX would return NaN there
+        return members, self.lam * w, size * xp.where(some, xp.sqrt(xp.where(some, squares, 1)), 0)
 
     def value(self, theta: Array) -> Array:
         _, w, norms = self.norms(theta)

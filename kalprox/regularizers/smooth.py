@@ -233,7 +233,8 @@ class Custom(Regularizer):
     Parameters
     ----------
     fn : callable
-        A twice differentiable JAX function from theta, shape (d,), to a scalar.
+        A twice differentiable JAX function from theta, shape (d,), to a scalar. Numbers that it closes over are
+        constants: to differentiate a minimiser by them, write a `Regularizer` that has them as parameters.
 
     Examples
     --------

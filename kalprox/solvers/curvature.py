@@ -1,10 +1,13 @@
 """The Hessian of g by its square roots, so that it can be added to R'R without squaring R."""
 
+from typing import Any
+
 from kalprox._arrays import Array, is_traced, namespace
-from kalprox.linalg.triangle import column_norms, rounding
+from kalprox._control import cond_rare
+from kalprox.linalg.triangle import column_norms, qr, rounding
 from kalprox.regularizers import Regularizer
 
-__all__ = ["curvature", "signed_roots"]
+__all__ = ["curvature", "hessian_root", "signed_roots"]
 
 
 def curvature(norms: Array, g: Regularizer, theta: Array) -> tuple[Array, Array, Array | None]:
@@ -52,3 +55,23 @@ def signed_roots(norms: Array, h: Array) -> tuple[Array, Array, Array | None]:
     if not is_traced(e) and not (e < 0).any():
         return c, A, None
     return c, A, xp.where(e[:, None] < 0, rows, 0)
+
+
+def hessian_root(R: Array, g: Regularizer, theta: Array, columns: Any = slice(None)) -> Array:
+    """Return the upper triangle U with U'U = R'R + Hess g(theta) on these columns, which must include all free ones.
+
+    A direction in which the curvature is negative counts as having none.
+    """
+    xp = namespace(R)
+    c, A, B = curvature(column_norms(R), g, theta)
+    U, _ = qr(xp.concatenate([R / c[None], A])[:, columns])
+    if B is None:
+        return U * c[columns][None]
+    N = B[:, columns]
+
+    def less() -> Array:
+        """A root of U'U - N'N, with negative eigenvalues set to zero."""
+        e, W = xp.linalg.eigh(U.T @ U - N.T @ N)
+        return qr(xp.sqrt(xp.maximum(e, 0))[:, None] * W.T)[0]
+
+    return cond_rare((N != 0).any(), less, lambda: U) * c[columns][None]

@@ -11,13 +11,13 @@ import numpy as np
 
 from kalprox._arrays import Array, alike, cast_on_jax, is_traced, namespace
 from kalprox._checks import check_finite, check_floating
-from kalprox._control import compiled, cond_rare
+from kalprox._control import compiled
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import tolerance
-from kalprox.linalg.triangle import column_norms, qr
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.active_set import active_set
-from kalprox.solvers.curvature import curvature
+from kalprox.solvers.curvature import hessian_root
+from kalprox.solvers.implicit import differentiable
 from kalprox.solvers.newton import newton
 from kalprox.solvers.quadratic import quadratic
 from kalprox.solvers.squares import default_tol
@@ -91,8 +91,10 @@ def prox(
 
     Notes
     -----
-    With smooth g and JAX arrays the function can be compiled, differentiated and batched. The other penalties are
-    solved on the host in float64.
+    With JAX arrays the function can be compiled, differentiated forwards and backwards, by R, z and the parameters of
+    g, and batched. Penalties that are not smooth are solved on the host in float64. Their derivative is that of the
+    coordinates that are free at the minimiser, while the others stay at their kink or move with their bound; exactly
+    at the threshold between the two it is one-sided.
 
     Examples
     --------
@@ -104,11 +106,10 @@ def prox(
     xp = namespace(R, z, regularizer, start)
     _check(R, z, start)
     start = np.zeros(R.shape[1]) if start is None else start
-    if xp is not np and regularizer.smooth:
+    if xp is not np and (regularizer.smooth or is_traced(R, z, regularizer, start, rows)):
         R = xp.asarray(R)
         return compiled(_solve)(R, *alike(R, z, start), regularizer, tol, rows)
     # On the host, float32 is converted to float64 and the result converted back.
-    _check_concrete(regularizer, R, z, start)
     out = _solve(np.asarray(R, float), np.asarray(z, float), np.asarray(start, float), regularizer, tol, rows)
     return out._replace(theta=xp.asarray(out.theta, R.dtype), free=xp.asarray(out.free))
 
@@ -171,14 +172,35 @@ def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, tol: Any,
     if root is not None:
         theta, residual = quadratic(R, z, regularizer, rows)
         iterations: Any = xp.asarray(1)
-    elif regularizer.smooth:
-        theta, residual, iterations = newton(R, z, regularizer, start)
     else:
-        theta, residual, iterations = active_set(R, z, start, regularizer, rows)
+        solver = _newton if regularizer.smooth else _active_set
+        theta, residual, iterations = solver(R, z, regularizer, start, rows)
     if tol is None:  # a direction that counts as undetermined may leave a residual up to the tolerance for rank
         tol = xp.maximum(default_tol(R.dtype), tolerance(d, rows, R.dtype))
     free = regularizer.free(theta) if root is None else xp.ones(theta.shape, bool)
     return Prox(theta, free, residual, iterations, residual <= tol)
+
+
+@differentiable
+def _newton(R: Array, z: Array, g: Regularizer, start: Array, rows: Any) -> tuple[Array, Array, Array]:
+    return newton(R, z, g, start)
+
+
+@differentiable
+def _active_set(R: Array, z: Array, g: Regularizer, start: Array, rows: Any) -> tuple[Array, Array, Array]:
+    """`active_set`, which on JAX arrays is called on the host, in float64."""
+    if namespace(R, z, g, start, rows) is np:
+        theta, residual, rounds = active_set(R, z, start, g, rows)
+        return theta, np.asarray(residual), np.asarray(rounds)
+    import jax
+
+    def on_host(*args: Any) -> tuple[np.ndarray, ...]:
+        R, z, g, start, rows = jax.tree_util.tree_map(lambda a: np.asarray(a, float), args)
+        return tuple(np.asarray(a, s.dtype) for a, s in zip(active_set(R, z, start, g, rows), shapes, strict=True))
+
+    shape = jax.ShapeDtypeStruct
+    shapes = shape(R.shape[1:], R.dtype), shape((), R.dtype), shape((), np.int32)
+    return jax.pure_callback(on_host, shapes, R, z, g, start, rows, vmap_method="sequential")
 
 
 def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array, rows: Any) -> Array:
@@ -204,20 +226,7 @@ def _covariance(R: Array, regularizer: Regularizer, theta: Array, rows: Any, fre
 
 
 def _posterior_root(R: Array, regularizer: Regularizer, theta: Array, rows: Any, free: Any = slice(None)) -> Array:
-    xp = namespace(R)
-    regularizer = cast_on_jax(regularizer, R)
-    c, A, B = curvature(column_norms(R), regularizer, theta)
-    U, _ = qr(xp.concatenate([R / c[None], A])[:, free])
-    if B is None:
-        return U * c[free][None]
-    N = B[:, free]
-
-    def less() -> Array:
-        """A root of U'U - N'N, with negative eigenvalues set to zero."""
-        e, W = xp.linalg.eigh(U.T @ U - N.T @ N)
-        return qr(xp.sqrt(xp.maximum(e, 0))[:, None] * W.T)[0]
-
-    return cond_rare((N != 0).any(), less, lambda: U) * c[free][None]
+    return hessian_root(R, cast_on_jax(regularizer, R), theta, free)
 
 
 def _check(R: Array, z: Array, start: Array | None) -> None:
@@ -234,6 +243,6 @@ def _check(R: Array, z: Array, start: Array | None) -> None:
 def _check_concrete(regularizer: Any, *arrays: Any) -> None:
     if is_traced(regularizer, *arrays):
         raise TypeError(
-            f"prox with {type(regularizer).__name__} depends on concrete values and cannot be traced by JAX. Call it "
-            "outside jit, vmap and grad, or use a smooth regulariser there, such as SmoothL1 or Huber."
+            f"The covariance with {type(regularizer).__name__} depends on concrete values and cannot be traced by JAX. "
+            "Call it outside jit, vmap and grad, or use a smooth regulariser there, such as SmoothL1 or Huber."
         )

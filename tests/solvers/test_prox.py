@@ -478,7 +478,7 @@ def test_float32_is_float64_to_its_own_rounding():
 def test_refusals():
     R, z = PROBLEMS["plain"]
     with pytest.raises(TypeError, match="cannot be traced"):
-        jax.jit(lambda R, z: prox(R, z, L1(1.0)).theta)(jnp.asarray(R), jnp.asarray(z))
+        jax.jit(lambda R, z: covariance(R, L1(1.0), z))(jnp.asarray(R), jnp.asarray(z))
     with pytest.raises(ValueError, match="z"):
         prox(R, z[:-1], L1(1.0))
     with pytest.raises(ValueError, match="start"):
