@@ -24,7 +24,7 @@ MATERIAL_SPREAD = 0.05  # the relative standard deviation of their spread along 
 MATERIAL_UNEQUAL = 0.04  # the relative change of the spread with a standard deviation of the prediction
 MATERIAL_KURTOSIS = 1.0  # in excess of 3
 MATERIAL_SKEWNESS = 0.5
-_RELABEL = 0.02  # the level at which a spread that looks heavy-tailed is called unequal instead
+RELABEL = 0.02  # the level at which a spread that looks heavy-tailed is called unequal instead
 
 
 class Check(NamedTuple):
@@ -184,7 +184,7 @@ def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape) -> Check
     share = line**2 + curve**2
     p_value = float(special.chdtrc(2, n.sum() * share / sizes.long_run))
     relative = share**0.5 * sizes.variance**0.5 / USUAL_SIZE  # change of the spread with a std of the prediction
-    found = p_value < (_RELABEL if tails(shape)[0].found else CHECK_ALARMS) and relative >= MATERIAL_UNEQUAL
+    found = p_value < (RELABEL if tails(shape)[0].found else CHECK_ALARMS) and relative >= MATERIAL_UNEQUAL
     measured = f"the spread varies by {relative:.0%} with the prediction"
     return Check("unequal spread", measured, p_value, found)
 
@@ -200,7 +200,7 @@ def tails(shape: Shape) -> tuple[Check, Check]:
     1983.
     """
     heavy = f"the kurtosis of the scores is {shape.kurtosis:.3g} (3 if normal)"
-    skewed = f"their skewness is {shape.skewness:.2f} (0 if normal)"
+    skewed = f"the skewness of the scores is {shape.skewness:.2f} (0 if normal)"
     n = shape.rows
     if not n >= FEWEST_ROWS or math.isnan(shape.kurtosis):
         return Check("heavy tails", heavy, math.nan, False), Check("skewed", skewed, math.nan, False)
