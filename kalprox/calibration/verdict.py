@@ -1,17 +1,36 @@
-"""The verdict on a stream of predictions: calibrated, over-confident or under-confident."""
+"""The verdict on a stream of predictions: calibrated, or what is wrong, and the one thing to change."""
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from scipy import special
+
+from kalprox.calibration.checks import (
+    CHECK_ALARMS,
+    Check,
+    Dependence,
+    Shape,
+    correlated,
+    drifting,
+    tails,
+    unequal_spread,
+)
+from kalprox.calibration.sequence import Sequence
 
 __all__ = ["BINS", "FALSE_ALARMS", "FEWEST_ROWS", "LEVELS", "MATERIAL", "Verdict", "expected_ranges", "judge"]
 
 LEVELS = (0.5, 0.8, 0.95)  # of the central intervals whose coverage is counted
 BINS = 20  # of the PIT histogram
-FALSE_ALARMS = 0.01  # the largest probability that a calibrated stream is not called calibrated
+SPREAD_ALARMS = 0.01  # the largest probability that the spread of a calibrated stream is called wrong
+FALSE_ALARMS = SPREAD_ALARMS + 4 * CHECK_ALARMS  # the largest probability that a calibrated stream is not called that
 MATERIAL = 0.05  # a relative error of the std below this is called calibrated, however many rows there are
 FEWEST_ROWS = 30  # from this number on, a std wrong by a factor of two is detected with probability 0.99
+_BULK = (
+    1.25  # heavy tails explain a spread that is too small, unless the inner half of the errors is this much too wide
+)
+
+Range = tuple[float, float]
 
 
 class Verdict(NamedTuple):
@@ -20,7 +39,8 @@ class Verdict(NamedTuple):
     Attributes
     ----------
     word : str
-        "calibrated", "over-confident", "under-confident" or "too few rows to say".
+        "calibrated"; or the first of what was found: "drifting", "correlated", "unequal spread", "heavy tails",
+        "skewed", "over-confident", "under-confident"; or "too few rows to say", or "not judged".
     rows : float
         The number of rows judged.
     worth : float
@@ -38,6 +58,16 @@ class Verdict(NamedTuple):
         The range of `coverage` that counts as calibrated.
     shape_p_value : float
         The p-value of the PIT histogram's uniformity; NaN below 100 effective rows.
+    coverages : tuple of float
+        The shares of rows inside their central intervals, for each of `LEVELS`.
+    coverages_bounds : tuple of tuple of float
+        The ranges of `coverages` that count as calibrated.
+    checks : tuple of Check
+        What was looked for besides the spread, with p-values.
+    findings : tuple of str
+        All that was found, the most important first; the first is the word.
+    reason : str
+        Why no rows were judged, if `word` is "not judged".
     """
 
     word: str
@@ -45,82 +75,166 @@ class Verdict(NamedTuple):
     worth: float
     undetermined: float
     nis: float
-    nis_bounds: tuple[float, float]
+    nis_bounds: Range
     coverage: float
-    coverage_bounds: tuple[float, float]
+    coverage_bounds: Range
     shape_p_value: float
+    coverages: tuple[float, ...] = ()
+    coverages_bounds: tuple[Range, ...] = ()
+    checks: tuple[Check, ...] = ()
+    findings: tuple[str, ...] = ()
+    reason: str = ""
+
+    @classmethod
+    def not_judged(cls, reason: str) -> "Verdict":
+        """The verdict on a model of which no predictions could be scored.
+
+        Parameters
+        ----------
+        reason : str
+            Why, as the end of a sentence that begins with "because".
+
+        Examples
+        --------
+        >>> print(Verdict.not_judged("all rows were learned at once"))
+        not judged, because all rows were learned at once.
+        """
+        (nis, coverage), nan = expected_ranges(0), math.nan
+        return cls("not judged", 0.0, 0.0, 0.0, nan, nis, nan, coverage, nan, reason=reason.rstrip("."))
 
     def __str__(self) -> str:
-        text = f"{self.word}: "
+        if self.word == "not judged":
+            return f"not judged, because {self.reason}."
+        text = [f"{self.word}: {_ADVICE[self.word]}"]
         if self.rows > 0:
-            size, (a, b), (c, d) = self.nis**0.5, self.nis_bounds, self.coverage_bounds
-            fewer = "" if self.worth > 0.9 * self.rows else f" (as informative as {self.worth:.0f})"
-            text += (
-                f"over {self.rows:.10g} rows{fewer} the errors are {size:.3g} times as large as stated "
-                f"(NIS {self.nis:.3g}, expected {a:.2f} to {b:.2f}) and 95% intervals cover "
-                f"{self.coverage:.1%} (expected {c:.1%} to {d:.1%}). "
+            (a, b), fewer = self.nis_bounds, f" (as informative as {self.worth:.0f})"
+            text.append(
+                f"Over {self.rows:.10g} rows{'' if self.worth > 0.9 * self.rows else fewer} the errors are "
+                f"{self.nis**0.5:.3g} times as large as stated (NIS {self.nis:.3g}, expected {a:.2f} to {b:.2f}), and "
+                f"intervals of {_listed(f'{level:.0%}' for level in LEVELS)} cover "
+                f"{_listed(f'{share:.1%}' for share in self.coverages)} (expected "
+                f"{_listed(f'{low:.1%} to {high:.1%}' for low, high in self.coverages_bounds)})."
             )
-        text += _ADVICE[self.word]
-        if self.word == "calibrated" and self.shape_p_value < FALSE_ALARMS:
-            text += (
-                " The spread is right but the shape is not (the PIT histogram is not uniform, "
+        text += [f"{check.measured[0].upper()}{check.measured[1:]}." for check in self.checks if check.found]
+        if more := self.findings[1:]:
+            text.append(f"Also: {', '.join(more)}.")
+        if self.word == "calibrated" and self.shape_p_value < SPREAD_ALARMS:
+            text.append(
+                "The spread is right but the shape is not (the PIT histogram is not uniform, "
                 f"p = {self.shape_p_value:.1g}): look for bias, skewness or outliers."
             )
         if self.undetermined > 0:
-            text += f" {self.undetermined:.10g} more rows had no finite std and were not judged."
-        return text
+            text.append(f"{self.undetermined:.10g} more rows had no finite std and were not judged.")
+        return " ".join(text)
 
 
 _ADVICE = {
     "calibrated": "The stated std is reliable.",
-    "over-confident": "The stated std is too small: widen it, or look for what the model leaves out, such as drift, "
-    "a missing input, or a linearisation far from the solution.",
-    "under-confident": "The stated std is too large: learn the noise variance, or give a smaller one.",
+    "drifting": "The rows at the end of the stream do not follow the model of those at its beginning. Let the model "
+    "follow them, with forget below 1, such as 0.999.",
+    "correlated": "Successive errors are correlated, so that the std of the coefficients is not reliable. "
+    'Use coef_cov="clustered".',
+    "unequal spread": "The size of the errors depends on the prediction: the std is too small in some places and too "
+    'large in others. Use noise="inputs".',
+    "heavy tails": "A few errors are much larger than a normal distribution would have them. Use intervals that do not "
+    'assume one: method="conformal".',
+    "skewed": "Errors to one side are larger than those to the other. Use intervals that do not assume a normal "
+    'distribution: method="conformal".',
+    "over-confident": 'The stated std is too small. Use noise="learn"; where it is learned, look for what the model '
+    "leaves out, such as a missing input, or a linearisation far from the solution.",
+    "under-confident": 'The stated std is too large. Use noise="learn", or give a smaller noise variance.',
     "too few rows to say": f"At least {FEWEST_ROWS} scored predictions are needed; with fewer, a std off by a factor "
     "of two could go unnoticed.",
 }
 
 
-def judge(rows: float, shared: float, undetermined: float, nis: float, coverage: float, uniformity: float) -> Verdict:
+def _listed(items: Iterable[str]) -> str:
+    *most, last = items
+    return f"{', '.join(most)} and {last}"
+
+
+def judge(
+    rows: float,
+    shared: float,
+    undetermined: float,
+    nis: float,
+    coverages: tuple[float, ...],
+    uniformity: float,
+    shape: Shape,
+    sequence: Sequence,
+) -> Verdict:
     """The verdict on the sums of a `Calibration`, where its `verdict` explains the tests.
 
     `shared` is the number of pairs of rows that share a learned noise variance, each divided by its degrees of freedom;
-    `coverage` is that of the 95% intervals, and `uniformity` Pearson's statistic of the PIT histogram.
+    `coverages` are those of `LEVELS`, and `uniformity` is Pearson's statistic of the PIT histogram.
     """
     effective = rows / (1 + shared / rows) if rows > 0 else 0.0
     nis_bounds, coverage_bounds = expected_ranges(effective)
-    if nis > nis_bounds[1] or coverage < coverage_bounds[0]:
-        word = "over-confident"
-    elif nis < nis_bounds[0] or coverage > coverage_bounds[1]:
-        word = "under-confident"
-    else:
-        word = "calibrated" if effective >= FEWEST_ROWS else "too few rows to say"
+    scores, sizes = Dependence.of_sequence(sequence)
+    drift, correlation = drifting(sequence, scores, sizes, shape), correlated(scores)
+    unequal, (heavy, skewed) = unequal_spread(sequence, sizes, shape), tails(shape)
+    checks = (drift, correlation, unequal, heavy, skewed)
+    findings = [check.word for check in checks if check.found]
+    spread = _spread(nis, nis_bounds, coverages[-1], coverage_bounds)
+    if others := [check.word for check in (unequal, heavy, skewed) if check.found]:
+        # These make the NIS, and each coverage, wrong in their own way; the inner half of the errors is safer to judge.
+        bulk = special.ndtri(0.75) / special.ndtri((1 + coverages[0]) / 2) if coverages[0] < 1 else 0.0
+        if spread == "over-confident" and bulk > _BULK:
+            findings.insert(findings.index(others[0]), spread)
+    elif spread:
+        findings.append(spread)
+    word = findings[0] if findings else "calibrated" if effective >= FEWEST_ROWS else "too few rows to say"
     statistic = uniformity * effective / rows if effective >= 5 * BINS else math.nan
-    p_value = float(special.chdtrc(BINS - 1, statistic))
-    return Verdict(word, rows, effective, undetermined, nis, nis_bounds, coverage, coverage_bounds, p_value)
+    return Verdict(
+        word,
+        rows,
+        effective,
+        undetermined,
+        nis,
+        nis_bounds,
+        coverages[-1],
+        coverage_bounds,
+        float(special.chdtrc(BINS - 1, statistic)),
+        coverages,
+        tuple(coverage_range(effective, level) for level in LEVELS),
+        checks,
+        tuple(findings),
+    )
 
 
-def expected_ranges(n: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The ranges of NIS and of the 95% coverage of n independent calibrated rows, but for `FALSE_ALARMS`.
+def _spread(nis: float, nis_bounds: Range, coverage: float, coverage_bounds: Range) -> str:
+    if nis > nis_bounds[1] or coverage < coverage_bounds[0]:
+        return "over-confident"
+    return "under-confident" if nis < nis_bounds[0] or coverage > coverage_bounds[1] else ""
+
+
+def expected_ranges(n: float) -> tuple[Range, Range]:
+    """The ranges of NIS and of the 95% coverage of n independent calibrated rows, but for `SPREAD_ALARMS`.
 
     n NIS is chi-square with n degrees of freedom, and the number of covered rows is binomial. Neither range is narrower
     than what a std wrong by `MATERIAL` leads to.
     """
     if n <= 0:
         return (0.0, math.inf), (0.0, 1.0)
-    tail = FALSE_ALARMS / 4  # two tests, two sides
-    low, high = 2 * special.gammaincinv(n / 2, tail) / n, 2 * special.gammainccinv(n / 2, tail) / n
-    trials = max(round(n), 1)
-    few, many = _binomial_quantile(tail, trials) / trials, _binomial_quantile(1 - tail, trials) / trials
-    z = special.ndtri((1 + LEVELS[-1]) / 2)
+    low, high = 2 * special.gammaincinv(n / 2, _TAIL) / n, 2 * special.gammainccinv(n / 2, _TAIL) / n
+    nis = float(min(low, (1 - MATERIAL) ** 2)), float(max(high, (1 + MATERIAL) ** 2))
+    return nis, coverage_range(n, LEVELS[-1])
+
+
+def coverage_range(n: float, level: float) -> Range:
+    """The range of the coverage of intervals of this level; see `expected_ranges`."""
+    if n <= 0:
+        return 0.0, 1.0
+    trials, z = max(round(n), 1), special.ndtri((1 + level) / 2)
+    few, many = (_binomial_quantile(p, trials, level) / trials for p in (_TAIL, 1 - _TAIL))
     wide, narrow = (2 * special.ndtr(z * f) - 1 for f in (1 + MATERIAL, 1 - MATERIAL))
-    return (
-        (float(min(low, (1 - MATERIAL) ** 2)), float(max(high, (1 + MATERIAL) ** 2))),
-        (float(min(few, narrow)), float(max(many, wide))),
-    )
+    return float(min(few, narrow)), float(max(many, wide))
 
 
-def _binomial_quantile(p: float, n: int) -> float:
+_TAIL = SPREAD_ALARMS / 4  # two tests, two sides
+
+
+def _binomial_quantile(p: float, n: int, level: float) -> float:
     """The smallest k with P(at most k of n rows are covered) >= p. (scipy.stats has it, and takes 0.5 s to import.)"""
-    k = math.ceil(special.bdtrik(p, n, LEVELS[-1]))
-    return float(k - 1 if k > 0 and special.bdtr(k - 1, n, LEVELS[-1]) >= p else k)
+    k = math.ceil(special.bdtrik(p, n, level))
+    return float(k - 1 if k > 0 and special.bdtr(k - 1, n, level) >= p else k)

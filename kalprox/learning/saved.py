@@ -42,11 +42,16 @@ class Saved:
         return self.arrays[name] if name in self.arrays else self.header[name]
 
     def value(self, kind: type[T], name: str, **static: Any) -> T:
-        """Return the dataclass of type `kind` saved under `name`; static fields are given, or take their default."""
+        """Return the dataclass of type `kind` saved under `name`; static fields are given, or take their default.
+
+        A field that the file does not have, since it was written before there was such a field, takes its default.
+        """
         hints = get_type_hints(kind)
         parts = {}
         for field in fields(kind):  # type: ignore[arg-type]
             if field.name in static or (field.metadata.get("static") and field.default is not MISSING):
+                continue
+            if field.default_factory is not MISSING and f"{name}.{field.name}" not in self:
                 continue
             parts[field.name] = self._field(hints[field.name], f"{name}.{field.name}")
         return kind(**parts, **static)

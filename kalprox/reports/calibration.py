@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kalprox.calibration import BINS, LEVELS, Calibration
+from kalprox.calibration import BINS, LEVELS, Calibration, Verdict
 from kalprox.jobs.model import TableModel
-from kalprox.pages import Figure, Section, plots
+from kalprox.pages import Figure, Section, Table, plots
 from kalprox.pages.style import FAINT, INK, line_style
 from kalprox.reports import summary
 
@@ -21,7 +21,7 @@ _NOT_SCORED = "No rows were scored. Rows are scored from the second block on, ea
 def conclusion(fitted: TableModel) -> str:
     """The verdict on the calibration, as one of the page's conclusions."""
     verdict = fitted.learner.score.verdict()
-    nothing = verdict.rows == 0 and verdict.undetermined == 0
+    nothing = verdict.rows == 0 and verdict.undetermined == 0 and not verdict.reason
     text = f". {_NOT_SCORED}" if nothing else str(verdict).removeprefix(verdict.word)
     return f"**{verdict.word.capitalize()}**{text}"
 
@@ -36,7 +36,20 @@ def section(fitted: TableModel) -> Section:
     rows = f"{verdict.rows:,.10g} rows, each predicted before it was learned"
     if verdict.worth < 0.9 * verdict.rows:
         rows += f" (equivalent to {_independent(score):,} independent predictions)"
-    return Section(title, f"Measured on {rows}.", [_coverage(score), _pit(score)], [table])
+    return Section(title, f"Measured on {rows}.", [_coverage(score), _pit(score)], [table, _checks(verdict)])
+
+
+def _checks(verdict: Verdict) -> Table:
+    """What was looked for besides the spread."""
+    rows = [
+        [check.word, check.measured, None if np.isnan(check.p_value) else check.p_value, "yes" if check.found else "no"]
+        for check in verdict.checks
+    ]
+    return Table(
+        ["looked for", "measured", "p-value", "found"],
+        rows,
+        "What the errors show besides their size. A deviation is found if it is significant and large enough.",
+    )
 
 
 def _independent(score: Calibration) -> int:

@@ -234,7 +234,7 @@ def section(page, title):
 
 def test_the_conclusions_say_what_matters(models):
     points = report.page(models["flights"], "m").conclusions
-    assert points[0].startswith("**Calibrated**: over 11700 rows")
+    assert points[0].startswith("**Calibrated**: The stated std is reliable. Over 11700 rows")
     assert points[1] == (
         "**41 rows of 12,041 (0.341%) and 1 file** were rejected; "
         "the most frequent reason (40): `departure_delay` missing."

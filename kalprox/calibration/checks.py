@@ -1,0 +1,265 @@
+"""What a stream of scores shows besides its spread: drift, correlation, unequal spread, heavy tails, skewness.
+
+Each check has a test, whose null distribution holds whatever the other checks find, and a least size, below which a
+deviation is not worth a word, however many rows there are to prove it.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from kalprox.calibration.sequence import LAGS, USUAL_SIZE, Sequence
+
+__all__ = ["CHECK_ALARMS", "Check", "Dependence", "Shape", "correlated", "drifting", "tails", "unequal_spread"]
+
+CHECK_ALARMS = 0.0025  # the largest probability of each check to find something in a calibrated stream
+FEWEST_ROWS = 64  # for the checks of shape and correlation
+FEWEST_SEGMENTS = 8  # for the checks that compare segments of the stream
+MATERIAL_CORRELATION = 0.05  # of successive scores
+MATERIAL_SUM = 0.1  # of the correlations with the last scores: the std of a mean is then off by 10%
+MATERIAL_SHIFT = 0.1  # the standard deviation of the mean of the scores along the stream
+MATERIAL_SPREAD = 0.05  # the relative standard deviation of their spread along the stream
+MATERIAL_UNEQUAL = 0.04  # the relative change of the spread with a standard deviation of the prediction
+MATERIAL_KURTOSIS = 1.0  # in excess of 3
+MATERIAL_SKEWNESS = 0.5
+RELABEL = 0.02  # the level at which a spread that looks heavy-tailed is called unequal instead
+
+
+class Check(NamedTuple):
+    """One check of a stream of scores.
+
+    Attributes
+    ----------
+    word : str
+        The name of what it looks for.
+    measured : str
+        What was measured, in words.
+    p_value : float
+        The probability of a deviation as large as this, if there is none; NaN if there are too few rows.
+    found : bool
+        Whether the deviation is significant, and large enough to matter.
+    """
+
+    word: str
+    measured: str
+    p_value: float
+    found: bool
+
+
+class Shape(NamedTuple):
+    """The skewness and the kurtosis of the scores, and the number of rows that they come from."""
+
+    rows: float
+    skewness: float
+    kurtosis: float
+
+    @classmethod
+    def of(cls, powers: np.ndarray) -> "Shape":
+        """Return the shape of scores with these sums of the powers 0 to 4."""
+        n = float(powers[0])
+        if n <= 0:
+            return cls(0.0, math.nan, math.nan)
+        m1, m2, m3, m4 = (float(p) for p in powers[1:] / n)
+        variance = m2 - m1**2
+        if not variance > 1e-12 * m2:
+            return cls(n, math.nan, math.nan)
+        third, fourth = m3 - 3 * m1 * m2 + 2 * m1**3, m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
+        return cls(n, third / variance**1.5, fourth / variance**2)
+
+    @property
+    def excess(self) -> float:
+        """By how much the kurtosis exceeds the normal distribution's 3; 0 if it does not."""
+        return max(self.kurtosis - 3, 0.0) if self.rows > 0 and not math.isnan(self.kurtosis) else 0.0
+
+
+class Dependence(NamedTuple):
+    """How a series depends on its past.
+
+    Attributes
+    ----------
+    rows : float
+        The length of the series.
+    variance : float
+        Its variance about its mean.
+    lags : array
+        Its correlations with itself 1 to `LAGS` rows before, shape (LAGS,).
+    """
+
+    rows: float
+    variance: float
+    lags: np.ndarray
+
+    @classmethod
+    def of_sequence(cls, sequence: Sequence) -> "tuple[Dependence, Dependence]":
+        """Return the dependence of the scores, and of their absolute values."""
+        part = _columns(sequence)
+        rows = float(part["rows"].sum())
+        if rows <= LAGS:
+            return (cls(rows, math.nan, np.zeros(LAGS)),) * 2
+        means = np.array([part["score"].sum(), part["v"].sum()]) / rows
+        products = np.asarray(sequence.lagged, float) / rows - means[:, None] ** 2
+        scores, sizes = (cls(rows, float(p[0]), p[1:] / p[0] if p[0] > 0 else np.zeros(LAGS)) for p in products)
+        return scores, sizes
+
+    @property
+    def long_run(self) -> float:
+        """The variance of the mean of many successive values, divided by what it were if they were independent.
+
+        It is the larger of 1 + twice the sum of the correlations and of what the first correlation implies if they fall
+        off geometrically, (1 + r)/(1 - r); the first misses what is beyond `LAGS` rows, the second what falls off more
+        slowly. It is never less than 1.
+        """
+        r = min(max(float(self.lags[0]), 0.0), 1 - 1 / max(self.rows, 2.0))
+        return max(1.0, 1 + 2 * float(self.lags.sum()), (1 + r) / (1 - r))
+
+
+def correlated(scores: Dependence) -> Check:
+    """Are successive scores correlated? By the first correlation, and by the sum of the first `LAGS`.
+
+    Independent scores have correlations that are independent and normal with the variance 1/n.
+    """
+    n, r, total = scores.rows, float(scores.lags[0]), float(scores.lags.sum())
+    measured = f"the correlation of successive scores is {r:.2f}, and the sum of the first {LAGS} is {total:.2f}"
+    if not n >= FEWEST_ROWS:
+        return Check("correlated", measured, math.nan, False)
+    first, many = _two_sided(r * n**0.5), _two_sided(total * (n / LAGS) ** 0.5)
+    level = CHECK_ALARMS / 2
+    found = (first < level and abs(r) >= MATERIAL_CORRELATION) or (many < level and abs(total) >= MATERIAL_SUM)
+    return Check("correlated", measured, min(2 * min(first, many), 1.0), found)
+
+
+def drifting(sequence: Sequence, scores: Dependence, sizes: Dependence, shape: Shape) -> Check:
+    """Do the mean of the scores, or of their absolute values, change along the stream?
+
+    Both series are compared over the segments of the stream, as a whole (chi-square) and for a trend (normal). The
+    variance of a segment's mean is that of independent rows times `Dependence.long_run`, so that correlated scores are
+    not called drifting. The size of the scores depends, besides, on the noise variance learned so far. Its error is
+    part of the predictive distribution as far as it has the variance 2/dof; a kurtosis above 3 adds (kurtosis - 3)/dof,
+    common to all later rows.
+    """
+    part = _columns(sequence)
+    n = part["rows"]
+    if len(n) < FEWEST_SEGMENTS or not (scores.variance > 0 and sizes.variance > 0):
+        return Check("drifting", "the stream is too short to be compared with itself", math.nan, False)
+    place = np.cumsum(n) - n / 2
+    score, size = part["score"] / n, USUAL_SIZE + part["v"] / n
+    typical = float(n @ size / n.sum())
+    own = sizes.variance * sizes.long_run * (1 + part["shared"] / n) / n
+    common = typical**2 * shape.excess / 4 / np.maximum(place[:, None], place)
+    mean_p, mean_sd = _changes(score, np.diag(scores.variance * scores.long_run / n), place)
+    size_p, size_sd = _changes(size, np.diag(own) + common, place)
+    size_sd /= typical
+    level = CHECK_ALARMS / 2
+    found = (mean_p < level and mean_sd >= MATERIAL_SHIFT) or (size_p < level and size_sd >= MATERIAL_SPREAD)
+    measured = f"along the stream the mean of the scores varies by {mean_sd:.2f}, and their spread by {size_sd:.0%}"
+    return Check("drifting", measured, min(2 * min(mean_p, size_p), 1.0), found)
+
+
+def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape) -> Check:
+    """Does the spread depend on the prediction?
+
+    Within each segment of the stream, the absolute scores are correlated with the prediction, and with what its square
+    adds to it. The two correlations are averaged over the segments, so that neither a drift of the predictions nor a
+    few extreme ones can decide. Together they are chi-square with 2 degrees of freedom, times at most
+    `Dependence.long_run` where rows are dependent.
+
+    Rows of unequal spread have heavy tails taken together. So where these were found already, the stream is not
+    calibrated, and the question is only which of the two it is: a larger level is used.
+    """
+    part = _columns(sequence)
+    part = {name: column[part["rows"] >= 8] for name, column in part.items()}
+    nothing = Check("unequal spread", "the predictions do not vary enough to compare them", math.nan, False)
+    n, rows = part["rows"], float(part["rows"].sum())
+    if len(n) < FEWEST_SEGMENTS:
+        return nothing
+    with np.errstate(all="ignore"):
+        straight, bent = _correlations(n, part)
+    known = np.isfinite(straight) & np.isfinite(bent)
+    if n[known].sum() < rows / 2:
+        return nothing
+    n, straight, bent = n[known], straight[known], bent[known]
+    line, curve = float(n @ straight / n.sum()), float(n @ bent / n.sum())
+    share = line**2 + curve**2
+    p_value = float(special.chdtrc(2, n.sum() * share / sizes.long_run))
+    relative = share**0.5 * sizes.variance**0.5 / USUAL_SIZE  # change of the spread with a std of the prediction
+    found = p_value < (RELABEL if tails(shape)[0].found else CHECK_ALARMS) and relative >= MATERIAL_UNEQUAL
+    measured = f"the spread varies by {relative:.0%} with the prediction"
+    return Check("unequal spread", measured, p_value, found)
+
+
+def tails(shape: Shape) -> tuple[Check, Check]:
+    """Heavy tails, by the kurtosis (above 3 only), and skewness. A wrong spread changes neither.
+
+    Normal scores: the kurtosis by the transformation of Anscombe and Glynn, the skewness normal with variance 6/n.
+
+    References
+    ----------
+    F. J. Anscombe and W. J. Glynn, "Distribution of the kurtosis statistic b2 for normal samples", Biometrika 70(1),
+    1983.
+    """
+    heavy = f"the kurtosis of the scores is {shape.kurtosis:.3g} (3 if normal)"
+    skewed = f"the skewness of the scores is {shape.skewness:.2f} (0 if normal)"
+    n = shape.rows
+    if not n >= FEWEST_ROWS or math.isnan(shape.kurtosis):
+        return Check("heavy tails", heavy, math.nan, False), Check("skewed", skewed, math.nan, False)
+    heavy_p = float(special.ndtr(-_kurtosis_score(n, shape.kurtosis)))
+    skewed_p = _two_sided(shape.skewness * (n / 6) ** 0.5)
+    level = CHECK_ALARMS / 2
+    return (
+        Check("heavy tails", heavy, heavy_p, heavy_p < level and shape.excess >= MATERIAL_KURTOSIS),
+        Check("skewed", skewed, skewed_p, skewed_p < level and abs(shape.skewness) >= MATERIAL_SKEWNESS),
+    )
+
+
+def _columns(sequence: Sequence) -> dict[str, np.ndarray]:
+    """The sums over each segment that has rows, by name; x and v are explained at `Sequence`."""
+    sums = np.asarray(sequence.segments, float)
+    used = sums[:, 0, 0] > 0
+    sums, shared = sums[used], np.asarray(sequence.segment_shared, float)[used]
+    places = {"rows": (0, 0), "x": (0, 1), "x2": (1, 1), "x3": (1, 2), "x4": (2, 2), "score": (0, 3), "v": (0, 4)}
+    places |= {"vx": (1, 4), "vx2": (2, 4), "v2": (4, 4)}
+    return {"shared": shared, **{name: sums[:, i, j] for name, (i, j) in places.items()}}
+
+
+def _two_sided(z: float) -> float:
+    return float(2 * special.ndtr(-abs(z)))
+
+
+def _changes(values: np.ndarray, cov: np.ndarray, place: np.ndarray) -> tuple[float, float]:
+    """The p-value of "these values, with this covariance, are all the same", and their standard deviation beyond it."""
+    root = np.linalg.cholesky(cov)
+    design = np.linalg.solve(root, np.column_stack([np.ones(len(values)), place / place.mean() - 1]))
+    y = np.linalg.solve(root, values)
+    level, trend = np.linalg.qr(design)[0].T @ y
+    squares, k = float(y @ y - level**2), len(values) - 1
+    p_value = 2 * min(float(special.chdtrc(k, max(squares, 0.0))), _two_sided(float(trend)))
+    beyond = max(float(values.var()) - float(np.diag(cov).mean()), 0.0)
+    return min(p_value, 1.0), beyond**0.5
+
+
+def _correlations(n: np.ndarray, part: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The correlation of v with x, and with what x^2 adds to x, in each segment; NaN where rounding leaves nothing."""
+    x, x2, x3, x4, v, v2 = (part[name] / n for name in ("x", "x2", "x3", "x4", "v", "v2"))
+    spread = v2 - v**2
+    m2 = x2 - x**2
+    m3 = x3 - 3 * x * x2 + 2 * x**3
+    m4 = x4 - 4 * x * x3 + 6 * x**2 * x2 - 3 * x**4
+    c1 = part["vx"] / n - v * x
+    c2 = part["vx2"] / n - 2 * x * (part["vx"] / n) + x**2 * v - v * m2  # cov(v, (x - mean)^2)
+    left = m4 - m2**2 - m3**2 / m2  # the variance of what the square adds
+    m2 = np.where(m2 > 1e-10 * x2, m2, np.nan)
+    left = np.where(left > 1e-10 * x4, left, np.nan)
+    return c1 / np.sqrt(spread * m2), (c2 - c1 * m3 / m2) / np.sqrt(spread * left)
+
+
+def _kurtosis_score(n: float, kurtosis: float) -> float:
+    """The kurtosis of n normal values, as a normal score (Anscombe and Glynn)."""
+    mean = 3 * (n - 1) / (n + 1)
+    variance = 24 * n * (n - 2) * (n - 3) / ((n + 1) ** 2 * (n + 3) * (n + 5))
+    skewness = 6 * (n**2 - 5 * n + 2) / ((n + 7) * (n + 9)) * (6 * (n + 3) * (n + 5) / (n * (n - 2) * (n - 3))) ** 0.5
+    a = 6 + 8 / skewness * (2 / skewness + (1 + 4 / skewness**2) ** 0.5)
+    x = (kurtosis - mean) / variance**0.5
+    ratio = (1 - 2 / a) / (1 + x * (2 / (a - 4)) ** 0.5)
+    return float((1 - 2 / (9 * a) - np.cbrt(ratio)) / (2 / (9 * a)) ** 0.5)

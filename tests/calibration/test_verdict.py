@@ -1,0 +1,157 @@
+"""The right word for each kind of stream, over many seeds; and what the verdict says."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks.streams import STREAMS, predictions, stream
+from kalprox.calibration import FALSE_ALARMS, Calibration, Verdict
+from kalprox.calibration.verdict import LEVELS
+
+DIAGNOSES = {
+    "independent": "calibrated",
+    "AR(.5)": "correlated",
+    "AR(.9)": "correlated",
+    "clusters of 10": "correlated",
+    "sd = |x_0|": "unequal spread",
+    "sd grows with the prediction": "unequal spread",
+    "1% outliers x 20": "heavy tails",
+    "Student 3": "heavy tails",
+    "level shift": "drifting",
+    "slow drift": "drifting",
+    "sorted, nonlinear": "drifting",
+    "noise given x 2": "under-confident",
+    "noise given x .5": "over-confident",
+}
+D = 5
+
+
+@cache
+def scored(kind, n, streams, first=0):
+    """The calibrations of streams, each row predicted exactly from all rows before it."""
+    rows = [stream(kind, first + seed, n, D) for seed in range(streams)]
+    X, y = np.stack([s.X for s in rows]), np.stack([s.y for s in rows])
+    judged = slice(D + 2, None)
+    blocks = (a[:, judged] for a in (*predictions(X, y, rows[0].noise), y))
+    return [Calibration().update(m, s, t, f, together=1.0) for m, s, f, t in zip(*blocks, strict=True)]
+
+
+def words(kind, n, streams, first=0):
+    return [c.verdict().word for c in scored(kind, n, streams, first)]
+
+
+def test_every_kind_of_stream_has_a_diagnosis():
+    assert set(DIAGNOSES) == set(STREAMS)
+
+
+@pytest.mark.parametrize("kind", DIAGNOSES)
+def test_a_stream_is_diagnosed(kind):
+    """Right in 90% of the streams: of 16, at least as many as the binomial distribution allows with 0.999."""
+    assert words(kind, 2500, 16).count(DIAGNOSES[kind]) >= stats.binom.ppf(0.001, 16, 0.9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2000, 5000])
+@pytest.mark.parametrize("kind", DIAGNOSES)
+def test_of_200_streams_90_percent_are_diagnosed(kind, n):
+    right = words(kind, n, 200).count(DIAGNOSES[kind])
+    assert right >= 190 if kind == "independent" else right >= 180
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [100, 300, 1000, 3000])
+def test_false_alarms_are_as_rare_as_they_say(n):
+    alarms = 1000 - words("independent", n, 1000, first=1000).count("calibrated")
+    assert alarms <= stats.binom.ppf(0.999, 1000, FALSE_ALARMS)
+
+
+def test_many_rows_do_not_reject_trifles():
+    n, rng = 200_000, np.random.default_rng(0)
+    z, along = rng.normal(size=n), np.linspace(-1, 1, n)
+    mean = rng.normal(size=n)
+    trifles = {
+        "correlated": z + 0.03 * np.concatenate([[0], z[:-1]]),
+        "drifting": z + 0.05 * along,
+        "drifting spread": z * (1 + 0.03 * along),
+        "unequal spread": z * (1 + 0.02 * mean),
+        "heavy tails": rng.standard_t(20, size=n) * 0.9**0.5,
+        "skewed": (rng.gamma(60, size=n) - 60) / 60**0.5,
+    }
+    for what, error in trifles.items():
+        verdict = Calibration().update(mean, 1.0, mean + error, together=1.0).verdict()
+        assert verdict.word == "calibrated", what
+        assert min(check.p_value for check in verdict.checks) < 1e-10, what  # significant, and yet not worth a word
+
+
+def test_the_verdict_does_not_depend_on_the_blocks():
+    for kind in ("AR(.9)", "slow drift", "sd = |x_0|"):
+        s = stream(kind, 3, 2500)
+        mean, std, dof = (a[0, 7:] for a in predictions(s.X[None], s.y[None]))
+        y, whole, cut = s.y[7:], Calibration(), Calibration()
+        whole = whole.update(mean, std, y, dof, together=1.0)
+        for a in range(0, len(y), 100):
+            b = slice(a, a + 100)
+            cut = cut.update(mean[b], std[b], y[b], dof[b], together=1.0)
+        one, other = whole.verdict(), cut.verdict()
+        assert one.word == other.word == DIAGNOSES[kind] and one.findings == other.findings
+        for p, q in zip(one.checks, other.checks, strict=True):
+            assert p.p_value == pytest.approx(q.p_value, rel=1e-6, abs=1e-300)
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        ("AR(.9)", 'coef_cov="clustered"'),
+        ("slow drift", "forget below 1"),
+        ("sd grows with the prediction", 'noise="inputs"'),
+        ("Student 3", 'method="conformal"'),
+        ("noise given x .5", 'noise="learn"'),
+    ],
+)
+def test_the_headline_says_what_to_change(kind, advice):
+    text = str(scored(kind, 2500, 16)[0].verdict())
+    headline, numbers = text.split(" Over 2493 rows")
+    assert headline.startswith(f"{DIAGNOSES[kind]}: ") and advice in headline
+    assert "expected" in numbers
+
+
+def test_all_that_was_found_is_said_with_its_numbers():
+    rng = np.random.default_rng(0)
+    error = np.where(np.arange(3000) < 1500, 0, 2) + rng.exponential(size=3000) - 1
+    verdict = Calibration().update(rng.normal(size=3000), 1.0, error).verdict()
+    assert verdict.findings[:2] == ("drifting", "correlated") and verdict.word == "drifting"
+    text = str(verdict)
+    assert "Also: correlated" in text and "Along the stream the mean of the scores varies by" in text
+    assert len(verdict.coverages) == len(LEVELS) and verdict.coverages[-1] == verdict.coverage
+    assert verdict.coverages_bounds[-1] == verdict.coverage_bounds
+
+
+def test_a_gross_error_of_the_std_comes_before_heavy_tails():
+    y = np.random.default_rng(0).standard_t(4, size=3000)
+    assert Calibration().update(0.0, 1.0, y).verdict().findings == ("heavy tails",)
+    assert Calibration().update(0.0, 0.4, y).verdict().findings == ("over-confident", "heavy tails")
+
+
+def test_skewed_errors_are_called_so():
+    error = np.random.default_rng(0).gamma(8, size=5000)  # skewness 0.71, kurtosis 3.75
+    verdict = Calibration().update(8.0, 8**0.5, error).verdict()
+    assert verdict.word == "skewed" and 'method="conformal"' in str(verdict)
+
+
+def test_what_could_not_be_judged_says_why():
+    verdict = Verdict.not_judged("the rows were learned in several passes.")
+    assert verdict.word == "not judged" and verdict.rows == 0
+    assert str(verdict) == "not judged, because the rows were learned in several passes."
+
+
+def test_sums_of_an_older_version_are_judged_as_far_as_they_go():
+    """Without the sums that it did not have, the spread is judged, and nothing else."""
+    y = np.random.default_rng(0).standard_t(3, size=2000)
+    c = Calibration().update(0.0, 1.0, y)
+    names = ("rows", "undetermined", "covered", "squares", "pit", "log_score", "errors", "squared_errors", "shared")
+    old = Calibration(**{name: getattr(c, name) for name in names})
+    verdict = old.verdict()
+    assert verdict.word == "over-confident" and np.isnan([check.p_value for check in verdict.checks]).all()
+    assert old.update(0.0, 1.0, y).verdict().word == "heavy tails"
