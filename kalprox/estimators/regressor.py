@@ -74,11 +74,13 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         "exact" is the proximal filter and, in `fit` of a nonlinear model, refinement. "paper" runs the recursion of the
         paper (`kalprox.pipg`) row by row, from N(start, v0) with process noise q. It needs the noise variance, and its
         estimate converges to the minimiser with n times the penalty.
-    noise : "learn" or float
+    noise : "learn", "inputs" or float
         The noise variance. With "learn" it is estimated as the residual sum of squares divided by the residual degrees
         of freedom, and intervals are those of Student's t distribution. If there are no more rows than coefficients,
         that needs penalty="ridge" and alpha="auto", whose evidence determines the noise too; other intervals are NaN or
-        in doubt there, and `predict_interval` warns.
+        in doubt there, and `predict_interval` warns. With "inputs" the variance differs from row to row: its logarithm
+        is a linear function of the inputs and of the predicted mean, which is learned too, and the rows are weighted
+        accordingly; `noise_var_` is then the variance at the mean of the inputs. Linear models only.
     fit_intercept : bool
         Whether to fit an intercept. It is never penalised.
     standardize : bool
