@@ -55,7 +55,8 @@ def run(
         The number of passes over the rows. The proximal filter takes one pass; `refine` takes more.
     calibrate : bool
         Predict each row before it is learned, and compare the stated uncertainty with the errors. The proximal filter,
-        `pipg` and `ipm` state their uncertainty; `ipg` and `sgd` do not. Rows of a warm-up are not judged. With g != 0,
+        `pipg` and `ipm` state their uncertainty; `ipg` and `sgd` do not. Rows of a warm-up are not judged, nor rows
+        that were predicted from nothing: the first block of a filter without a prior. With g != 0,
         the intervals of `pipg` are too narrow: its V counts the curvature of g twice, and its mean counts g at every
         row.
     progress : bool
@@ -152,7 +153,8 @@ def _over_blocks(
 
 def _score_block(calibration: Calibration, alg: Algorithm, state: Any, X: Array, y: Array) -> Calibration:
     """The calibration with the predictions of a block that has not been learned yet."""
-    if state.held is not None:  # the warm-up makes no claim yet
+    nothing_known = not is_traced(state) and not np.any(np.asarray(state.data.T)) and not np.any(state.prior.T)
+    if state.held is not None or nothing_known:  # a warm-up makes no claim yet, nor do rows that are not there
         return calibration.update(y.ravel(), np.full(y.size, np.inf), y.ravel())
     predicted = alg.predict(state, X)
     return calibration.update(predicted.mean.ravel(), predicted.std.ravel(), y.ravel(), degrees_of_freedom(predicted))

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, bincount, certainly, namespace, pytree, special_functions
+from kalprox._arrays import Array, bincount, certainly, namespace, pytree, special_functions, static
 from kalprox._checks import check_finite, check_positive, concrete
 from kalprox.calibration.checks import Shape
 from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined, prolonged
@@ -58,6 +58,8 @@ class Calibration:
         The sums of the powers 0 to 4 of the normal scores, each score bounded to +-30.
     recent, lagged, segments, segment_origins, segment_shared, segment_length : array
         What depends on the order of the rows; see `kalprox.calibration.sequence.Sequence`.
+    not_judged : str
+        Why no row was scored, for the verdict; empty once rows have been scored.
 
     Examples
     --------
@@ -89,6 +91,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     segment_origins: Any = _zeros(SEGMENTS)
     segment_shared: Any = _zeros(SEGMENTS)
     segment_length: Any = field(default_factory=lambda: np.full((), FIRST_LENGTH))
+    not_judged: str = static(default="")
 
     def update(
         self,
@@ -154,8 +157,9 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         the segments of the stream are those of the two, joined where there are too many.
         """
         order = joined(namespace(self.rows, other.rows), self._sequence, other._sequence)._asdict()
-        totals = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name not in order}
-        return type(self)(**totals, **order)
+        names = (f.name for f in fields(self) if f.name not in (*order, "not_judged"))
+        totals = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return type(self)(**totals, **order, not_judged=self.not_judged or other.not_judged)
 
     @property
     def _sequence(self) -> Sequence:
@@ -238,6 +242,8 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         -------
         Verdict
         """
+        if self.not_judged and float(self.rows) + float(self.undetermined) == 0:
+            return Verdict.not_judged(self.not_judged)
         return judge(
             float(self.rows),
             float(self.shared),

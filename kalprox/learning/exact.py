@@ -69,6 +69,11 @@ class ExactBelief(Belief):
         """Fit in one pass to a source without an order of rows."""
         if settings.forget != 1:
             raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
+        if settings.noise_depends_on_inputs:
+            raise ValueError(
+                "noise='inputs' is learned from predictions of rows from earlier ones, and this source has no order of "
+                "rows: use noise='learn', or learn the rows as a stream."
+            )
         if settings.penalty.alpha == "auto" and settings.penalty.selection == "prediction":
             raise ValueError(
                 "alpha='auto' needs penalty='ridge' here: for other penalties alpha is chosen by predicting rows from "

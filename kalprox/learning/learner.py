@@ -28,6 +28,15 @@ __all__ = ["HUGE", "Learner", "belief_type"]
 # Blocks of 256 rows or fewer are buffered. The buffer is folded at 1,024 rows, which takes a tenth of the time of
 # folding the rows one by one, or as soon as it holds as many rows (but at least 16) as were folded before.
 _SHORT, _FEW, _LONG = 256, 16, 1024
+_NOT_ASKED = "the score was not asked for: set diagnose=True"
+_NO_ORDER = (
+    "the rows were learned in no order, so that none was predicted from those before it: learn them as a stream, with "
+    "partial_fit or without an engine"
+)
+_SEVERAL_PASSES = (
+    "a nonlinear model was fitted in several passes over the same rows, so that no row was predicted before it was "
+    "learned: learn the rows as a stream, with partial_fit or in one pass"
+)
 _PIECE = 64  # rows of a first batch whose intervals are tracked together
 HUGE = 1e200  # rows with a larger sum of squares may overflow: they are not buffered but folded, or rejected, at once
 
@@ -94,7 +103,8 @@ class Learner:
             check_any_row(counts)
         else:
             belief, counts = kind.fit(self.settings, source)
-            tracking = Tracking.none()
+            targets = belief.information.targets if isinstance(belief, ExactBelief) else None
+            tracking = Tracking.none(targets, _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES)
         self._keep(belief, tracking)
         self.n_rows, self.n_rejected = counts.good, counts.bad
         return counts
@@ -270,7 +280,7 @@ class Learner:
         buffer, before = self._buffer, self._tracking
         if not buffer or not self.settings.diagnose:
             return before
-        return Tracking(before.scored(buffer.block.y, buffer.innovations).scores, self.quantiles)
+        return replace(before.scored(buffer.block.y, buffer.innovations), quantiles=self.quantiles)
 
     @property
     def score(self) -> Calibration:
@@ -372,7 +382,8 @@ def _learned(
     issued: list[tuple[Array, Array]] = []
     for block in blocks:
         if tracking is None:
-            tracking = Tracking.none(block.y.shape[1] if block.y.ndim == 2 else None)
+            targets = block.y.shape[1] if block.y.ndim == 2 else None
+            tracking = Tracking.none(targets, "" if settings.diagnose else _NOT_ASKED)
         counts, start = counts + Counts.of(block), 0
         while start < len(block):
             if not (exact or settings.needs_innovations):

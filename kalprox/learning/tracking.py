@@ -1,6 +1,6 @@
 """What a learner keeps of its innovations: the prequential score and the quantiles of conformal intervals."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import Any
 
@@ -24,20 +24,23 @@ class Tracking:
     scores : tuple of Calibration
         One for each target, since the order of the rows of one target matters.
     quantiles : Quantiles
+    not_judged : str
+        Why rows were learned that were not scored; empty if there were none.
     """
 
     scores: tuple[Calibration, ...]
     quantiles: Quantiles
+    not_judged: str = ""
 
     @classmethod
-    def none(cls, targets: int | None = None) -> "Tracking":
+    def none(cls, targets: int | None = None, not_judged: str = "") -> "Tracking":
         """Return the tracking of no rows."""
-        return cls((Calibration(),) * (targets or 1), Quantiles.normal(targets))
+        return cls((Calibration(),) * (targets or 1), Quantiles.normal(targets), not_judged)
 
     @property
     def score(self) -> Calibration:
         """The score of all targets together."""
-        return reduce(Calibration.merge, self.scores)
+        return replace(reduce(Calibration.merge, self.scores), not_judged=self.not_judged)
 
     def scored(self, y: Array, found: Innovations, counts: Array | None = None) -> "Tracking":
         """Return the tracking with the scores of more rows, which come after those scored before.
@@ -54,16 +57,16 @@ class Tracking:
             score.update(mean, std, target, dof, counts, together=float(found.together))
             for score, mean, std, target, dof in zip(self.scores, *columns, strict=True)
         )
-        return Tracking(scores, self.quantiles)
+        return replace(self, scores=scores)
 
     def issued(self, z: Array, counts: Array | None = None) -> "Tracking":
         """Return the tracking after a batch with these standardised errors of the intervals that were issued for it."""
-        return Tracking(self.scores, self.quantiles.after(z, counts))
+        return replace(self, quantiles=self.quantiles.after(z, counts))
 
     def merge(self, other: "Tracking") -> "Tracking":
         """Return the tracking of both streams."""
         scores = tuple(map(Calibration.merge, self.scores, other.scores))
-        return Tracking(scores, self.quantiles.merge(other.quantiles))
+        return Tracking(scores, self.quantiles.merge(other.quantiles), self.not_judged or other.not_judged)
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -71,7 +74,7 @@ class Tracking:
         """Return the tracking as values that can be saved; see `kalprox.learning.saved`."""
         one, *others = self.scores
         scores = one if not others else {str(j): score for j, score in enumerate(self.scores)}
-        return {"diagnostics": scores, "quantiles": self.quantiles}
+        return {"diagnostics": scores, "quantiles": self.quantiles, "not_judged": self.not_judged}
 
     @classmethod
     def restored(cls, targets: int | None, saved: Saved) -> "Tracking":
@@ -87,4 +90,4 @@ class Tracking:
                 expect(np.shape(getattr(score, field.name)) == np.shape(getattr(Calibration(), field.name)))
         quantiles = saved.value(Quantiles, "quantiles") if "quantiles" in saved else none.quantiles
         expect(quantiles.ends.shape == none.quantiles.ends.shape)
-        return cls((*scores, *none.scores[len(scores) :]), quantiles)
+        return cls((*scores, *none.scores[len(scores) :]), quantiles, str(saved.header.get("not_judged", "")))
