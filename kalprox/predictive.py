@@ -132,14 +132,16 @@ def standard_score(z: Array, dof: Array) -> tuple[Array, Array]:
         return z, -(z**2) / 2 - _LOG_ROOT_2PI
     nu = xp.where(normal, _MANY, dof)
     log = xp.log1p(z**2 / nu)
-    log_density = xp.where(normal, -(z**2) / 2, -(nu + 1) / 2 * log) + xp.where(few, _few(xp, nu), _many(1 / dof))
+    none_few = certainly(~few)
+    constant = _many(1 / dof) if none_few else xp.where(few, _few(xp, nu), _many(1 / dof))
+    log_density = xp.where(normal, -(z**2) / 2, -(nu + 1) / 2 * log) + constant
 
     a = xp.maximum(nu, _MANY) - 0.5
     b = 48 * a**2
     t = a * log
     hill = ((((-0.4 * t - 3.3) * t - 24) * t - 85.5) / (0.8 * t**2 + 100 + b) + t + 3) / b + 1
     u = xp.where(normal, z, xp.sign(z) * hill * xp.sqrt(t))
-    if certainly(~few):
+    if none_few:
         return u, log_density - _LOG_ROOT_2PI
     functions = special_functions(xp)
     nu = xp.broadcast_to(xp.minimum(nu, _MANY), z.shape)

@@ -19,10 +19,11 @@ from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect
+from kalprox.learning.scorer import Scorer
 from kalprox.learning.settings import Settings
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
-from kalprox.predictive import Predictive, Student
+from kalprox.predictive import Predictive
 from kalprox.solvers.l1_path import l1_path
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.forgetting import faded
@@ -30,10 +31,8 @@ from kalprox.sources.weighting import CountedSource, counts_of
 
 __all__ = ["ExactBelief", "restored_information"]
 
-_SMALL_LEVERAGE = 0.05  # the mean leverage of a piece below which its rows are predicted by the belief before it
 _EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in all, are computed exactly
-_LAG = 0.004  # the largest mean leverage times the length of a piece, relative to the rows before it
-_SHORTEST, _LONGEST = 256, 4096  # rows of a piece that is predicted by the belief before it; of an exact one
+_LONGEST = 4096  # rows of a piece whose innovations are exact
 _ABOVE = 1 + 1e-13  # lest rounding leave a coefficient nonzero at the largest alpha
 _SMALLEST, _NEGLIGIBLE = 1e-3, 0.01  # the smallest alpha scored: a part of the largest, and of what noise has
 _CHUNK = 4096  # rows predicted at a time
@@ -49,6 +48,7 @@ class ExactBelief(Belief):
     begin: Array | None = None  # where the search for them starts, if a path has a neighbour
     chosen: float | None = None  # the alpha, if it is one of a path
     spread_before: Array | None = None  # `spread` before the last rows; None if there were none
+    scorer: Scorer | None = None  # what predicted the last rows
 
     whole_batches: ClassVar[bool] = True
 
@@ -107,6 +107,7 @@ class ExactBelief(Belief):
             noise = noise and noise.forget(float(left))  # type: ignore[arg-type]
         info = info.fold(block.X, block.y, weights, counts, squares)
         added: dict[str, Any] = {"spread_before": self.spread, "sandwich": sandwich, "input_noise": noise}
+        added["scorer"] = self.current_scorer if float(self.information.rows) else None
         return ExactBelief(self.settings, info, scores, **added)
 
     @property
@@ -194,7 +195,7 @@ class ExactBelief(Belief):
         # The scores of the alphas are valid only for the settings under which they were computed.
         names = ("penalty", "l1_ratio", "delta", "groups", "bounds", "alpha", "noise", "fit_intercept", "standardize")
         scores = None if settings.changed(self.settings, *names) else self.scores
-        return replace(self, settings=settings, scores=scores, spread_before=self.spread)
+        return replace(self, settings=settings, scores=scores, spread_before=self.spread, scorer=None)
 
     def merge(self, other: Belief) -> "ExactBelief":
         """Return the belief after the rows of both. Exact; O(d^3)."""
@@ -237,6 +238,24 @@ class ExactBelief(Belief):
         return self.settings.coef_cov != "model" and self.has_fixed_penalty and self.settings.forget == 1
 
     @property
+    def _exact_rows(self) -> int:
+        """The number of rows whose innovations are exact."""
+        return max(_EXACT_ROWS[0] * (self.information.d + self.settings.fit_intercept), _EXACT_ROWS[1])
+
+    @cached_property
+    def current_scorer(self) -> Scorer | None:
+        """What predicts the next rows of a long stream; None as long as their innovations are exact."""
+        settings, n = self.settings, float(self.information.rows)
+        if self.scorer is not None and self.scorer.serves(n):
+            return self.scorer
+        if n < self._exact_rows or settings.forget != 1 or self._needs_every_leverage or not settings.needs_innovations:
+            return None
+        posterior = self.posterior
+        if len(posterior.factors) > 1 or not posterior.proper:
+            return None
+        return Scorer.of(posterior, self.design, n)
+
+    @property
     def filter(self) -> SquareRootFilter:
         """The filter that continues from this belief row by row."""
         return SquareRootFilter.of(self.posterior, self.design, self.settings.noise_var)
@@ -246,28 +265,28 @@ class ExactBelief(Belief):
 
         The innovations of the first rows are computed exactly, in pieces of any length if the penalty is fixed and
         quadratic. For other penalties the estimate is computed anew after an eighth more rows, and after twice as many
-        rows where alpha is chosen. Later pieces are predicted by the belief before them, and are short enough that one
-        by one their predictions would not differ materially. With forgetting a piece halves the weights at most. With
-        `exact`, every row is predicted from all rows before it; the scores of robust standard errors need that too.
+        rows where alpha is chosen. Later rows are predicted by a `Scorer`. With forgetting a piece halves the weights
+        at most. With `exact`, every row is predicted from all rows before it, which robust standard errors need too.
         """
         exact = exact or self._needs_every_leverage
-        n, p, forget = self.information.rows, self.information.d + self.settings.fit_intercept, self.settings.forget
+        n, forget = self.information.rows, self.settings.forget
         if not self.predicts:
             length = FEWEST_ROWS - int(n) if self._chooses_alpha else 1 if exact else _LONGEST
         elif exact:
             length = _LONGEST if self.has_fixed_penalty and forget == 1 else 1
-        elif n >= max(_EXACT_ROWS[0] * p, _EXACT_ROWS[1]):
-            length = min(max(_SHORTEST, int(_LAG * n**2 / p)), int(n))
+        elif self.current_scorer is not None:
+            length = int(self.current_scorer.reach)
         elif self._chooses_alpha:
             length = int(n)
         else:
-            length = _LONGEST if self.has_fixed_penalty else max(1, int(n) // 8)
+            until = self._exact_rows - int(n)
+            length = min(_LONGEST, until if until > 0 else _LONGEST) if self.has_fixed_penalty else max(1, int(n) // 8)
         if self.settings.noise_depends_on_inputs:
             length = min(length, max(FEWEST_ROWS, int(n) // 8))  # so that the variance is learned on the way
         if forget != 1:
             length = min(length, max(1, int(log(0.5) / log(forget))))
         stop = min(len(block), start + length)
-        if self._chooses_alpha or self.posterior.proper:
+        if self._chooses_alpha or self.current_scorer is not None or self.posterior.proper:
             return stop
         return start + self._foreseen(block.X[start:stop])
 
@@ -289,22 +308,15 @@ class ExactBelief(Belief):
         return max(int(np.argmax(repeated)) if repeated.any() else run, 1)
 
     def innovations(self, block: Block, after: "ExactBelief", *, exact: bool = False) -> Innovations:
-        """Return the innovations of a piece: exactly, or by this belief and its mean leverage where that is small.
-
-        The mean leverage is tr(V X'X) / b, from the difference of the information after and before the piece.
-        """
-        exact = exact or self._needs_every_leverage
+        """Return the innovations of a piece: by the scorer if there is one and leverage is small, else exactly."""
+        own, scorer = self.own_variance(block), self.current_scorer
+        if scorer is not None and not exact:
+            found = scorer.innovations(block, own, float(self.information.rows))
+            if found is not None:
+                return found
         posterior, settings = self.posterior, self.settings
         if not posterior.proper and np.isinf(posterior.factor.leverage(self.design.rows(block.X[:1])))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
-        n, p, own = self.information.rows, self.information.d + settings.fit_intercept, self.own_variance(block)
-        if not exact and n >= max(_EXACT_ROWS[0] * p, _EXACT_ROWS[1]) and len(posterior.factors) == 1:
-            leverage = self._mean_leverage(block, after)
-            if leverage < _SMALL_LEVERAGE:
-                noise, mean = posterior.noise, self.mean(block.X)
-                scale = np.sqrt(np.broadcast_to(1.0 if own is None else own, len(block)) + leverage)
-                std = np.multiply.outer(scale, np.sqrt(np.asarray(noise.variance)))
-                return Innovations.of(block.y, Student(mean, std, noise.dof), (scale + 0 * std.T).T)
         options: dict[str, Any] = {"own": own, "counts": settings.counts(block.weights), "forget": settings.forget}
         if len(posterior.factors) == 1:
             return self.filter.take(block, **options)
@@ -313,21 +325,6 @@ class ExactBelief(Belief):
         )
         columns = (Block(block.X, y, block.weights) for y in block.y.T)
         return Innovations.joined([one.take(rows, **options) for one, rows in zip(filters, columns, strict=True)])
-
-    def _mean_leverage(self, block: Block, after: "ExactBelief") -> float:
-        """Return the mean leverage of the rows of a block, which `after` has learned."""
-        factor, design = self.posterior.factor, self.design
-        totals, sizes = np.zeros(2), np.zeros(2)
-        for i, info in enumerate((self.information, after.information)):
-            d, t, T = info.d, info.T[0, 0], info.T[: 1 + info.d, 1 : 1 + info.d]
-            top = T[:1] + t * (info.shift[:d] - design.center)
-            A = np.concatenate([top, T[1:]]) / design.scale
-            A = np.hstack([t * np.eye(d + 1, 1), A]) if design.intercept else A
-            root = (A if factor.free is None else A[:, factor.free]) @ factor.L
-            totals[i], sizes[i] = np.vdot(root, root), t**2
-        counts = self.settings.counts(block.weights)
-        left = self.settings.forget ** (len(block) if counts is None else counts.sum())
-        return float((totals[1] - left * totals[0]) / (sizes[1] - left * sizes[0]))
 
     def own_variance(self, block: Block) -> Array | None:
         own = super().own_variance(block)
@@ -603,7 +600,9 @@ class ExactBelief(Belief):
 
     def saved(self) -> dict[str, Any]:
         scores = {} if self.scores is None else {"alpha_scores": self.scores}
-        return {"targets": self.information.targets, "information": self.information, "spread": self.spread, **scores}
+        scorer = {} if self.scorer is None else {"scorer": self.scorer}
+        info = self.information
+        return {"targets": info.targets, "information": info, "spread": self.spread, **scores, **scorer}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "ExactBelief":
@@ -620,7 +619,8 @@ class ExactBelief(Belief):
             expect(scores.squares.shape == (len(scores.c), k) and (scores.squares >= 0).all() and scores.rows >= 0)
         spread = saved["spread"] if "spread" in saved else np.zeros(d)
         expect(spread.shape == (d,) and (spread >= 0).all())
-        return cls(settings, info, scores, spread_before=spread)
+        scorer = Scorer.restored(d, info.targets, saved) if "scorer" in saved else None
+        return cls(settings, info, scores, spread_before=spread, scorer=scorer)
 
 
 def restored_information(saved: Saved, name: str, d: int, targets: int | None, forget: float) -> Information:

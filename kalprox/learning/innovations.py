@@ -34,8 +34,8 @@ class Innovations(NamedTuple):
         The predictive scale in units of the noise std: the square root of the row's own variance plus its leverage.
     issued : array of shape (b,) or (b, k)
         The standardised errors of the predictions that were possible before the first row of the block.
-    together : int
-        The number of rows that share one estimate of the noise variance: 1, or the length of the block.
+    together : int or array of shape (b,)
+        The number of rows that share one estimate of the noise variance, as far as they have come; 1 if none does.
     """
 
     mean: Array
@@ -43,7 +43,7 @@ class Innovations(NamedTuple):
     dof: Array
     scale: Array
     issued: Array
-    together: int
+    together: Any
 
     @classmethod
     def of(cls, y: Array, predicted: Any, scale: Array) -> "Innovations":

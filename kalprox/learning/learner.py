@@ -17,6 +17,7 @@ from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved
+from kalprox.learning.scorer import Scorer
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
@@ -166,13 +167,29 @@ class Learner:
         if buffer.n >= _FEW and buffer.n >= min(_LONG, float(belief.information.rows)):
             self._keep(*self._with_buffer())
             buffer = self._buffer = RowBuffer(belief.information.d, belief.information.targets)
-        if self._live is None and (predict or self.settings.needs_innovations):
-            self._live = self._filter()
-        moved = (y, y, y, y, y, 0) if self._live is None else _moved(self._live, X, y)
+        moved = self._by_scorer(X, y) if self._live is None and not predict else None
+        if moved is None:
+            if self._live is None and (predict or self.settings.needs_innovations):
+                self._live = self._filter()
+            moved = (y, y, y, y, y, 1, 0) if self._live is None else _moved(self._live, X, y)
         buffer.append(X, y, *moved)
         self._read = None
         self.n_rows += len(y)
         return moved
+
+    def _by_scorer(self, X: Array, y: Array) -> tuple[Any, ...] | None:
+        """Return the columns of the innovations of a few rows by the scorer of a long stream, if there is one."""
+        scorer = self._scorer
+        found = None if scorer is None else scorer.innovations(Block(X, y), None, float(self.n_rows))
+        return None if found is None else (*found, len(y))
+
+    @property
+    def _scorer(self) -> Scorer | None:
+        """The scorer, if it still serves after the buffered rows."""
+        belief = self._belief
+        scorer = belief.current_scorer if isinstance(belief, ExactBelief) and belief.predicts else None
+        waiting = 0 if self._buffer is None else self._buffer.n
+        return scorer if scorer is not None and scorer.serves(float(belief.information.rows) + waiting) else None  # type: ignore[union-attr]
 
     def _filter(self) -> SquareRootFilter | None:
         """Return a filter that continues row by row from all rows so far; None if there is no exact one."""
@@ -202,6 +219,8 @@ class Learner:
             return True
         belief = self._belief
         assert isinstance(belief, ExactBelief)
+        if settings is self.settings and self._scorer is not None:
+            return True
         belief = belief if settings is self.settings else belief.with_settings(settings)
         return belief.has_fixed_penalty and (bool(self._buffer) or belief.posterior.proper)
 
@@ -416,8 +435,8 @@ def _learned(
 def _moved(live: SquareRootFilter, X: Array, y: Array) -> tuple[Any, ...]:
     """Update the filter by a few rows; return the columns of their innovations, and the length of the batch."""
     if len(y) > 1 or live.theta.ndim > 1:
-        return *live.take(Block(X, y))[:-1], len(y)
+        return *live.take(Block(X, y)), len(y)
     variance, dof = live.noise()
     mean, s = live.move(X[0], float(y[0]))
     std = (variance * s) ** 0.5
-    return mean, std, dof, s**0.5, (float(y[0]) - mean) / std if std else math.nan, 1
+    return mean, std, dof, s**0.5, (float(y[0]) - mean) / std if std else math.nan, 1, 1

@@ -20,16 +20,16 @@ class RowBuffer:
     n : int
         The number of rows.
     columns : list of arrays
-        X of shape (capacity, d); y and the fields of `Innovations`, of shape (capacity,) or (capacity, k); batch of
-        shape (capacity,), the length of the batch that each row came in, or 0 if it was not predicted.
+        X of shape (capacity, d); y and the fields of `Innovations`, of shape (capacity,) or (capacity, k); together
+        and batch of shape (capacity,), the length of the batch that each row came in, or 0 if it was not predicted.
     """
 
-    NAMES = ("X", "y", "mean", "std", "dof", "scale", "issued", "batch")
+    NAMES = ("X", "y", "mean", "std", "dof", "scale", "issued", "together", "batch")
 
     def __init__(self, d: int, targets: int | None) -> None:
         of_y = (0,) if targets is None else (0, targets)
         self.n = 0
-        self.columns = [np.empty(shape) for shape in ((0, d), *[of_y] * 6, (0,))]
+        self.columns = [np.empty(shape) for shape in ((0, d), *[of_y] * 6, (0,), (0,))]
 
     @classmethod
     def restored(cls, d: int, targets: int | None, saved: Saved) -> "RowBuffer":
@@ -42,6 +42,7 @@ class RowBuffer:
         found["scale"] = np.ones_like(found["y"]) if old else saved["waiting.scale"]
         with np.errstate(invalid="ignore", divide="ignore"):
             found["issued"] = (found["y"] - found["mean"]) / found["std"] if old else saved["waiting.issued"]
+        found["together"] = saved["waiting.together"]
         found["batch"] = saved["waiting.together" if old else "waiting.batch"]
         buffer, n = cls(d, targets), len(found["y"])
         for column, empty in zip(found.values(), buffer.columns, strict=True):
@@ -77,10 +78,10 @@ class RowBuffer:
 
     @property
     def innovations(self) -> Innovations:
-        """The innovations of the buffered rows, each predicted on its own; unknown for rows that were not predicted."""
-        mean, std, dof, scale, issued, batch = self.rows[2:]
+        """The innovations of the buffered rows; unknown for rows that were not predicted."""
+        mean, std, dof, scale, issued, together, batch = self.rows[2:]
         predicted = (batch > 0).reshape(-1, *[1] * (std.ndim - 1))
-        return Innovations(mean, np.where(predicted, std, np.inf), dof, scale, issued, together=1)
+        return Innovations(mean, np.where(predicted, std, np.inf), dof, scale, issued, together)
 
     @property
     def batches(self) -> Array:

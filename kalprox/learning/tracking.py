@@ -54,7 +54,7 @@ class Tracking:
         """
         columns = (np.reshape(a, (len(y), -1)).T for a in (found.mean, found.std, y, found.dof))
         scores = tuple(
-            score.update(mean, std, target, dof, counts, together=float(found.together))
+            score.update(mean, std, target, dof, counts, together=found.together)
             for score, mean, std, target, dof in zip(self.scores, *columns, strict=True)
         )
         return replace(self, scores=scores)

@@ -1,0 +1,116 @@
+"""Predictions of rows for the score of a long stream, once leverage is small: O(d) per row, and O(d) of state."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.learning.design import Design
+from kalprox.learning.innovations import Innovations
+from kalprox.learning.saved import Saved, expect
+from kalprox.posterior import InformationPosterior
+from kalprox.predictive import Student
+from kalprox.sources import Block
+
+__all__ = ["Scorer"]
+
+_FAR = 16  # mean^2 / variance beyond which a column is shifted, as in `kalprox.linalg.fold`
+_PROBES = 8  # random directions from which the mean leverage of a block is estimated
+_SAMPLE = 512  # rows of a block, evenly spaced, whose mean leverage is estimated
+_SMALL_LEVERAGE = 0.05  # the mean leverage of a block above which its rows need exact innovations
+_LAG = 0.002  # the largest mean leverage times the number of rows not learned yet, relative to the rows that were
+_SHORTEST, _SHARE = 256, 0.5  # rows, and share of all rows, that may be learned before the scorer is made afresh
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """The estimate and the noise after some rows, which predict later rows as well as the estimate before each would.
+
+    With n rows and p coefficients the mean leverage is about p / n, and an estimate that lacks the last m of them
+    predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below n / 2.
+    The mean leverage of a block, tr(V X'X) / b, is that of the squared projections of its rows on a few random
+    directions L w, with V = L L', scaled so that it is exact for the rows learned so far.
+
+    Attributes
+    ----------
+    center : array of shape (d,)
+        What is subtracted from rows: the means of columns that are far from zero on their own scale, and 0 for others.
+    maps, constant : arrays of shape (d, k + 8) and (k + 8,)
+        The coefficients of each target and the random directions, and what they give at `center`.
+    variance, dof : arrays of shape (k,)
+        The noise variance and its degrees of freedom.
+    rows : float
+        The number of rows learned when the scorer was made.
+    """
+
+    center: Array
+    maps: Array
+    constant: Array
+    variance: Array
+    dof: Array
+    rows: float
+
+    @classmethod
+    def of(cls, posterior: InformationPosterior, design: Design, rows: float) -> "Scorer":
+        """Return the scorer of a posterior with one proper factor."""
+        factor, first, center, scale = posterior.factor, design.first, design.center, design.scale
+        assert center is not None and scale is not None
+        theta = np.asarray(posterior.mean).reshape(factor.d, -1)
+        probes = np.zeros((factor.d, _PROBES))
+        free = slice(None) if factor.free is None else factor.free
+        probes[free] = factor.L @ np.random.default_rng(0).standard_normal((factor.L.shape[1], _PROBES))
+        probes = probes[first:]
+        R = posterior.data.R[first:, first:]  # an intercept is independent of the coefficients
+        total = float(((R @ probes) ** 2).sum())
+        probes *= (max(float(np.mean(posterior.edf)) - first, 0.0) / total) ** 0.5 if total > 0 else 0.0
+        maps = np.hstack([theta[first:], probes]) / scale[:, None]
+        k, spread = theta.shape[1], (R**2).sum(axis=0) * scale**2 / rows
+        near = center**2 <= _FAR * spread  # these columns need no shift to keep the digits of the predictions
+        constant = np.zeros(k + _PROBES)
+        constant[:k] = design.offset + (theta[0] if first else 0.0)
+        constant -= np.where(near, center, 0) @ maps
+        noise = posterior.noise
+        variance, dof = (np.broadcast_to(np.asarray(a, float), k).copy() for a in (noise.variance, noise.dof))
+        return cls(np.where(near, 0, center), maps, constant, variance, dof, rows)
+
+    def serves(self, rows: float) -> bool:
+        """Whether the scorer may predict rows that come after this many."""
+        return rows - self.rows < self.reach
+
+    @property
+    def reach(self) -> float:
+        """The number of rows for which the scorer serves."""
+        p = len(self.center) + 1
+        return min(max(_SHORTEST, _LAG * self.rows**2 / p), max(_SHORTEST, _SHARE * self.rows))
+
+    def innovations(self, block: Block, own: Array | None, rows: float) -> Innovations | None:
+        """Return the innovations of a block after `rows` rows; None if their leverage is not small.
+
+        `own` is the variance of the noise of each row in units of the noise variance.
+        """
+        k = len(self.variance)
+        X = block.X - self.center if self.center.any() else block.X
+        some = X if len(X) <= _SAMPLE else X[:: len(X) // _SAMPLE]
+        projected = some @ self.maps[:, k:] + self.constant[k:]
+        leverage = float(np.vdot(projected, projected)) / len(some) + 1 / self.rows
+        if not leverage < _SMALL_LEVERAGE:
+            return None
+        coef, constant = (self.maps[:, :k], self.constant[:k]) if k > 1 else (self.maps[:, 0], self.constant[0])
+        mean = (X @ coef + constant).reshape(block.y.shape)
+        scale = np.sqrt((1.0 if own is None else own) + leverage)
+        std = np.sqrt(self.variance)
+        if block.y.ndim == 1:
+            predicted = Student(mean, np.broadcast_to(scale * std, len(X)), self.dof[0])
+        else:
+            scale = np.broadcast_to(np.reshape(scale, (-1, 1)), mean.shape)
+            predicted = Student(mean, scale * std, self.dof)
+        together = int(rows - self.rows) + len(X)  # all rows that the scorer predicts share its noise variance
+        return Innovations.of(block.y, predicted, scale)._replace(together=together)
+
+    @classmethod
+    def restored(cls, d: int, targets: int | None, saved: Saved) -> "Scorer":
+        """Return the scorer saved as "scorer"; raise a ValueError if the shapes do not fit."""
+        scorer, k = saved.value(cls, "scorer"), targets or 1
+        expect(scorer.center.shape == (d,) and scorer.maps.shape == (d, k + _PROBES))
+        expect(scorer.constant.shape == (k + _PROBES,) and scorer.variance.shape == scorer.dof.shape == (k,))
+        return scorer
