@@ -57,7 +57,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         ElasticNet, which divide the sum of squares by n. "auto" chooses alpha, for linear models only. For ridge it
         maximises the evidence. For other penalties it minimises the errors of predictions: alpha is c sqrt(n), each
         batch is predicted with every c of a grid before it is learned, and `fit` then uses the rows in their order.
-        Before 32 rows have been predicted so, alpha is the smallest that sets to zero what noise explains as well.
+        Below 40 rows, alpha is instead the smallest that sets to zero what noise could explain as well.
     l1_ratio : float
         The share of the L1 norm in "elasticnet", between 0 and 1.
     delta : float
