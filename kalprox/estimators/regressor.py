@@ -59,8 +59,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         maximises the evidence, times a weak prior (the share of the variance of y that X explains is uniform) if there
         are no more rows than coefficients, or if otherwise all or nothing would be taken for noise. For other penalties
         it minimises the errors of predictions: alpha is c sqrt(n), each batch is predicted with every c of a grid
-        before it is learned, and `fit` then uses the rows in their order. Before 32 rows have been predicted so, alpha
-        is the smallest that sets to zero what noise explains as well.
+        before it is learned, and `fit` then uses the rows in their order. Below 40 rows, alpha is instead the smallest
+        that sets to zero what noise could explain as well.
     l1_ratio : float
         The share of the L1 norm in "elasticnet", between 0 and 1.
     delta : float

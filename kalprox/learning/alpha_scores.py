@@ -14,7 +14,7 @@ from kalprox.sources.forgetting import faded
 
 __all__ = ["FEWEST_ROWS", "AlphaScores", "doubling_pieces", "null_ratio"]
 
-FEWEST_ROWS = 32  # rows learned before the first prediction, and rows scored before the scores decide
+FEWEST_ROWS, _ENOUGH = 32, 8  # rows learned before the first prediction, and rows scored before the scores decide
 _STEP = 10**-0.25  # from one c to the next
 _MOST = 41  # values of c
 _DRAWS = 99  # of noise
@@ -90,8 +90,8 @@ class AlphaScores:
 
     @property
     def best(self) -> float | None:
-        """The c of the smallest errors, interpolated by a parabola; None before `FEWEST_ROWS` rows are scored."""
-        if self.rows < FEWEST_ROWS:
+        """The c of the smallest errors, interpolated by a parabola; None before 8 rows are scored."""
+        if self.rows < _ENOUGH:
             return None
         loss = np.log(np.maximum(self.squares, np.finfo(float).tiny)).sum(axis=1)
         i = int(np.argmin(loss))

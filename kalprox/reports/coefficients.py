@@ -23,7 +23,7 @@ _MAX_INTERVALS, _MAX_CORRELATIONS = 40, 60  # coefficients in the two figures
 def section(fitted: TableModel, level: float) -> Section:
     """The coefficients with their intervals, as a figure and a table."""
     belief, columns, effect = fitted.belief, fitted.columns.names, effects(fitted)
-    shown = _largest(effect, np.isfinite(belief.coef_std) & (effect > 0), _MAX_INTERVALS)
+    shown = _largest(effect, np.isfinite(fitted.intervals(level)[0]) & (effect > 0), _MAX_INTERVALS)
     changed = "prediction" if belief.settings.link == "identity" else "linear predictor"
     text = (
         f"Each coefficient is the change of the {changed} when its column increases by 1 and the others do not change."
@@ -64,9 +64,10 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
     return Figure(
         "coefficients",
         "Effects with their intervals",
-        f"{100 * level:.4g}% intervals. The effect is the coefficient times the range of its column: the difference "
-        "between the predictions at the largest and the smallest value of the column. Effects of columns in different "
-        "units can be compared. Intervals narrower than the marker are hidden behind it.",
+        f"The effects, with {summary.about_intervals(fitted.belief, level)} The effect is the coefficient times the "
+        "range of its column: the difference between the predictions at the largest and the smallest value of the "
+        "column. Effects of columns in different units can be compared. Intervals narrower than the marker are hidden "
+        "behind it.",
         {"column": [columns[j] for j in shown], "coef": coef, "low": low, "high": high, "range": scale, "level": level},
         draw,
         (7.0, 1.3 + 0.23 * len(shown)),
@@ -90,6 +91,8 @@ def correlations(fitted: TableModel) -> Section:
         return Section(title, f"{text}There are fewer than two coefficients to compare.")
     if len(shown) < free.sum():
         text += f"The figure shows the {len(shown)} with the largest effects, of {free.sum():,}. "
+    if fitted.belief.debiased:
+        text += "They are conditional on the coefficients that the penalty selected. "
     C = fitted.belief.covariance[np.ix_(shown, shown)]
     R = np.clip(C / np.outer(std[shown], std[shown]), -1, 1)
     i, j = np.unravel_index(np.nanargmax(np.abs(R - np.diag(np.diag(R)))), R.shape)

@@ -9,7 +9,7 @@ from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Belief
 from kalprox.pages import Table
 
-__all__ = ["MAX_ROWS", "calibration", "coefficients", "effects", "exact_zeros", "overview", "tables"]
+__all__ = ["MAX_ROWS", "about_intervals", "calibration", "coefficients", "effects", "exact_zeros", "overview", "tables"]
 
 MAX_ROWS = 500  # of a table on a page
 
@@ -102,12 +102,28 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     for j in shown:
         cells = _uncertainty(float(std[j]), float(low[j]), float(high[j]))
         rows.append([int(j) + 1, columns[j], float(coef[j]), *cells, "0 (exact)" if zero[j] else float(effect[j])])
-    caption = (
-        f"Coefficients with {100 * level:.4g}% intervals. The effect is |coefficient| times the range of the column."
-    )
+    caption = f"Coefficients with {about_intervals(belief, level)} "
+    if belief.debiased:
+        caption += (
+            "The standard errors are conditional on the coefficients that the penalty selected: a coefficient and its "
+            "standard error make no confidence interval. "
+        )
+    if any("unbounded" in row for row in rows):
+        caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
+    caption += "The effect is |coefficient| times the range of the column."
     if len(shown) < len(columns):
         caption += f" The {len(shown):,} with the largest effects, of {len(columns):,}, are shown."
     return Table(["#", "column", "coefficient", "std error", "low", "high", "effect"], rows, caption)
+
+
+def about_intervals(belief: Belief, level: float) -> str:
+    """What the intervals of the coefficients are, as the end of a sentence; see `Belief.coef_interval`."""
+    if belief.debiased:
+        return (
+            f"{100 * level:.4g}% intervals of least squares on all columns. They are debiased, that is, without the "
+            "penalty, so that a coefficient may lie outside of its own."
+        )
+    return f"{100 * level:.4g}% intervals, those of the posterior for one look at it."
 
 
 def _uncertainty(std: float, low: float, high: float) -> list[Any]:
@@ -115,7 +131,7 @@ def _uncertainty(std: float, low: float, high: float) -> list[Any]:
         return ["undetermined", None, None]
     if np.isnan(std) or np.isnan(low):
         return ["unknown", None, None]
-    return [std, low, high]
+    return [std, "unbounded", "unbounded"] if np.isinf(low) else [std, low, high]
 
 
 def calibration(fitted: TableModel) -> Table:

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 from sklearn.linear_model import LassoCV
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxRegressor, model_file
 from kalprox.learning.alpha_scores import AlphaScores, null_ratio
 from kalprox.learning.penalties import Penalty
 
@@ -120,6 +120,30 @@ def test_the_choice_follows_the_units():
         plain, other = auto(X, y, penalty=penalty, l1_ratio=1.0), auto(X * 0.07, y * 30, penalty=penalty, l1_ratio=1.0)
         np.testing.assert_allclose(other.alpha_, 0.07 * 30 * plain.alpha_, rtol=1e-9)
         np.testing.assert_allclose(other.coef_, 30 / 0.07 * plain.coef_, rtol=1e-8, atol=1e-12)
+
+
+def test_a_few_scored_rows_are_enough_to_decide():
+    risks = []
+    for seed in range(10):
+        X, y, theta = sparse(63, d=20, seed=seed)
+        risks.append([risk(auto(X, y), theta), risk(LassoCV(cv=5).fit(X, y), theta)])
+    ours, theirs = np.mean(risks, axis=0)
+    assert ours < 2 * theirs < 1
+
+
+def test_scores_are_saved_and_a_file_with_other_shapes_is_refused(tmp_path):
+    X, y, _ = sparse(200, d=4)
+    model = auto(X[:100], y[:100], [])
+    model.save(tmp_path / "model.kalprox")
+    again = KalproxRegressor.load(tmp_path / "model.kalprox")
+    for one in (model, again):
+        one.partial_fit(X[100:], y[100:])
+    assert again.alpha_ == model.alpha_
+    header, arrays = model_file.read(tmp_path / "model.kalprox")
+    for name in ("alpha_scores.c", "alpha_scores.squares", "spread"):
+        model_file.write(tmp_path / "bad.kalprox", header, {**arrays, name: arrays[name][:-1]})
+        with pytest.raises(model_file.ModelFileError, match="not of a KalproxRegressor that this version can read"):
+            KalproxRegressor.load(tmp_path / "bad.kalprox")
 
 
 def test_exact_data_are_not_shrunk():

@@ -16,8 +16,8 @@ from kalprox import KalproxRegressor
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality, ErrorHistory, FitRecord
 from kalprox.pages import figures, write_page
+from kalprox.reports import coefficients, summary, words
 from kalprox.reports import model as report
-from kalprox.reports import summary, words
 from kalprox.sources import Block
 from kalprox.sources.columns import Columns
 from kalprox.sources.quarantine import BadRow, Reason
@@ -203,6 +203,28 @@ def test_exact_zeros_and_undetermined_coefficients_are_told_apart(models):
     assert [row[3] == "undetermined" for row in rows] == [False, True, True, True]
     assert not any(row[-1] == "0 (exact)" for row in rows)
     assert rows[1][4:6] == [None, None]
+
+
+def test_the_intervals_under_a_kink_are_said_to_be_debiased():
+    X, y = linear(6)
+    found = learned(numeric(names(6)), X, y, penalty="l1", alpha=100.0)
+    table = summary.coefficients(found, level=0.9)
+    low, high = found.model.coef_interval(0.9)
+    np.testing.assert_array_equal([row[4:6] for row in table.rows[1:]], np.stack([low, high], axis=-1))
+    plain = learned(numeric(names(6)), X, y, penalty=None)
+    expected = [row[4:6] for row in summary.coefficients(plain, level=0.9).rows]
+    np.testing.assert_allclose([row[4:6] for row in table.rows], expected, rtol=1e-9)
+    assert "conditional on the coefficients that the penalty selected" in table.caption
+    assert "90% intervals of least squares on all columns" in table.caption and "unbounded" not in table.caption
+    section = coefficients.section(found, 0.9)
+    assert "debiased" in section.figures[0].caption
+    assert "conditional on the coefficients that the penalty selected" in coefficients.correlations(found).text
+    assert "those of the posterior" in summary.coefficients(plain).caption
+
+    few = learned(numeric(names(6)), X[:5], y[:5], penalty="l1", alpha=0.5)
+    table = summary.coefficients(few)
+    assert "unbounded where the rows" in table.caption and all(row[4] in ("unbounded", None) for row in table.rows)
+    assert coefficients.section(few, 0.95).figures == []
 
 
 def test_settings_of_all_kinds_are_told_in_words(models):
