@@ -70,17 +70,16 @@ def prolonged(xp: ModuleType, before: Sequence, u: Array, mean: Array, shared: A
 
 
 def _prolonged_on_host(before: Sequence, u: Array, mean: Array, shared: Array) -> Sequence:
-    b = len(u)
-    length, rows = int(before.segment_length), np.asarray(before.segments)[:, 0, 0]
-    used = int(np.count_nonzero(rows))
-    current = max(used - 1, 0)
+    b, before = len(u), Sequence(*map(np.asarray, before))
+    length, rows = int(before.segment_length), before.segments[:, 0, 0]
+    current = max(int(np.count_nonzero(rows)) - 1, 0)
     filled = int(rows[current])
     doublings = max((current + (filled + b - 1) // length).bit_length() - _BITS, 0)
     segments, origins, shares = before.segments, before.segment_origins, before.segment_shared
     if doublings:
         segments, origins, shares = _regrouped(np, segments, origins, shares, np.arange(SEGMENTS) >> doublings)
         length, current = length << doublings, current >> doublings
-        used, filled = min(used, current + 1), int(segments[current, 0, 0])
+        filled = int(segments[current, 0, 0])
     else:
         segments, origins, shares = segments.copy(), origins.copy(), shares.copy()
     values = np.empty((VALUES, b))
@@ -89,7 +88,7 @@ def _prolonged_on_host(before: Sequence, u: Array, mean: Array, shared: Array) -
     np.subtract(np.abs(score), USUAL_SIZE, out=values[4])
     start = 0
     while start < b:
-        if filled >= length and current < SEGMENTS - 1:
+        if filled == length:
             current, filled = current + 1, 0
         stop = min(b, start + length - filled)
         if filled == 0:

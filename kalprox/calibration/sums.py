@@ -101,8 +101,8 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     ) -> Self:
         """Add a block's predictions, made before it was learned, and the observations that followed.
 
-        Any division into blocks gives the same sums, to rounding, except `shared`. O(b): about 0.1 us per row, and
-        0.2 ms per call.
+        Rows are given in the order of the stream. Any division into blocks gives the same sums, to rounding, except
+        `shared` (and `segment_shared`). O(b): about 0.1 us per row, and 0.2 ms per call.
 
         Parameters
         ----------
