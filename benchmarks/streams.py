@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["STREAMS", "Stream", "predictions", "stream"]
+__all__ = ["STREAMS", "Stream", "autoregressive", "predictions", "stream"]
 
 INTERCEPT = 1.0
 CLUSTER = 10  # rows of a cluster
@@ -65,9 +65,8 @@ def _linear(rng: np.random.Generator, X: np.ndarray, noise: np.ndarray, given: f
     return Stream(X, INTERCEPT + X @ coef + noise, coef, given)
 
 
-def _autoregressive(rng: np.random.Generator, n: int, k: int, rho: float) -> np.ndarray:
-    """k stationary series of n values with variance 1, shape (n, k), where values a lag apart have the correlation
-    rho^lag."""
+def autoregressive(rng: np.random.Generator, n: int, k: int, rho: float) -> np.ndarray:
+    """Return k stationary series of variance 1, shape (n, k); values a lag apart have the correlation rho^lag."""
     series = rng.normal(size=(n, k))
     series[1:] *= (1 - rho**2) ** 0.5
     for i in range(1, n):
@@ -76,7 +75,7 @@ def _autoregressive(rng: np.random.Generator, n: int, k: int, rho: float) -> np.
 
 
 def _dependent(rng: np.random.Generator, n: int, d: int, rho: float) -> Stream:
-    series = _autoregressive(rng, n, d + 1, rho)
+    series = autoregressive(rng, n, d + 1, rho)
     return _linear(rng, series[:, :d], series[:, d])
 
 
@@ -173,7 +172,8 @@ def predictions(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Predict each row of a linear regression with intercept from all rows before it, for many streams at once.
 
-    The covariance is updated row by row in square-root form (Potter's), so that the predictions are exact to rounding.
+    The covariance is updated row by row in square-root form (Potter's). With the weak prior, predictions are those of
+    least squares to about 1e-7.
 
     Parameters
     ----------

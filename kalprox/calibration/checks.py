@@ -131,7 +131,7 @@ def correlated(scores: Dependence) -> Check:
 
 
 def drifting(sequence: Sequence, scores: Dependence, sizes: Dependence, shape: Shape) -> Check:
-    """Do the mean of the scores, or of their absolute values, change along the stream?
+    """Does the mean of the scores, or of their absolute values, change along the stream?
 
     Both series are compared over the segments of the stream, as a whole (chi-square) and for a trend (normal). The
     variance of a segment's mean is that of independent rows times `Dependence.long_run`, so that correlated scores are
@@ -176,10 +176,10 @@ def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape) -> Check
         return nothing
     with np.errstate(all="ignore"):
         straight, bent = _correlations(n, part)
-    known = np.isfinite(straight) & np.isfinite(bent)
+    known = np.isfinite(straight)
     if n[known].sum() < rows / 2:
         return nothing
-    n, straight, bent = n[known], straight[known], bent[known]
+    n, straight, bent = n[known], straight[known], np.nan_to_num(bent[known])  # predictions of two values have no curve
     line, curve = float(n @ straight / n.sum()), float(n @ bent / n.sum())
     share = line**2 + curve**2
     p_value = float(special.chdtrc(2, n.sum() * share / sizes.long_run))

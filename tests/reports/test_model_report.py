@@ -254,6 +254,12 @@ def section(page, title):
     return next(section for section in page.sections if section.title == title)
 
 
+def test_the_checks_are_shown_with_their_numbers(models):
+    _, checks = section(report.page(models["flights"], "m"), "Calibration").tables
+    assert [row[0] for row in checks.rows] == ["drifting", "correlated", "unequal spread", "heavy tails", "skewed"]
+    assert {row[3] for row in checks.rows} == {"no"}
+
+
 def test_the_conclusions_say_what_matters(models):
     points = report.page(models["flights"], "m").conclusions
     assert points[0].startswith("**Calibrated**: The stated std is reliable. Over 11700 rows")
