@@ -87,7 +87,10 @@ class ProximalState:
         return self.posterior.mean
 
     def cov(self) -> Array:
-        """Return the covariance, (R'R + Hess g)^-1 times the noise variance; see `kalprox.posterior.Posterior.cov`."""
+        """Return the covariance, (R'R + Hess g)^-1 times the noise variance; less after forgetting.
+
+        See `kalprox.posterior.Posterior.cov` and `kalprox.posterior.InformationPosterior`.
+        """
         return self.posterior.cov()
 
     def var(self) -> Array:
@@ -105,21 +108,23 @@ class ProximalState:
         return self.posterior.data.rows
 
     @full_precision
-    def predict(self, X: Array) -> Predictive:
+    def predict(self, X: Array, sigma: Any = None) -> Predictive:
         """Return the predictive distribution for new rows, including the noise.
 
         Parameters
         ----------
         X : array of shape (n, ...)
+        sigma : float or array of shape (n,), optional
+            The standard deviation of the noise of the new rows, relative to that of a row of weight 1 (the default).
 
         Returns
         -------
         Predictive
         """
         f, D = self.problem.model.linearize_rows(self.mean, X)
-        return self.posterior.predict(f, D)
+        return self.posterior.predict(f, D, sigma)
 
-    def interval(self, X: Array, level: float = 0.95) -> tuple[Array, Array]:
+    def interval(self, X: Array, level: float = 0.95, sigma: Any = None) -> tuple[Array, Array]:
         """Return central predictive intervals for new rows: Student's t if the noise variance is learned.
 
         Parameters
@@ -127,12 +132,14 @@ class ProximalState:
         X : array of shape (n, ...)
         level : float
             Strictly between 0 and 1.
+        sigma : float or array of shape (n,), optional
+            The relative standard deviation of the noise of the new rows; see `predict`.
 
         Returns
         -------
         low, high : arrays of shape (n,)
         """
-        predicted = self.predict(X)
+        predicted = self.predict(X, sigma)
         if isinstance(predicted, Student):
             return predicted.interval(level)
         return predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)

@@ -77,10 +77,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     noise : "learn", "inputs" or float
         The noise variance. With "learn" it is estimated as the residual sum of squares divided by the residual degrees
         of freedom, and intervals are those of Student's t distribution. If there are no more rows than coefficients,
-        that needs penalty="ridge" and alpha="auto", whose evidence determines the noise too; other intervals are NaN or
-        in doubt there, and `predict_interval` warns. With "inputs" the variance differs from row to row: its logarithm
-        is a linear function of the inputs and of the predicted mean, which is learned too, and the rows are weighted
-        accordingly; `noise_var_` is then the variance at the mean of the inputs. Linear models only.
+        that needs penalty="ridge" and alpha="auto", whose evidence determines the noise too (intervals of coefficients
+        then cover on average over the coefficients); other intervals are NaN or in doubt there, and `predict_interval`
+        warns. With "inputs" the variance differs from row to row: its logarithm is a linear function of the inputs and
+        of the predicted mean, which is learned too, and the rows are weighted accordingly; `noise_var_` is then the
+        variance at the mean of the inputs. Linear models only.
     fit_intercept : bool
         Whether to fit an intercept. It is never penalised.
     standardize : bool

@@ -193,6 +193,38 @@ def test_the_learned_noise_and_the_intervals_are_those_of_ordinary_least_squares
     np.testing.assert_allclose(np.stack(state.interval(new, 0.9), axis=1), expected, rtol=1e-9)
 
 
+def test_precision_weights_are_weighted_least_squares_on_numpy_and_jax():
+    X, y, _ = rows(n=40)
+    w = np.random.default_rng(1).uniform(0.1, 9, 40)
+    w[7] = 0
+    alg = kp.proximal_filter(LINEAR, regularizers.Zero(), gamma=None, weights="precision")
+    state = streamed(alg, alg.init(np.zeros(4), None), X, y, [5, 17], w)
+    wls = sm.WLS(y[w > 0], X[w > 0], weights=w[w > 0]).fit()
+    refined = kp.refine(LINEAR, regularizers.Zero(), (X, y, w), np.zeros(4), weights="precision")
+    for mean, cov, noise_var, dof in (
+        (state.mean, state.cov(), state.noise.variance, state.noise.dof),
+        (refined.mean, refined.cov, refined.noise_var, refined.dof),
+    ):
+        np.testing.assert_allclose(mean, wls.params, rtol=1e-10)
+        np.testing.assert_allclose(cov, wls.cov_params(), rtol=1e-9)
+        np.testing.assert_allclose([noise_var, dof], [wls.scale, wls.df_resid], rtol=1e-10)
+    new, sigma = np.random.default_rng(9).normal(size=(5, 4)), np.linspace(0.5, 2, 5)
+    expected = wls.get_prediction(new, weights=sigma**-2).conf_int(obs=True, alpha=0.1)
+    np.testing.assert_allclose(np.stack(state.interval(new, 0.9, sigma), axis=1), expected, rtol=1e-9)
+    with jax.enable_x64(True):
+        step = jax.jit(alg.step)
+        traced = alg.init(jnp.zeros(4), None)
+        for part in np.split(np.arange(40), 4):
+            traced = step(traced, jnp.asarray(X[part]), jnp.asarray(y[part]), jnp.asarray(w[part]))
+        assert step._cache_size() == 2  # the first state holds Python numbers
+        np.testing.assert_allclose(traced.cov(), wls.cov_params(), rtol=1e-9)
+        np.testing.assert_allclose(
+            traced.predict(jnp.asarray(new), jnp.asarray(sigma)).std, state.predict(new, sigma).std
+        )
+    with pytest.raises(ValueError, match="weights must be"):
+        kp.proximal_filter(LINEAR, regularizers.Zero(), weights="sigma")
+
+
 @pytest.mark.parametrize("noise", [0.1, 1.0, 5.0])
 def test_predictive_intervals_cover_what_they_say(noise):
     """One new row for each of 200 data sets, 95% intervals, noise level unknown: inside 99.9% binomial bounds."""

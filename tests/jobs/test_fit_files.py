@@ -254,6 +254,15 @@ def test_weights_count_rows_and_dates_are_days(data):
     assert_same(model, fitted(data, data.folder / "parts", *options))
 
 
+def test_weights_may_be_precisions(data):
+    options = ["--target", "arr_delay", "--features", "dep_delay", "--weight", "hour", "--weights", "precision"]
+    model = fitted(data, data.folder / "all.csv", *options)
+    ours = KalproxRegressor(weights="precision").fit(data.X[:, :1], data.y, data.good.hour.to_numpy(float))
+    assert_same(model, ours)
+    assert model.weights == "precision"
+    assert ours.noise_dof_ == pytest.approx(len(data.y) - 2, abs=0.01)
+
+
 def test_all_columns_are_features_by_default(data):
     source = data.folder / "narrow.csv"
     data.frame[["arr_delay", *NUMBERS]].to_csv(source, index=False)
