@@ -143,7 +143,9 @@ class ExactBelief(Belief):
         info = self.information
         if not self.settings.fit_intercept:
             return Design(np.zeros(info.d), self.scale, False, 0.0)
-        return Design(info.x_mean, self.scale, True, info.y_mean)
+        (mean, rest), d = info.means(), info.d
+        y_mean, y_rest = (values[d] if info.targets is None else values[d:] for values in (mean, rest))
+        return Design(mean[:d], self.scale, True, y_mean, rest[:d] if rest[:d].any() else None, y_rest)
 
     @cached_property
     def centered(self) -> Equations:
@@ -302,8 +304,10 @@ class ExactBelief(Belief):
 
 def restored_information(saved: Saved, name: str, d: int, targets: int | None) -> Information:
     """Return the information that was saved under `name`; raise a ValueError if the arrays are invalid."""
-    info = saved.value(Information, name, targets=targets)
+    lost = saved.arrays.get(f"{name}.lost")  # which older files do not have
+    info = saved.value(Information, name, targets=targets, lost=lost)
     T, p = info.T, d + (targets or 1)
     expect(T.shape == (1 + p, 1 + p) and info.shift.shape == (p,) and info.rows.shape == () and info.rows >= 0)
     expect(not np.tril(T, -1).any() and (np.diagonal(T) >= 0).all())
-    return Information(T, info.shift, info.rows[()], targets)
+    expect(lost is None or lost.shape == T.shape)
+    return Information(T, info.shift, info.rows[()], targets, lost)

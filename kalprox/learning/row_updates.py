@@ -39,7 +39,9 @@ class PotterUpdate:
     theta: Array
     L: Array  # in column-major order, for BLAS
     center: Array | None  # shape (d,); None without an intercept
+    center_rest: Array | None  # shape (d,); see `Design`
     offset: float  # added to predictions
+    offset_rest: float
     row: Array  # shape (p,), working memory
     rows: float
     objective: float  # rss + alpha |coef|^2 at theta
@@ -64,7 +66,9 @@ class PotterUpdate:
             theta,
             L,
             design.center if first else None,
+            design.center_rest,
             float(design.offset),
+            float(design.offset_rest),
             np.ones(len(theta)),
             float(info.rows),
             float(posterior.rss + alpha * coef.dot(coef)),
@@ -77,7 +81,15 @@ class PotterUpdate:
         if self.center is None:
             return x
         np.subtract(x, self.center, out=self.row[1:])
+        if self.center_rest is not None:
+            self.row[1:] -= self.center_rest
         return self.row
+
+    def _inputs(self, X: Array) -> Array:
+        if self.center is None:
+            return X
+        rows = X - self.center
+        return np.column_stack([np.ones(len(X)), rows if self.center_rest is None else rows - self.center_rest])
 
     def move(self, x: Array, y: float) -> tuple[float, float]:
         """Update the estimate in place by a row x of shape (d,) with target y.
@@ -92,8 +104,8 @@ class PotterUpdate:
         theta, L = self.theta, self.L
         x = self._input(x)
         v = x.dot(L)
-        mean, s = float(x.dot(theta)) + self.offset, 1 + float(v.dot(v))
-        e = y - mean
+        f, s = float(x.dot(theta)) + self.offset_rest, 1 + float(v.dot(v))
+        e = (y - self.offset) - f  # the digits of y about the offset
         gain = L.dot(v)
         fall = float(gain.dot(gain))
         if self.center is not None:
@@ -103,15 +115,13 @@ class PotterUpdate:
         self.rows += 1
         theta += gain * (e / s)
         dger(-1 / (s + math.sqrt(s)), gain, v, a=L, overwrite_a=1)
-        return mean, s
+        return f + self.offset, s
 
     def mean(self, X: Array) -> Array:
         """Return the predictive means for rows of X, shape (n,)."""
         if len(X) == 1:
-            return np.array([float(self._input(X[0]).dot(self.theta)) + self.offset])
-        if self.center is None:
-            return X @ self.theta + self.offset
-        return (X - self.center) @ self.theta[1:] + (self.theta[0] + self.offset)
+            return np.array([(float(self._input(X[0]).dot(self.theta)) + self.offset_rest) + self.offset])
+        return (self._inputs(X) @ self.theta + self.offset_rest) + self.offset
 
     def predict(self, X: Array) -> Student:
         """Return the predictive distribution for rows of X, including the noise."""
@@ -119,10 +129,9 @@ class PotterUpdate:
         if len(X) == 1:
             x = self._input(X[0])
             v = x.dot(self.L)
-            mean, scale = float(x.dot(self.theta)) + self.offset, math.sqrt(variance * (1 + float(v.dot(v))))
-            return Student(np.array([mean]), np.array([scale]), dof)
-        inputs = X if self.center is None else np.column_stack([np.ones(len(X)), X - self.center])
-        root = inputs @ self.L
+            mean = (float(x.dot(self.theta)) + self.offset_rest) + self.offset
+            return Student(np.array([mean]), np.array([math.sqrt(variance * (1 + float(v.dot(v))))]), dof)
+        root = self._inputs(X) @ self.L
         return Student(self.mean(X), np.sqrt(variance * (1 + np.einsum("ij,ij->i", root, root))), dof)
 
     def noise(self) -> tuple[float, float]:

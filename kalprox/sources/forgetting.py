@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from kalprox._arrays import Array, asarray_like
+import numpy as np
+
+from kalprox._arrays import Array, asarray_like, namespace
 from kalprox._checks import concrete
 
 __all__ = ["faded"]
@@ -24,11 +26,12 @@ def faded(weights: Array, forget: Any) -> tuple[Array, Array | None]:
     -------
     weights : array of shape (b,)
     left : array or None
-        None where nothing is forgotten.
+        None where nothing is forgotten. A share that underflows is the smallest positive number of full precision.
     """
     number = concrete(forget)
     if number is not None and number == 1:
         return weights, None
     rho = asarray_like(forget, weights)
     seen = weights.cumsum()
-    return rho ** (seen[-1] - seen) * (1 - rho**weights) / (1 - rho), rho ** seen[-1]
+    left = namespace(rho).maximum(rho ** seen[-1], np.finfo(rho.dtype).tiny)
+    return rho ** (seen[-1] - seen) * (1 - rho**weights) / (1 - rho), left
