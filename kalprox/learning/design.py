@@ -40,7 +40,7 @@ class Moments:
 
     @property
     def sd(self) -> Array:
-        return np.sqrt(self.squares / self.rows)
+        return np.sqrt(self.squares / (self.rows or 1.0))
 
 
 @dataclass(frozen=True, eq=False)
