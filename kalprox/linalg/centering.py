@@ -37,10 +37,9 @@ def recenter(T: Array, change: Array) -> Array:
 def follow_mean(T: Array, c: Array) -> tuple[Array, Array]:
     """Move c to the mean of the rows in the columns in which it is far from it, on the scale of their spread."""
     xp = namespace(T)
-    squares = T[0, 1:] ** 2
-    if xp is np and not (squares > FAR * np.diagonal(T)[1:] ** 2).any():
+    if xp is np and (np.abs(T[0]) <= FAR**0.5 * T.diagonal())[1:].all():
         return T, c  # the diagonal is a lower bound of the spread, in O(d)
-    far = squares > FAR * (T[1:, 1:] ** 2).sum(axis=0)
+    far = T[0, 1:] ** 2 > FAR * (T[1:, 1:] ** 2).sum(axis=0)
     if xp is np and not far.any():
         return T, c
     moved = xp.where(far, c + T[0, 1:] / xp.where(T[0, 0] > 0, T[0, 0], 1), c)

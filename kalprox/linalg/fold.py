@@ -64,7 +64,7 @@ def fold(
     if len(X) == 0:
         return T, shift, rows
     with np.errstate(all="ignore"):  # the caller looks at T for values that are not finite
-        T, shift = _fold_numpy(T.astype(dtype), shift.astype(dtype), X, Y, weights)
+        T, shift = _fold_numpy(T.astype(dtype, copy=False), shift.astype(dtype, copy=False), X, Y, weights)
     return T, shift, rows + (len(X) if weights is None else weights.sum(dtype=np.float64))
 
 
@@ -94,7 +94,8 @@ def _fold_numpy(
     while start < n:
         stop = n if n - start < 2 * length else start + length
         w = None if weights is None else weights[start:stop]
-        T, shift = _chosen_shift(T, shift, X[start:stop], Y[start:stop], w)
+        if T[0, 0] ** 2 < (stop - start if w is None else w.sum()):
+            T, shift = _chosen_shift(T, shift, X[start:stop][:_CHUNK], Y[start:stop][:_CHUNK], w)
         chunks = [(i, min(i + _CHUNK, stop)) for i in range(start, stop, _CHUNK)]
         factor = None
         if worth_a_try(T, stop - start):
@@ -112,7 +113,8 @@ def _fold_numpy(
         if factor is None:
             for i, j in chunks:
                 b = rows(i, j)
-                mixed = _differ_in_weight(T, b, weights is not None)
+                few = 4 * p > T[0, 0] ** 2  # otherwise a row of weight 1 is a small part of all rows
+                mixed = (few or weights is not None) and _differ_in_weight(T, b, weights is not None)
                 T = graded_triangle(np.concatenate([T, b])) if mixed else append(T, b)
             factor, shift = follow_mean(nonnegative_diagonal(T), shift)
         T, start, length = factor, stop, min(2 * length, max(_LONGEST_GRAM, 16 * p))
@@ -122,16 +124,14 @@ def _fold_numpy(
 def _chosen_shift(
     T: np.ndarray, shift: np.ndarray, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return T and its shift, which moves to rows of more weight than all of T if it is far from them.
+    """Return T and its shift, which moves to rows, of more weight than all of T, if it is far from them.
 
     It becomes their mean where that is far from zero on the scale of their spread, and zero elsewhere: near zero, X is
-    better left as it is, neither rounded nor copied. The first rows decide. The mean is taken about the first of them,
-    so that the mean of a constant column is exact.
+    better left as it is, neither rounded nor copied. The mean is taken about the first row, so that the mean of a
+    constant column is exact.
     """
-    if T[0, 0] ** 2 >= (len(X) if weights is None else weights.sum()):
-        return T, shift
-    weights = None if weights is None else weights[:_CHUNK]
-    rows = np.concatenate([X[:_CHUNK], Y[:_CHUNK]], axis=1, dtype=T.dtype)
+    weights = None if weights is None else weights[: len(X)]
+    rows = np.concatenate([X, Y], axis=1, dtype=T.dtype)
     mean = rows[0] + np.average(rows - rows[0], axis=0, weights=weights)
     far = FAR * np.average((rows - mean) ** 2, axis=0, weights=weights)
     moved = np.where((mean - shift) ** 2 > far, np.where(mean**2 > far, mean, 0), shift).astype(T.dtype)
@@ -150,7 +150,7 @@ def _differ_in_weight(T: np.ndarray, B: np.ndarray, weighted: bool) -> bool:
         return True
     if not T[0, 0] or 4 * len(T) * heaviest**2 < T[0, 0] ** 2:
         return False
-    diagonal = T.diagonal()
+    diagonal = np.abs(T.diagonal())
     light = diagonal.min(where=diagonal > 0, initial=np.inf) * GRADED < np.abs(B).max()
     return bool(light and graded(np.concatenate([T, B])))
 
