@@ -31,6 +31,7 @@ from kalprox._arrays import (
 )
 from kalprox._checks import all_finite, check_finite, check_floating, check_positive, concrete
 from kalprox.information.base import Equations, LeastSquares
+from kalprox.linalg.centering import recenter, stacked_triangle
 from kalprox.linalg.downdate import downdate
 from kalprox.linalg.fold import fold
 from kalprox.linalg.triangle import product, triangle_of
@@ -69,6 +70,9 @@ class Information(LeastSquares):
         forgotten.
     targets : int or None
         The number k of columns of y if y is a matrix, None if y is a vector.
+    lost : array of the shape of T, or None
+        The account of `subtract`: the triangle of all that was held whenever something was subtracted, whose rounding
+        error is still in T. None if nothing was.
 
     Notes
     -----
@@ -88,6 +92,7 @@ class Information(LeastSquares):
     rows: Array
     squares: Array
     targets: int | None = static(default=None)
+    lost: Array | None = None
 
     @classmethod
     def zero(cls, d: int, targets: int | None = None, *, dtype: Any = np.float64, xp: ModuleType = np) -> "Information":
@@ -269,7 +274,8 @@ class Information(LeastSquares):
         rows, before = alike(T, self.rows, self.squares)
         more = _total(X, weights, counts)
         squares = before + (more if squares is None else _total(X, weights, squares))
-        return Information(T, shift, rows + more, squares, self.targets)
+        lost = _moved(self.lost, self.shift, shift)
+        return Information(T, shift, rows + more, squares, self.targets, lost)
 
     def forget(self, rho: Any) -> "Information":
         """Return this information with the weight of every row multiplied by rho. O(d^2).
@@ -277,7 +283,7 @@ class Information(LeastSquares):
         Parameters
         ----------
         rho : float
-            The factor, 0 <= rho <= 1. With 0, as where a power of a forgetting factor underflows, no row is left.
+            The factor, 0 < rho <= 1.
 
         Returns
         -------
@@ -289,14 +295,16 @@ class Information(LeastSquares):
         >>> float(info.forget(0.5).rows)
         1.0
         """
-        check_positive("rho", rho, strict=False)
+        check_positive("rho", rho)
         number = concrete(rho)
         if number is not None and (number > 1).any():
             raise ValueError(f"rho must be at most 1, where 1 means no forgetting; got {rho!r}.")
         xp = namespace(self.T, rho)
         rho = asarray_like(rho, self.T)
         rows, squares = alike(rho, self.rows, self.squares)
-        return Information(xp.sqrt(rho) * self.T, self.shift, rho * rows, rho**2 * squares, self.targets)
+        root = xp.sqrt(rho)
+        lost = None if self.lost is None else root * self.lost
+        return Information(root * self.T, self.shift, rho * rows, rho**2 * squares, self.targets, lost)
 
     def subtract(self, other: "Information") -> "Information":
         """Return this information without `other`: delete rows, or the oldest block of a sliding window. O(d^3).
@@ -316,8 +324,8 @@ class Information(LeastSquares):
         Raises
         ------
         NotContained
-            If fewer than half of the digits would remain, or `other` determines a direction of theta that this
-            information does not determine.
+            If fewer than half of the digits would remain, counting what earlier calls of `subtract` lost, or `other`
+            determines a direction of theta that this information does not determine.
 
         Examples
         --------
@@ -338,12 +346,13 @@ class Information(LeastSquares):
                 "To delete every row, start again from Information.zero or from_prior."
             )
         xp = namespace(self.T, other.T)
-        S = other.T if other.T[0, 0] == 0 else _recenter(other.T, other.shift - self.shift)
-        T = downdate(np.asarray(self.T), np.asarray(S), np.asarray(self.rows))
+        S = np.asarray(_moved(other.T, other.shift, self.shift))
+        lost = np.asarray(_pooled(self.T, self.lost, _moved(other.lost, other.shift, self.shift)))
+        T = downdate(np.asarray(self.T), S, np.asarray(self.rows), lost)
         if isinstance(T, str):
             raise NotContained(T)
         rows, squares = (xp.asarray(count, self.rows.dtype) for count in (rows, squares))
-        return Information(xp.asarray(T), self.shift, rows, squares, self.targets)
+        return Information(xp.asarray(T), self.shift, rows, squares, self.targets, xp.asarray(lost))
 
     @property
     def x_mean(self) -> Array:
@@ -357,13 +366,23 @@ class Information(LeastSquares):
         return means[0] if self.targets is None else means
 
     def _means(self) -> Array:
+        return self.means()[0]
+
+    def means(self) -> tuple[Array, Array]:
+        """Return the weighted means of the columns of [X | y], and what rounding left of them; both of shape (d + k,).
+
+        Their sum is the mean with the digits of the triangle: means of 1e12 are rounded by 1e-4.
+        """
         xp, t = namespace(self.T), self.T[0, 0]
-        return self.shift + self.T[0, 1:] / xp.where(t > 0, t, 1)
+        shift, more = self.shift, self.T[0, 1:] / xp.where(t > 0, t, 1)
+        mean = shift + more
+        part = mean - shift
+        return mean, (shift - (mean - part)) + (more - part)  # Knuth's exact error of a sum
 
     def triangle(self) -> Array:
         """Return the triangle [[R, z], [0, rho]] of the model without intercept. O(d^2)."""
         row = self.T[:1, 1:] + self.T[0, 0] * self.shift[None]
-        return triangle_of(namespace(row).concatenate([self.T[1:, 1:], row]))
+        return stacked_triangle(self.T[1:, 1:], row)
 
     def centered(self) -> Equations:
         """Return the equations of theta with the intercept minimised out.
@@ -393,7 +412,7 @@ class Information(LeastSquares):
         -------
         Equations
         """
-        return Equations(_recenter(self.T, self.shift), self.rows, self.squares, self.targets)
+        return Equations(recenter(self.T, self.shift), self.rows, self.squares, self.targets)
 
     def __add__(self, other: "Information") -> "Information":
         return merge(self, other)
@@ -403,7 +422,7 @@ def merge(first: Information, *others: Information) -> Information:
     """Add information: the result is that of all rows together, up to rounding.
 
     The arguments are merged in the given order as a balanced binary tree, O(d^3) per merge. `Information.zero` is the
-    identity element, bit for bit. The shift of the result is that of the first argument with rows.
+    identity element, bit for bit. The shift of the result is that of the arguments of largest weight.
 
     Parameters
     ----------
@@ -439,11 +458,27 @@ def _merge(a: Information, b: Information) -> Information:
     dtype = _dtype(xp, a.T, b.T)
     Ta, Tb = xp.asarray(a.T, dtype), xp.asarray(b.T, dtype)
     ca, cb = xp.asarray(a.shift, dtype), xp.asarray(b.shift, dtype)
-    shift = xp.where(Ta[0, 0] > 0, ca, cb)
-    T = triangle_of(xp.concatenate([_recenter(Ta, ca - shift), _recenter(Tb, cb - shift)]), triangles=True)
+    shift = xp.where(Ta[0, 0] >= Tb[0, 0], ca, cb)
+    T = stacked_triangle(recenter(Ta, ca - shift), recenter(Tb, cb - shift), triangles=True)
     T = xp.where(Tb.any(), xp.where(Ta.any(), T, Tb), Ta)  # zero information is the identity, bit for bit
     rows, more, squares, more_squares = alike(T, a.rows, b.rows, a.squares, b.squares)
-    return Information(T, shift, rows + more, squares + more_squares, a.targets)
+    lost = _pooled(_moved(a.lost, ca, shift), _moved(b.lost, cb, shift))
+    return Information(T, shift, rows + more, squares + more_squares, a.targets, lost)
+
+
+def _moved(T: Array | None, shift: Array, to: Array) -> Array | None:
+    """Return a triangle of rows less `shift` as one of rows less `to`; a prior, which has no rows, is left as it is."""
+    if T is None or shift is to:
+        return T
+    return recenter(T, namespace(T).where(T[0, 0] > 0, shift - to, 0))
+
+
+def _pooled(*triangles: Array | None) -> Array | None:
+    """Return the triangle of all rows of those that are not None; None if all are."""
+    first, *others = [T for T in triangles if T is not None] or [None]
+    for other in others:
+        first = stacked_triangle(first, other, triangles=True)
+    return first
 
 
 def _check_rows(X: Array, y: Array, weights: Array | None) -> None:
@@ -480,10 +515,3 @@ def _dtype(xp: ModuleType, *arrays: Array) -> Any:
     """Return the dtype to compute in: float32 if all arrays are, else float64 if JAX's x64 flag allows it."""
     dtype = np.result_type(np.float32, *(a.dtype for a in arrays))
     return available_dtype(xp, np.dtype(np.float64) if dtype.itemsize > 8 else dtype)
-
-
-def _recenter(T: Array, change: Array) -> Array:
-    """Return T for the shift reduced by `change`; only the first row, that of the means, differs."""
-    xp = namespace(T)
-    top = T[:1] + T[0, 0] * xp.concatenate([xp.zeros(1, T.dtype), change])[None]
-    return xp.concatenate([top, T[1:]])

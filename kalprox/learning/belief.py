@@ -333,7 +333,7 @@ class Belief(ABC):
     def _value(self, inputs: Array) -> tuple[Array, Array]:
         """Return the output of the model at the estimate, and its Jacobian."""
         f, D = self.settings.model.linearize_rows(np.asarray(self.posterior.mean), inputs)
-        return f + self.design.offset, D
+        return (f + self.design.offset_rest) + self.design.offset, D
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
         """Draw n times from the posterior: coef (n, d) or (n, k, d), and intercept (n,) or (n, k)."""

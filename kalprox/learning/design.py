@@ -40,22 +40,25 @@ class Moments:
 
     @property
     def sd(self) -> Array:
-        return np.sqrt(self.squares / self.rows)
+        return np.sqrt(self.squares / (self.rows or 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
     """The inputs of h are [1 | (X - center) / scale], and `offset` is added to the output of a linear h.
 
-    Centring keeps the digits of features far from zero, and makes the intercept independent of the coefficients. A
-    model given as a function fn(theta, x) takes the rows of X unchanged: `center` and `scale` are then None, and theta
-    is `coef`.
+    Centring keeps the digits of features far from zero, and makes the intercept independent of the coefficients. The
+    mean of features around 1e12 is itself rounded by 1e-4: what rounding left of it is subtracted too (`center_rest`),
+    and what it left of the offset is added (`offset_rest`). A model given as a function fn(theta, x) takes the rows of
+    X unchanged: `center` and `scale` are then None, and theta is `coef`.
     """
 
     center: Array | None = None  # (d,)
     scale: Array | None = None  # (d,)
     intercept: bool = False
     offset: Any = 0.0  # a number, or (k,)
+    center_rest: Array | None = None  # (d,); None where nothing is left
+    offset_rest: Any = 0.0
 
     @classmethod
     def of_moments(cls, moments: Moments, *, intercept: bool, standardize: bool) -> "Design":
@@ -88,6 +91,8 @@ class Design:
         inputs[:, : self.first] = 1.0
         columns = inputs[:, self.first :]
         np.subtract(X, self.center, out=columns)  # type: ignore[arg-type]
+        if self.center_rest is not None:
+            columns -= self.center_rest
         if not self._unscaled:
             columns /= self.scale
         return inputs
@@ -101,10 +106,15 @@ class Design:
         if self.center is None or self.scale is None:
             return X @ theta
         coef = (theta[self.first :].T / self.scale).T
-        constant = self.offset + (theta[0] if self.intercept else 0.0)
+        constant = self._constant(coef, theta[0]) if self.intercept else self.offset_rest
         if isinstance(X, np.ndarray):
-            return (X - self.center if self.intercept else X) @ coef + constant
-        return X @ coef + (constant - self.center @ coef)
+            return ((X - self.center if self.intercept else X) @ coef + constant) + self.offset
+        return X @ coef + ((self.offset - self.center @ coef) + constant)
+
+    def _constant(self, coef: Array, first: Array) -> Array:
+        """What is added to (x - center) @ coef + offset; `first` is the first entry of theta."""
+        constant = first + self.offset_rest
+        return constant if self.center_rest is None else constant - self.center_rest @ coef
 
     def regularizer(self, g: Regularizer) -> Regularizer:
         """Return the regulariser of theta for a penalty g on the coefficients; an intercept is not penalised."""
@@ -119,7 +129,8 @@ class Design:
         """Return the intercept, shape (...), for theta of shape (..., 1 + d); zero if the design has no intercept."""
         if not self.intercept:
             return np.zeros(theta.shape[:-1])
-        return self.offset + theta[..., 0] - self.coef(theta) @ self.center
+        coef = self.coef(theta)
+        return (self.offset - coef @ self.center) + self._constant(coef.T, theta[..., 0])
 
     def jacobian(self) -> Array | None:
         """Return the matrix that maps theta to (intercept, coef) for a zero offset; None for a function."""

@@ -376,7 +376,9 @@ class ExactBelief(Belief):
         info = self.information
         if not self.settings.fit_intercept:
             return Design(np.zeros(info.d), self.scale, False, 0.0)
-        return Design(info.x_mean, self.scale, True, info.y_mean)
+        (mean, rest), d = info.means(), info.d
+        y_mean, y_rest = (values[d] if info.targets is None else values[d:] for values in (mean, rest))
+        return Design(mean[:d], self.scale, True, y_mean, rest[:d] if rest[:d].any() else None, y_rest)
 
     @cached_property
     def centered(self) -> Equations:
@@ -626,11 +628,12 @@ class ExactBelief(Belief):
 def restored_information(saved: Saved, name: str, d: int, targets: int | None, forget: float) -> Information:
     """Return the information that was saved under `name`; raise a ValueError if the arrays are invalid.
 
-    Files of version 0.1.0 have no `squares`. With m rows, each fading those before it by `forget`, rows is (1 -
-    forget^m) / (1 - forget) and squares (1 - forget^(2m)) / (1 - forget^2), so that squares = rows (1 + forget^m) /
-    (1 + forget) follows from rows alone.
+    Files of version 0.1.0 have neither `lost` nor `squares`. With m rows, each fading those before it by `forget`, rows
+    is (1 - forget^m) / (1 - forget) and squares (1 - forget^(2m)) / (1 - forget^2), so that squares = rows (1 +
+    forget^m) / (1 + forget) follows from rows alone.
     """
-    static: dict[str, Any] = {"targets": targets}
+    lost = saved.arrays.get(f"{name}.lost")
+    static: dict[str, Any] = {"targets": targets, "lost": lost}
     if f"{name}.squares" not in saved:
         rows = saved[f"{name}.rows"]
         static["squares"] = rows * (2 - np.minimum((1 - forget) * rows, 1)) / (1 + forget)
@@ -639,4 +642,5 @@ def restored_information(saved: Saved, name: str, d: int, targets: int | None, f
     expect(T.shape == (1 + p, 1 + p) and info.shift.shape == (p,))
     expect(all(np.shape(count) == () and count >= 0 for count in (info.rows, info.squares)))
     expect(not np.tril(T, -1).any() and (np.diagonal(T) >= 0).all())
-    return Information(T, info.shift, info.rows[()], info.squares[()], targets)
+    expect(lost is None or lost.shape == T.shape)
+    return Information(T, info.shift, info.rows[()], info.squares[()], targets, lost)

@@ -115,7 +115,9 @@ class SquareRootFilter:
         theta, rss = np.array(posterior.mean, float), posterior.rss
         if target is not None:
             theta, rss = theta[:, target].copy(), rss[target]
-            design = replace(design, offset=np.broadcast_to(design.offset, len(posterior.rss))[target])
+            k = len(posterior.rss)
+            offset, rest = (np.broadcast_to(a, k)[target] for a in (design.offset, design.offset_rest))
+            design = replace(design, offset=offset, offset_rest=rest)
         free, slope, H = factor.free, None, None
         if (root := g.root(len(theta))) is None or root.any():
             columns = theta.reshape(len(theta), -1).T
@@ -162,8 +164,8 @@ class SquareRootFilter:
         """
         theta, L, x = self.theta, self.L, self._input(x)
         v = x.dot(L)
-        mean, s = float(x.dot(theta)) + float(self.design.offset), 1 + float(v.dot(v))
-        e = y - mean
+        f, s = float(x.dot(theta)) + float(self.design.offset_rest), 1 + float(v.dot(v))
+        e = (y - float(self.design.offset)) - f  # the digits of y about the offset
         gain = L.dot(v)
         self.rss += e * e / s
         if self.H is not None:
@@ -172,12 +174,14 @@ class SquareRootFilter:
         self.squares += 1
         theta += gain * (e / s)
         dger(-1 / (s + math.sqrt(s)), gain, v, a=L, overwrite_a=1)
-        return mean, s
+        return f + float(self.design.offset), s
 
     def _input(self, x: Array) -> Array:
         if not self.design.intercept:
             return x
         np.subtract(x, self.design.center, out=self.row[1:])  # type: ignore[arg-type]
+        if self.design.center_rest is not None:
+            self.row[1:] -= self.design.center_rest
         return self.row
 
     # ---- a block ---------------------------------------------------------------------------------------
@@ -220,7 +224,8 @@ class SquareRootFilter:
         root = np.sqrt(weights)[:, None]
         inputs = self.design.rows(block.X)
         P0 = (inputs if self.free is None else inputs[:, self.free]) @ self.L
-        e0 = y - inputs @ self.theta.reshape(len(self.theta), -1) - self.design.offset
+        f0 = inputs @ self.theta.reshape(len(self.theta), -1) + self.design.offset_rest
+        e0 = (y - self.design.offset) - f0  # the digits of y about the offset
         r, k = self.L.shape[1], y.shape[1]
         Q, moved = np.eye(r), np.zeros((r, k))  # L Q is the root after the rows so far, L moved the change of theta
         slope, H = self._in_root()
@@ -310,7 +315,7 @@ class SquareRootFilter:
     def mean(self, X: Array) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
         if len(X) == 1 and self.theta.ndim == 1:
-            return np.array([float(self._input(X[0]).dot(self.theta)) + float(self.design.offset)])
+            return np.array([self._mean(self._input(X[0]))])
         return self.design.predictor(X, self.theta)
 
     def predict(self, X: Array) -> Student:
@@ -319,11 +324,13 @@ class SquareRootFilter:
         if len(X) == 1 and self.theta.ndim == 1:
             x = self._input(X[0])
             v = x.dot(self.L)
-            mean, scale = float(x.dot(self.theta)) + float(self.design.offset), variance * (1 + float(v.dot(v)))
-            return Student(np.array([mean]), np.array([math.sqrt(scale)]), dof)
+            return Student(np.array([self._mean(x)]), np.array([math.sqrt(variance * (1 + float(v.dot(v))))]), dof)
         root = self.design.rows(X) @ self.L
         s = 1 + np.einsum("ij,ij->i", root, root)
         return Student(self.mean(X), np.sqrt(np.multiply.outer(s, variance)), dof)
+
+    def _mean(self, x: Array) -> float:
+        return (float(x.dot(self.theta)) + float(self.design.offset_rest)) + float(self.design.offset)
 
     def noise(self) -> tuple[Any, Any]:
         """Return the noise variance and its degrees of freedom, equal to those of the information up to rounding.

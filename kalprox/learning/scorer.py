@@ -67,8 +67,8 @@ class Scorer:
         k, spread = theta.shape[1], (R**2).sum(axis=0) * scale**2 / rows
         near = center**2 <= _FAR * spread  # these columns need no shift to keep the digits of the predictions
         constant = np.zeros(k + _PROBES)
-        constant[:k] = design.offset + (theta[0] if first else 0.0)
-        constant -= np.where(near, center, 0) @ maps
+        constant[:k] = (theta[0] if first else 0.0) + design.offset_rest + design.offset
+        constant -= (np.where(near, center, 0) + (0.0 if design.center_rest is None else design.center_rest)) @ maps
         noise = posterior.noise
         variance, dof = (np.broadcast_to(np.asarray(a, float), k).copy() for a in (noise.variance, noise.dof))
         return cls(np.where(near, 0, center), maps, constant, variance, dof, rows)

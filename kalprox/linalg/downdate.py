@@ -11,11 +11,12 @@ from kalprox.linalg.triangle import lapack, product, solve_triangular, triangle_
 __all__ = ["downdate"]
 
 
-def downdate(T: np.ndarray, S: np.ndarray, rows: Any = None) -> np.ndarray | str:
+def downdate(T: np.ndarray, S: np.ndarray, rows: Any, held: np.ndarray) -> np.ndarray | str:
     """Return the triangle of T'T - S'S, or a sentence that says why there is none. O(d^3).
 
-    With q = T^-T S' and U'U = I - q q', the triangle is U T. If delta is the least eigenvalue of I - q q', the
-    relative error of the result is of order eps / delta, and results with an error beyond sqrt(eps) are refused.
+    With q = T^-T S' and U'U = I - q q', the triangle is U T. Its error is of order eps T'T, and is relative to what is
+    left in a direction. `held` is the triangle of T and of all triangles of earlier downdates, whose errors are still
+    there: results with a sum of errors beyond sqrt(eps) in some direction are refused.
     Columns of T that depend on other columns, by the rule of `rank` for that total weight `rows`, depend on them in
     the same way in the result.
     """
@@ -32,12 +33,17 @@ def downdate(T: np.ndarray, S: np.ndarray, rows: Any = None) -> np.ndarray | str
         return "other has information in a direction in which this information has none."
     q = solve_triangular(R[:r, :r], S[:, :r].T, transposed=True)
     U, failed = lapack("potrf", T.dtype)(np.eye(r, dtype=T.dtype) - product(q, q.T), lower=0, clean=1)
-    # The sum of the inverse eigenvalues of I - q q' lies between 1 / delta and r / delta.
-    if failed or not eps * (lapack("trtri", T.dtype)(U)[0] ** 2).sum() < np.sqrt(eps):
+    left = product(U, R[:r])
+    # The square of this norm lies between the largest ratio of `held` to what is left, over all directions, and r times
+    # that.
+    if not failed:
+        ratio = solve_triangular(left[:, :r], (held / scale)[:, order[:r]].T, transposed=True)
+    if failed or not eps * (ratio**2).sum() < np.sqrt(eps):
         return (
             "other is not contained in this information, or contains nearly all of it in some direction, so that the "
-            "difference would have less than half of its digits. Fold the remaining rows from the start instead."
+            "difference, after all that was subtracted before, would have less than half of its digits. Fold the "
+            "remaining rows from the start instead."
         )
-    left = np.zeros((2 * p, p), T.dtype)
-    left[p : p + r, order] = product(U, R[:r]) * scale[order]
-    return triangle_of(left)
+    stacked = np.zeros((2 * p, p), T.dtype)
+    stacked[p : p + r, order] = left * scale[order]
+    return triangle_of(stacked)

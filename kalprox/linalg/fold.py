@@ -9,6 +9,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace
 from kalprox._control import compiled, cond_rare
+from kalprox.linalg.centering import FAR, GRADED, follow_mean, graded, graded_triangle, recenter, stacked_triangle
 from kalprox.linalg.gram import (
     cholesky,
     far_from_collinear,
@@ -17,20 +18,20 @@ from kalprox.linalg.gram import (
     smallest_square,
     worth_a_try,
 )
-from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product, triangle_of
+from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product
 
 __all__ = ["fold"]
 
 _CHUNK = 512  # rows at a time: enough for BLAS, few enough for the cache
 _FIRST_GRAM, _LONGEST_GRAM = 1024, 65536  # rows in one Gram matrix, doubled while it succeeds: a failure is cheap
-_FAR = 16  # mean^2 / variance beyond which a column is shifted
 
 
 def fold(T: Array, shift: Array, X: Array, Y: Array, weights: Array | None, dtype: Any) -> tuple[Array, Array]:
     """Fold the rows sqrt(w) [1 | X - c | Y - m] into the triangle T, with shift = (c, m).
 
-    The shift is chosen here if T holds no row yet (T[0, 0] = 0). O(n d^2); measured without weights, 1.5 times the
-    cost of X'X for long blocks and 2 to 4 times for 1,024 rows. NaN, infinity or overflow in the rows shows in T.
+    The shift follows the rows: these rows decide if they have more weight than all before, and it moves to the mean of
+    all rows where it is far from that. O(n d^2); measured without weights, 1.5 times the cost of X'X for long blocks
+    and 2 to 4 times for 1,024 rows. NaN, infinity or overflow in the rows shows in T.
 
     Parameters
     ----------
@@ -59,26 +60,23 @@ def fold(T: Array, shift: Array, X: Array, Y: Array, weights: Array | None, dtyp
     if len(X) == 0:
         return T, shift
     with np.errstate(all="ignore"):  # the caller looks at T for values that are not finite
-        return _fold_numpy(T.astype(dtype), shift.astype(dtype), X, Y, weights)
+        return _fold_numpy(T.astype(dtype, copy=False), shift.astype(dtype, copy=False), X, Y, weights)
 
 
 def _fold_numpy(
     T: np.ndarray, shift: np.ndarray, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """`fold` for weights > 0."""
-    if T[0, 0] == 0:
-        shift = _first_shift(X[:_CHUNK], Y[:_CHUNK], None if weights is None else weights[:_CHUNK], T.dtype)
     n, p, d = len(X), len(T), X.shape[1]
     root_w = None if weights is None else np.sqrt(weights).astype(T.dtype)[:, None]
-    shifted = shift[:d].any()
-    in_place = root_w is None and not shifted and X.flags.c_contiguous and X.dtype == T.dtype
+    unchanged = root_w is None and X.flags.c_contiguous and X.dtype == T.dtype
     B = np.empty((min(n, _CHUNK), p), T.dtype)
     syrk = lapack("syrk", T.dtype)
 
     def rows(i: int, j: int) -> np.ndarray:
         b = B[: j - i]
         b[:, 0] = 1
-        if shifted:
+        if shift[:d].any():
             np.subtract(X[i:j], shift[:d], out=b[:, 1 : 1 + d], casting="same_kind")
         else:
             b[:, 1 : 1 + d] = X[i:j]  # several times as fast
@@ -90,10 +88,13 @@ def _fold_numpy(
         length = max(_LONGEST_GRAM, 16 * p)
     while start < n:
         stop = n if n - start < 2 * length else start + length
+        w = None if weights is None else weights[start:stop]
+        if T[0, 0] ** 2 < (stop - start if w is None else w.sum()):
+            T, shift = _chosen_shift(T, shift, X[start:stop][:_CHUNK], Y[start:stop][:_CHUNK], w)
         chunks = [(i, min(i + _CHUNK, stop)) for i in range(start, stop, _CHUNK)]
         factor = None
         if worth_a_try(T, stop - start):
-            if in_place:
+            if unchanged and not shift[:d].any():
                 G = gram_in_place(X[start:stop], Y[start:stop] - shift[d:], 2 * _CHUNK)
             else:
                 G = np.zeros((p, p), T.dtype, order="F")
@@ -106,22 +107,47 @@ def _fold_numpy(
             factor = None if lost else cholesky(G)
         if factor is None:
             for i, j in chunks:
-                T = append(T, rows(i, j))
-            factor = nonnegative_diagonal(T)
+                b = rows(i, j)
+                few = 4 * p > T[0, 0] ** 2  # otherwise a row of weight 1 is a small part of all rows
+                mixed = (few or weights is not None) and _differ_in_weight(T, b, weights is not None)
+                T = graded_triangle(np.concatenate([T, b])) if mixed else append(T, b)
+            factor, shift = follow_mean(nonnegative_diagonal(T), shift)
         T, start, length = factor, stop, min(2 * length, max(_LONGEST_GRAM, 16 * p))
     return T, shift
 
 
-def _first_shift(X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None, dtype: Any) -> np.ndarray:
-    """Return the mean of the first rows where it is far from zero on the scale of their spread, and zero elsewhere.
+def _chosen_shift(
+    T: np.ndarray, shift: np.ndarray, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return T and its shift, which moves to rows, of more weight than all of T, if it is far from them.
 
-    A shift pays only there: near zero, X is better left as it is, neither rounded nor copied. The mean is taken
-    about the first row, so that the mean of a constant column is exact.
+    It becomes their mean where that is far from zero on the scale of their spread, and zero elsewhere: near zero, X is
+    better left as it is, neither rounded nor copied. The mean is taken about the first row, so that the mean of a
+    constant column is exact.
     """
-    rows = np.concatenate([X, Y], axis=1, dtype=dtype)
+    weights = None if weights is None else weights[: len(X)]
+    rows = np.concatenate([X, Y], axis=1, dtype=T.dtype)
     mean = rows[0] + np.average(rows - rows[0], axis=0, weights=weights)
-    spread = np.average((rows - mean) ** 2, axis=0, weights=weights)
-    return np.where(mean**2 > _FAR * spread, mean, 0).astype(dtype)
+    far = FAR * np.average((rows - mean) ** 2, axis=0, weights=weights)
+    moved = np.where((mean - shift) ** 2 > far, np.where(mean**2 > far, mean, 0), shift).astype(T.dtype)
+    return (T if T[0, 0] == 0 else recenter(T, shift - moved)), moved
+
+
+def _differ_in_weight(T: np.ndarray, B: np.ndarray, weighted: bool) -> bool:
+    """Whether rows of B differ so much in weight, among themselves or from those of T, that QR would lose digits.
+
+    The first column of B has the roots of the weights. Where a row of B is only a small part of all rows, the other
+    rows are taken to be as heavy.
+    """
+    roots = B[:, 0]
+    heaviest = roots.max() if weighted else 1.0
+    if weighted and heaviest > GRADED * roots.min():
+        return True
+    if not T[0, 0] or 4 * len(T) * heaviest**2 < T[0, 0] ** 2:
+        return False
+    diagonal = np.abs(T.diagonal())
+    light = diagonal.min(where=diagonal > 0, initial=np.inf) * GRADED < np.abs(B).max()
+    return bool(light and graded(np.concatenate([T, B])))
 
 
 def _fold_jax(T: Array, shift: Array, X: Array, Y: Array, w: Array) -> tuple[Array, Array]:
@@ -134,15 +160,20 @@ def _fold_jax(T: Array, shift: Array, X: Array, Y: Array, w: Array) -> tuple[Arr
     share = (w / jnp.where(total > 0, total, 1))[:, None]
     mean = first + (share * (B - first[None])).sum(axis=0)
     spread = (share * (B - mean[None]) ** 2).sum(axis=0)
-    far = (T[0, 0] == 0) & (mean**2 > _FAR * spread)  # as in _first_shift; where all weights are 0, mean is 0
-    shift = jnp.where(far, mean, shift)
+    far = (T[0, 0] ** 2 < total) & ((mean - shift) ** 2 > FAR * spread)  # as in _chosen_shift
+    moved = jnp.where(far, jnp.where(mean**2 > FAR * spread, mean, 0), shift)
+    before, T, shift = (T, shift), recenter(T, shift - moved), moved
     B = jnp.sqrt(w)[:, None] * jnp.concatenate([jnp.ones_like(w)[:, None], B - shift[None]], axis=1)
 
     def by_qr() -> Array:
-        return triangle_of(jnp.concatenate([T, B]))
+        return stacked_triangle(T, B)
+
+    def folded(T: Array) -> tuple[Array, Array]:
+        T, c = follow_mean(T, shift)
+        return jnp.where(total > 0, T, before[0]), jnp.where(total > 0, c, before[1])
 
     if len(B) < 2 * len(T):
-        return by_qr(), shift
+        return folded(by_qr())
     G = product(T.T, T) + product(B.T, B)
     scale = jnp.sqrt(jnp.diagonal(G))
     empty = scale == 0
@@ -151,4 +182,4 @@ def _fold_jax(T: Array, shift: Array, X: Array, Y: Array, w: Array) -> tuple[Arr
     U = jnp.linalg.cholesky(G / scale[:, None] / scale[None] + unit, upper=True)
     lost = (jnp.diagonal(G) < smallest_square(G.dtype)) & ((T != 0).any(axis=0) | (B != 0).any(axis=0))
     fails = ~keeps_digits(U) | lost.any()
-    return cond_rare(fails, by_qr, lambda: (U - unit) * scale[None]), shift
+    return folded(cond_rare(fails, by_qr, lambda: (U - unit) * scale[None]))

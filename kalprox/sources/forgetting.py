@@ -2,7 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from kalprox._arrays import Array, asarray_like
+import numpy as np
+
+from kalprox._arrays import Array, asarray_like, namespace
 from kalprox._checks import concrete
 
 __all__ = ["Faded", "faded"]
@@ -35,6 +37,7 @@ def faded(weights: Array, forget: Any, counts: Array | None = None) -> Faded:
     Returns
     -------
     Faded
+        A share that underflows is the smallest positive number of full precision.
     """
     number = concrete(forget)
     counts = weights if counts is None else counts
@@ -45,4 +48,5 @@ def faded(weights: Array, forget: Any, counts: Array | None = None) -> Faded:
     share = rho ** (seen[-1] - seen)
     left = share * (1 - rho**counts) / (1 - rho)
     squares = share**2 * (1 - rho ** (2 * counts)) / (1 - rho**2)
-    return Faded(left if counts is weights else weights * share, left, squares, rho ** seen[-1])
+    before = namespace(rho).maximum(rho ** seen[-1], np.finfo(rho.dtype).tiny)
+    return Faded(left if counts is weights else weights * share, left, squares, before)

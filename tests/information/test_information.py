@@ -1,6 +1,7 @@
 """The information monoid: it adds, it keeps QR's digits, and it refuses rather than return nonsense."""
 
 import itertools
+import pickle
 import warnings
 
 import jax
@@ -225,6 +226,49 @@ def test_subtract_undoes_merge_or_refuses(problem):
     assert_same(left, a)
     with pytest.raises(NotContained):
         a.subtract(merge(a, b))
+
+
+def shrinking():
+    """Information of parts of decreasing size, each a thousandth of the one before, and their sum."""
+    rng = np.random.default_rng(6)
+    parts = [
+        Information.from_rows(size * rng.normal(size=(50, 3)), size * rng.normal(size=50))
+        for size in 10.0 ** -np.arange(0, 9, 1.5)
+    ]
+    return parts, merge(*parts[::-1])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        lambda info: info,
+        lambda info: info.fold(np.zeros((1, 3)), np.zeros(1)),
+        lambda info: merge(info, Information.zero(3)),
+        lambda info: merge(Information.from_rows(np.zeros((1, 3)), np.zeros(1)), info),
+        lambda info: info.forget(1 - 1e-15),
+        lambda info: pickle.loads(pickle.dumps(info)),
+    ],
+    ids=["alone", "fold", "merge", "merge with", "forget", "saved"],
+)
+def test_subtract_keeps_account_of_all_that_it_lost(path):
+    # Each step alone leaves a thousandth, and 13 digits; together the first three would leave 7.
+    parts, left = shrinking()
+    one = left.subtract(parts[0])
+    two = path(one).subtract(parts[1])
+    kept, expected = one.subtract(parts[1]).centered().precision(), merge(*parts[2:]).centered().precision()
+    np.testing.assert_allclose(kept, expected, rtol=0, atol=1e-8 * np.abs(expected).max())
+    with pytest.raises(NotContained, match="subtracted before"):
+        path(two).subtract(parts[2])
+    merge(*parts[2:]).subtract(parts[2])
+
+
+def test_a_sliding_window_goes_on():
+    rng = np.random.default_rng(7)
+    blocks = [Information.from_rows(rng.normal(size=(20, 3)), rng.normal(size=20)) for _ in range(300)]
+    window = merge(*blocks[:5])
+    for old, new in zip(blocks, blocks[5:], strict=False):
+        window = merge(window, new).subtract(old)
+    assert_same(window, merge(*blocks[-5:]), rtol=1e-12)
 
 
 def test_subtract_refuses_what_was_never_added():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from data import linear
 
-from kalprox import regularizers
+from kalprox import KalproxRegressor, regularizers
 from kalprox.learning.penalties import PENALTIES, Penalty
 from kalprox.solvers.prox import prox
 
@@ -94,3 +94,17 @@ def test_an_intercept_left_free_is_the_same_as_centred_columns(name):
     assert whole.converged and centred.converged
     np.testing.assert_allclose(whole.theta[1:], centred.theta, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(whole.theta[0], y.mean() - X.mean(axis=0) @ centred.theta, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "penalty", [{"penalty": "box", "bounds": (-0.5, 1.7)}, {"penalty": regularizers.Box(-0.5, 1.7)}]
+)
+@pytest.mark.parametrize("link", ["identity", "tanh"])
+def test_bounds_are_those_of_coef_whatever_the_scale_of_the_columns(penalty, link):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)) * [0.2, 7.0, 0.03]
+    y = X @ [3.0, 0.01, -4.0]
+    y = np.tanh(y) if link == "tanh" else y
+    plain, scaled = (KalproxRegressor(link=link, standardize=s, **penalty).fit(X, y).coef_ for s in (False, True))
+    np.testing.assert_array_equal(scaled, plain)
+    assert scaled.max() == 1.7 and scaled.min() == -0.5
