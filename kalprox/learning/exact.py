@@ -236,11 +236,12 @@ class ExactBelief(Belief):
         exact = exact or self._needs_every_leverage
         n, p, forget = self.information.rows, self.information.d + self.settings.fit_intercept, self.settings.forget
         if not self.predicts:
-            length = FEWEST_ROWS - int(n) if self._chooses_alpha else 1 if exact else _LONGEST
+            length = FEWEST_ROWS - int(n) if self._chooses_alpha else 1 if exact or self.posterior.proper else _LONGEST
         elif exact:
             length = _LONGEST if self.has_fixed_penalty and forget == 1 else 1
         elif n >= max(_EXACT_ROWS[0] * p, _EXACT_ROWS[1]):
-            length = min(max(_SHORTEST, int(_LAG * n**2 / p)), int(n))
+            longest = int(n) if self._chooses_alpha else int(n) // 4  # the noise level is estimated anew as often
+            length = min(max(_SHORTEST, int(_LAG * n**2 / p)), longest)
         elif self._chooses_alpha:
             length = int(n)
         else:
