@@ -276,4 +276,5 @@ def log_evidence(
     volumes = xp.where(proper, volumes, xp.nan)  # under jit no exception can be raised
     if gamma is not None:
         return volumes + rows / 2 * xp.log(xp.asarray(gamma / (2 * math.pi), R.dtype)) - gamma * S / 2
-    return volumes + special_functions(xp).gammaln(rows / 2) - rows / 2 * xp.log(math.pi * S)
+    log_S = xp.where(S > 0, xp.log(xp.where(S > 0, math.pi * S, 1)), -math.inf)  # no noise at all is infinitely likely
+    return volumes + special_functions(xp).gammaln(rows / 2) - rows / 2 * log_S

@@ -271,7 +271,7 @@ class ExactBelief(Belief):
         exact = exact or self._needs_every_leverage
         n, forget = self.information.rows, self.settings.forget
         if not self.predicts:
-            length = FEWEST_ROWS - int(n) if self._chooses_alpha else 1 if exact else _LONGEST
+            length = FEWEST_ROWS - int(n) if self._chooses_alpha else 1 if exact or self.posterior.proper else _LONGEST
         elif exact:
             length = _LONGEST if self.has_fixed_penalty and forget == 1 else 1
         elif self.current_scorer is not None:

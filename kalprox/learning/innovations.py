@@ -222,23 +222,25 @@ class SquareRootFilter:
             worth = np.where(counts > 0, (1 - forget**counts) / (1 - forget) / np.where(counts > 0, counts, 1), 0)
             weights = weights * worth / (left * forget**counts)
         root = np.sqrt(weights)[:, None]
-        inputs = self.design.rows(block.X)
-        P0 = (inputs if self.free is None else inputs[:, self.free]) @ self.L
-        f0 = inputs @ self.theta.reshape(len(self.theta), -1) + self.design.offset_rest
-        e0 = (y - self.design.offset) - f0  # the digits of y about the offset
         r, k = self.L.shape[1], y.shape[1]
         Q, moved = np.eye(r), np.zeros((r, k))  # L Q is the root after the rows so far, L moved the change of theta
         slope, H = self._in_root()
         rss, trace = np.atleast_1d(self.rss).astype(float), self.trace
         error, s, bent = np.empty((n, k)), np.empty(n), np.zeros(n)
+        error0, s0, bent0 = np.empty((n, k)), np.empty(n), np.zeros(n)  # the same as predicted before the block
         total, traces = np.empty((n, k)), np.full(n, trace)  # rss and trace before each row, in units of `left`
         size = 64 if r <= 128 else 128 if r <= 300 else 256
         for start in range(0, n, size):
             rows = slice(start, start + size)
             w = root[rows]
-            P = P0[rows] @ Q * w
+            inputs = self.design.rows(block.X[rows])
+            P0 = (inputs if self.free is None else inputs[:, self.free]) @ self.L
+            P = P0 @ Q * w
+            f0 = inputs @ self.theta.reshape(len(self.theta), -1) + self.design.offset_rest
+            error0[rows] = (y[rows] - self.design.offset) - f0  # the digits of y about the offset
+            s0[rows] = np.einsum("ij,ij->i", P0, P0)
             C = np.linalg.cholesky(P @ P.T + np.eye(len(P)))
-            e = (e0[rows] - P0[rows] @ moved) * w
+            e = (error0[rows] - P0 @ moved) * w
             solved = solve_triangular(C, np.hstack([e, P]), lower=True, check_finite=False)
             u, gains = solved[:, :k], solved[:, k:] @ Q.T
             diagonal = np.diagonal(C)[:, None]
@@ -257,6 +259,7 @@ class SquareRootFilter:
                 trace -= fall.sum()
                 with np.errstate(divide="ignore", invalid="ignore"):
                     bent[rows] = (diagonal**2 / w**2)[:, 0] * fall  # x' V H V x
+                bent0[rows] = np.einsum("ij,ij->i", P0 @ H, P0)
             rss = rss + squares[-1]
             moved += gains.T @ u
             N = np.linalg.cholesky(P.T @ P + np.eye(r))
@@ -269,10 +272,9 @@ class SquareRootFilter:
             rows_before[:, None], squares_before[:, None], left[:, None] * total, traces[:, None]
         )
         scale = np.sqrt(own[:, None] + (spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])
-        bent0 = 0.0 if H is None else np.einsum("ij,ij->i", P0 @ H, P0)
-        at_once = np.sqrt(own + first[2] * np.einsum("ij,ij->i", P0, P0) + (1 - first[2]) * bent0)[:, None]
+        at_once = np.sqrt(own + first[2] * s0 + (1 - first[2]) * bent0)[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            issued = e0 / (np.sqrt(first[0]) * at_once)
+            issued = error0 / (np.sqrt(first[0]) * at_once)
         self._leave(Q, moved, rss, trace, float(seen[-1]), forget)
         shape, std = block.y.shape, np.sqrt(variance) * scale
         columns = (y - error, std, dof, scale, issued)
@@ -283,7 +285,8 @@ class SquareRootFilter:
         """Return the slope and the Hessian of the penalty in the coordinates of L, (r, k) and (r, r)."""
         if self.slope is None:
             return None, None
-        return self.L.T @ self.slope.reshape(len(self.L), -1), self.L.T @ self._curved(self.L)
+        slope = self.slope[:, None] if self.slope.ndim == 1 else self.slope
+        return self.L.T @ slope, self.L.T @ self._curved(self.L)
 
     def _leave(self, Q: Array, moved: Array, rss: Array, trace: float, seen: float, forget: float) -> None:
         """Assign the state after a block."""

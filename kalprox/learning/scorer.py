@@ -19,7 +19,7 @@ _PROBES = 8  # random directions from which the mean leverage of a block is esti
 _SAMPLE = 512  # rows of a block, evenly spaced, whose mean leverage is estimated
 _SMALL_LEVERAGE = 0.05  # the mean leverage of a block above which its rows need exact innovations
 _LAG = 0.002  # the largest mean leverage times the number of rows not learned yet, relative to the rows that were
-_SHORTEST, _SHARE = 256, 0.5  # rows, and share of all rows, that may be learned before the scorer is made afresh
+_SHORTEST, _SHARE = 256, 0.25  # rows, and share of all rows, that may be learned before the scorer is made afresh
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Scorer:
     """The estimate and the noise after some rows, which predict later rows as well as the estimate before each would.
 
     With n rows and p coefficients the mean leverage is about p / n, and an estimate that lacks the last m of them
-    predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below n / 2.
+    predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below n / 4.
     The mean leverage of a block, tr(V X'X) / b, is that of the squared projections of its rows on a few random
     directions L w, with V = L L', scaled so that it is exact for the rows learned so far.
 
