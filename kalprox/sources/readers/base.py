@@ -38,7 +38,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """The names of the columns to read: as numbers, as text, as dates (text or a date type), and as labels (any type)."""
+    """The names of the columns to read: as numbers, as text, as dates (text or a date type), as labels (any type)."""
 
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
