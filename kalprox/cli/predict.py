@@ -24,8 +24,8 @@ __all__ = ["predict"]
     "--interval",
     type=click.Choice(["gaussian", "conformal"]),
     default="gaussian",
-    help="Kind of the intervals: gaussian assumes normal noise; conformal was adjusted along the rows of the fit, so that "
-    "it covered its level of them whatever their noise (levels 0.5, 0.8, 0.9, 0.95 and 0.99).",
+    help="Kind of the intervals: gaussian assumes normal noise; conformal was adjusted along the rows of the fit, so "
+    "that it covered its level of them whatever their noise (levels 0.5, 0.8, 0.9, 0.95 and 0.99).",
 )
 @reading_options
 @output_options

@@ -50,9 +50,9 @@ class ArrayPartition:
         for first in range(0, len(y), BLOCK_ROWS):
             rows = slice(first, first + BLOCK_ROWS)
             arrays = (None if a is None else np.asarray(a[rows], np.float64) for a in (X, y, w))
-            yield self._block(first, *arrays, None if groups is None else groups[rows])
+            yield self._block(first, None if groups is None else groups[rows], *arrays)
 
-    def _block(self, first: int, X: Any, y: Any, w: Any, groups: Any) -> Block:
+    def _block(self, first: int, groups: Any, X: Any, y: Any, w: Any) -> Block:
         n, labels = len(y), None
         bad: dict[int, BadRow] = {}
         for name, a in (("weight", w), ("y", y), ("X", X)):

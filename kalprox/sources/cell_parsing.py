@@ -99,7 +99,7 @@ def parse_labels(column: Any) -> tuple[np.ndarray, Faults | None]:
     labels = np.array(["" if isinstance(label, Reason) else label for label in found], str)
     bad = np.array([isinstance(label, Reason) for label in found], bool)
     at = np.flatnonzero(bad[codes])
-    return labels[codes], (Faults(at, [found[codes[i]] for i in at]) if len(at) else None)  # type: ignore[misc]
+    return labels[codes], (Faults(at, [found[codes[i]] for i in at]) if len(at) else None)
 
 
 def _label(cell: Any) -> str | Reason:

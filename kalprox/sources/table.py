@@ -182,4 +182,4 @@ class Table:
         if end == raw.read:
             after = replace(after, offset=raw.offset, skip=0, sha256=raw.sha256)
         X, y, weights, groups, _ = encoded
-        return Block(X, y, weights, end - begin, bad_rows, Place(file, rows, good, after), groups)  # type: ignore[arg-type]
+        return Block(X, y, weights, end - begin, bad_rows, Place(file, rows, good, after), groups)
