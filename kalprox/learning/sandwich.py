@@ -126,7 +126,8 @@ class Sandwich:
 
     def total(self, design: Design) -> Array:
         """Return M, including the clusters that may go on, in the coordinates of the design; shape (k, p, p)."""
-        M = self.M + sum((s[:, :, None] * s[:, None, :] for s in self.groups.values()), np.zeros_like(self.M))
+        sums = self._sums().transpose(1, 0, 2)
+        M = self.M + sums.transpose(0, 2, 1) @ sums
         if self.center is None or design.center is None or design.scale is None:
             return M
         d = len(self.center)
@@ -135,13 +136,16 @@ class Sandwich:
         J = J[1 - design.first :]
         return J @ M @ J.T
 
+    def _sums(self) -> Array:
+        """The sums of the clusters that may go on, shape (clusters, k, p)."""
+        return np.stack(list(self.groups.values())) if self.groups else np.zeros((0, *self.M.shape[:2]))
+
     # ---- saving ----------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
         """Return the sums as values that can be saved; see `kalprox.learning.saved`."""
-        sums = np.stack(list(self.groups.values())) if self.groups else np.zeros((0, *self.M.shape[:2]))
         labels = np.frombuffer(json.dumps(list(self.groups)).encode(), np.uint8)  # too long for the header of a file
-        return dict(zip(self._SAVED, (self.center, self.M, self.clusters, labels, sums), strict=True))
+        return dict(zip(self._SAVED, (self.center, self.M, self.clusters, labels, self._sums()), strict=True))
 
     @classmethod
     def restored(cls, saved: Saved, name: str = "sandwich") -> "Sandwich":

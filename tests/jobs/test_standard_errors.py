@@ -40,7 +40,7 @@ KINDS = ("robust", "clustered")
 
 
 def rows(n=4000, seed=0, link="identity"):
-    """Rows in 60 clusters, whose coefficients differ, with noise that grows with the first column: X, y and clusters."""
+    """Rows in 60 clusters, whose coefficients differ, with noise that grows with the first column: X, y, clusters."""
     rng = np.random.default_rng(seed)
     X, day = rng.normal(size=(n, 3)) + [3.0, 0.0, -1.0], rng.integers(0, 60, n)
     predictor = 1 + X @ [0.4, -0.2, 0.0] + 0.2 * rng.normal(size=60)[day] * X[:, 1]
@@ -320,7 +320,7 @@ def job(source, checkpoint=None, *, stop=lambda progress: False, every=500, memo
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_fit_goes_on_to_the_same_bytes(folder, tmp_path, kind, link, memory):
     source = folder / ("exp.parquet" if link == "exp" else "all.csv")
-    settings = {"coef_cov": kind, "link": link, "memory": memory}
+    settings = {"coef_cov": kind, "link": link, "memory": memory, "every": 1500 if link == "exp" else 500}
     straight, out, checkpoint = tmp_path / "straight", tmp_path / "out", tmp_path / "state"
     passes, stopped = [], []
     job(source, **settings, stop=lambda progress: passes.append(progress.number)).run(straight)
@@ -394,16 +394,12 @@ def test_saved_copied_and_pickled_models_go_on_bit_for_bit(tmp_path, kind, engin
         assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
-def test_a_model_with_very_many_clusters_can_be_saved(tmp_path):
-    rng = np.random.default_rng(0)
-    n = 300_000
-    X, groups = (
-        rng.normal(size=(n, 1)),
-        np.char.add("a long name of a cluster, as hashes have ", np.arange(n).astype(str)),
-    )
-    model = KalproxRegressor(coef_cov="clustered").partial_fit(X, X[:, 0] + rng.normal(size=n), groups=groups)
+def test_labels_of_clusters_may_be_longer_than_the_header_of_a_file(tmp_path):
+    X, y, _ = rows(500)
+    groups = np.array([f"{'x' * 40_000}{i}" for i in range(500)])
+    model = KalproxRegressor(coef_cov="clustered", diagnose=False).partial_fit(X, y, groups=groups)
     model.save(tmp_path / "model")
-    assert KalproxRegressor.load(tmp_path / "model")._learner.belief.sandwich.count == n
+    assert errors(KalproxRegressor.load(tmp_path / "model")).tobytes() == errors(model).tobytes()
 
 
 @pytest.mark.parametrize("engine", [[], ["--engine", "local"]], ids=["stream", "engine"])
@@ -480,9 +476,10 @@ def test_the_tables_say_which_errors_they_have(folder, tmp_path, kind):
     table = summary.coefficients(fitted)
     assert table.columns[3] == ("std error" if kind == "model" else f"{kind} std error")
     np.testing.assert_allclose([row[3] for row in table.rows], errors(fitted.model))
-    invoke("report", tmp_path / "model.kalprox", "--out", tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
-    assert words in page and "Conformal intervals" in page
+    if kind == "clustered":
+        invoke("report", tmp_path / "model.kalprox", "--out", tmp_path / "page.html")
+        page = (tmp_path / "page.html").read_text()
+        assert words in page and "clustered std error" in page and "Conformal intervals" in page
 
 
 def test_a_damaged_sandwich_is_named(folder, tmp_path):
