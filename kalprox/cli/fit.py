@@ -1,5 +1,6 @@
 """`kalprox fit`: fit a model to files."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,18 @@ __all__ = ["fit"]
     "variance of the noise of the row, up to a common factor.",
 )
 @click.option(
+    "--coef-cov",
+    type=click.Choice(["model", "robust", "clustered"]),
+    help="What the standard errors of the coefficients assume: model, independent rows with equal noise; robust, noise "
+    "whose variance differs from row to row; clustered, rows that depend on each other within the clusters of "
+    "--clusters.  [default: clustered with --clusters, else model]",
+)
+@click.option("--clusters", metavar="COLUMN", help="Column that says which cluster a row belongs to.")
+@click.option(
     "--columns",
     "like",
     type=click.Path(exists=True, dir_okay=False),
-    help="Model file whose target, features and levels are used.",
+    help="Model file whose target, features, levels and clusters are used.",
 )
 @click.option(
     "--infer-rows",
@@ -182,7 +191,7 @@ def fit(
     if scheduler is not None and engine not in (None, "dask"):
         raise click.UsageError("--scheduler requires --engine dask.")
     table = _table(sources, memory=memory, shuffle=shuffle, given=given)
-    settings = _settings(table.columns, given)
+    settings = _settings(table.columns, given) | _coef_cov(table.columns, given["coef_cov"])
     with Reporter("fit", quiet=quiet, events=events, total=table.size().rows) as reporter:
         job = FitJob(
             table,
@@ -217,6 +226,16 @@ def fit(
         reporter.say(str(score.verdict()))
 
 
+def _coef_cov(columns: Any, coef_cov: str | None) -> dict[str, str]:
+    """The parameter coef_cov of the estimator, if it is not the default."""
+    chosen = coef_cov or ("model" if columns.cluster is None else "clustered")
+    if chosen == "clustered" and columns.cluster is None:
+        raise click.UsageError("--coef-cov clustered requires --clusters, the column with the cluster of each row.")
+    if chosen != "clustered" and columns.cluster is not None:
+        raise click.UsageError(f"--clusters requires --coef-cov clustered; got --coef-cov {chosen}.")
+    return {} if chosen == "model" else {"coef_cov": chosen}
+
+
 def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given: dict[str, Any]) -> Any:
     from kalprox.jobs.model import TableModel
     from kalprox.sources.columns import Columns
@@ -228,6 +247,10 @@ def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given:
     options["stdin"] = stdin() if STDIN in files else None
     if given["like"] is not None:
         columns = TableModel.load(given["like"]).columns
+        if given["clusters"] is not None:
+            columns = replace(columns, cluster=given["clusters"])
+        elif given["coef_cov"] not in (None, "clustered"):
+            columns = replace(columns, cluster=None)
     elif given["target"] is None:
         raise click.UsageError("Missing option '--target', the column to predict.")
     else:
@@ -243,6 +266,7 @@ def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given:
             drop_first=given["drop_first"]
             or given["penalty"] == "none",  # the columns of all levels add up to the intercept
             unseen=given["unseen"],
+            cluster=given["clusters"],
             **options,
         )
     return Table(files, columns, memory=memory, shuffle=shuffle, **options)

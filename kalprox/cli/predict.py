@@ -20,6 +20,13 @@ __all__ = ["predict"]
     help="Output file, .parquet or .csv; - writes CSV to standard output.",
 )
 @click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
+@click.option(
+    "--interval",
+    type=click.Choice(["gaussian", "conformal"]),
+    default="gaussian",
+    help="Kind of the intervals: gaussian assumes normal noise; conformal was adjusted along the rows of the fit, so "
+    "that it covered its level of them whatever their noise (levels 0.5, 0.8, 0.9, 0.95 and 0.99).",
+)
 @reading_options
 @output_options
 def predict(
@@ -27,6 +34,7 @@ def predict(
     sources: tuple[str, ...],
     out: Path,
     level: float,
+    interval: str,
     quarantine: Path | None,
     max_bad: str | None,
     quiet: bool,
@@ -35,8 +43,8 @@ def predict(
 ) -> None:
     """Predict every row of SOURCE with MODEL: mean, standard deviation and interval, in the order of the rows.
 
-    Standard deviation and interval are those of a new observation, including the noise. The target column may be
-    missing from SOURCE. A bad row has a line without numbers in the output.
+    Standard deviation and interval are those of a new observation, including the noise. The columns of the target, the
+    weights and the clusters may be missing from SOURCE. A bad row has a line without numbers in the output.
 
     \b
     Example:
@@ -52,12 +60,17 @@ def predict(
     from kalprox.sources.table import Table
 
     fitted = TableModel.load(model)
+    if interval == "conformal" and fitted.learner.quantiles.rows == 0:
+        raise click.UsageError(
+            f"--interval conformal needs a model whose rows were predicted before they were learned; those of {model} "
+            "were not. Fit it without --engine and, unless the link is identity, with --passes 1."
+        )
     files = [file for source in sources for file in find(source)]
-    columns = replace(fitted.columns, target=None, weight=None)
+    columns = replace(fitted.columns, target=None, weight=None, cluster=None)
     table = Table(files, columns, stdin=stdin() if STDIN in files else None, **options)
     silent = quiet or str(out) == "-"
     with Reporter("predict", quiet=silent, events=events, total=table.size().rows) as reporter:
         bad = Quarantine(quarantine, max_bad)
-        rows = job.predict(fitted, table, out, level=level, quarantine=bad, watch=reporter.progress)
+        rows = job.predict(fitted, table, out, level=level, interval=interval, quarantine=bad, watch=reporter.progress)
         reporter.event("done", out=str(out), rows=rows, bad=bad.bad)
     reporter.say(f"{out}: {rows:,} rows" + (f", {bad.bad:,} bad" if bad.bad else ""))

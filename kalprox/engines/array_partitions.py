@@ -9,6 +9,7 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.sources.base import Block
 from kalprox.sources.files import SourceError
+from kalprox.sources.labels import labels_of
 from kalprox.sources.quarantine import BadRow, Reason
 
 __all__ = ["BLOCK_ROWS", "ArrayPartition"]
@@ -18,7 +19,7 @@ BLOCK_ROWS = 1 << 13  # rows per block of a partition in memory
 
 @dataclass(frozen=True)
 class ArrayPartition:
-    """Arrays in memory. A row with a value that is not finite, or with a negative weight, is a bad row.
+    """Arrays in memory. A row with a value that is not finite, a negative weight or no cluster is a bad row.
 
     Parameters
     ----------
@@ -27,25 +28,32 @@ class ArrayPartition:
     weights : array of shape (n,), optional
     name : str
         The name of the partition in error messages and bad rows.
+    groups : array of shape (n,), optional
+        The cluster of each row: numbers, text or any other values.
     """
 
     X: Array
     y: Array
     weights: Array | None = None
     name: str = "arrays"
+    groups: Any = None
 
     def blocks(self) -> Iterator[Block]:
         """The rows in blocks of at most `BLOCK_ROWS` rows."""
-        X, y, w = self.X, self.y, self.weights
-        if len(X) != len(y) or (w is not None and len(w) != len(y)):
-            lengths = ", ".join(str(len(a)) for a in (X, y, w) if a is not None)
-            raise SourceError(f"{self.name}: X, y and the weights must have the same number of rows; got {lengths}.")
+        X, y, w, groups = self.X, self.y, self.weights, None if self.groups is None else np.asarray(self.groups)
+        lengths = [len(a) for a in (X, y, w, groups) if a is not None]
+        if len(set(lengths)) > 1:
+            raise SourceError(
+                f"{self.name}: X, y and the weights (and groups) must have the same number of rows; got "
+                f"{', '.join(map(str, lengths))}."
+            )
         for first in range(0, len(y), BLOCK_ROWS):
             rows = slice(first, first + BLOCK_ROWS)
-            yield self._block(first, *(None if a is None else np.asarray(a[rows], np.float64) for a in (X, y, w)))
+            arrays = (None if a is None else np.asarray(a[rows], np.float64) for a in (X, y, w))
+            yield self._block(first, None if groups is None else groups[rows], *arrays)
 
-    def _block(self, first: int, X: Any, y: Any, w: Any) -> Block:
-        n = len(y)
+    def _block(self, first: int, groups: Any, X: Any, y: Any, w: Any) -> Block:
+        n, labels = len(y), None
         bad: dict[int, BadRow] = {}
         for name, a in (("weight", w), ("y", y), ("X", X)):
             if a is None or np.isfinite(a.sum()):  # the common case, in one step
@@ -55,8 +63,12 @@ class ArrayPartition:
                 bad.setdefault(at, row)
         for at in np.flatnonzero(w < 0).tolist() if w is not None else ():
             bad.setdefault(at, BadRow(self.name, first + at + 1, "weight", Reason.NEGATIVE_WEIGHT, f"{w[at]:g}"))
+        if groups is not None:
+            labels, missing = labels_of(groups)
+            for at in np.flatnonzero(missing).tolist():
+                bad.setdefault(at, BadRow(self.name, first + at + 1, "groups", Reason.MISSING, ""))
         if bad:
             good = np.ones(n, bool)
             good[list(bad)] = False
-            X, y, w = X[good], y[good], None if w is None else w[good]
-        return Block(X, y, w, n, [bad[at] for at in sorted(bad)])
+            X, y, w, labels = (None if a is None else a[good] for a in (X, y, w, labels))
+        return Block(X, y, w, n, [bad[at] for at in sorted(bad)], groups=labels)

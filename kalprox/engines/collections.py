@@ -16,7 +16,7 @@ def is_collection(X: Any) -> bool:
 
 
 def partition_collection(
-    X: Any, y: Any, weights: Any = None, n: int | None = None
+    X: Any, y: Any, weights: Any = None, n: int | None = None, groups: Any = None
 ) -> tuple[list[Any], list[str] | None, int]:
     """Divide the rows that an estimator is fitted to into partitions.
 
@@ -27,6 +27,8 @@ def partition_collection(
         The target and, optionally, the weights; for a Spark DataFrame the names of its columns.
     n : int, optional
         The number of partitions; see `partitions_of`.
+    groups : array, Dask series, or str, optional
+        The cluster of each row.
 
     Returns
     -------
@@ -39,14 +41,17 @@ def partition_collection(
     if comes_from(X, "pyspark"):
         from kalprox.sources.columns import Columns
 
-        if not isinstance(y, str) or not (weights is None or isinstance(weights, str)):
-            raise ValueError("With a Spark DataFrame, y and sample_weight must be names of its columns.")
-        features = [name for name in X.columns if name not in (y, weights)]
-        columns = Columns(y, weights, tuple(features), {}, (), False, "zero", tuple(features))
+        if not isinstance(y, str) or not all(name is None or isinstance(name, str) for name in (weights, groups)):
+            raise ValueError("With a Spark DataFrame, y, sample_weight and groups must be names of its columns.")
+        features = [name for name in X.columns if name not in (y, weights, groups)]
+        columns = Columns(y, weights, tuple(features), cluster=groups)
         return partitions_of(X, columns, n=n), features, len(features)
     names = list(map(str, X.columns)) if hasattr(X, "columns") else None
-    arrays = [a.to_dask_array() if hasattr(a, "to_dask_array") else a for a in (X, y, weights) if a is not None]
-    arrays = [a if is_collection(a) else np.asarray(a, float) for a in arrays]
+    arrays = [a.to_dask_array() if hasattr(a, "to_dask_array") else a for a in (X, y, weights, groups)]
+    kinds = (float, float, float, None)  # groups may be of any type
+    arrays = [
+        a if a is None or is_collection(a) else np.asarray(a, kind) for a, kind in zip(arrays, kinds, strict=True)
+    ]
     if arrays[0].ndim != 2 or arrays[1].ndim != 1:
         raise ValueError(f"X must have shape (n, d) and y (n,); got {arrays[0].ndim} and {arrays[1].ndim} dimensions.")
     return partitions_of(tuple(arrays), n=n), names, int(arrays[0].shape[1])

@@ -20,10 +20,10 @@ def partitions_of(source: Any, columns: Any = None, *, n: int | None = None, **o
     Parameters
     ----------
     source : str, path, sequence of paths, tuple of arrays, or data frame
-        A file, folder or glob; a list of files; (X, y) or (X, y, weights), arrays of NumPy or Dask; a Dask or Spark
-        DataFrame.
+        A file, folder or glob; a list of files; (X, y), (X, y, weights) or (X, y, weights or None, groups), arrays of
+        NumPy or Dask; a Dask or Spark DataFrame.
     columns : kalprox.sources.columns.Columns, optional
-        The target, weight and features. Needed for files and data frames.
+        The target, weight, clusters and features. Needed for files and data frames.
     n : int, optional
         The number of partitions. The default is one per file, one per chunk or partition of a Dask collection, and
         one for arrays in memory. Where `n` is larger than the number of files, Parquet files are divided between row
@@ -52,10 +52,17 @@ def partitions_of(source: Any, columns: Any = None, *, n: int | None = None, **o
         return list(file_partitions(find(str(source)), _checked(columns, source), n, options))
     if isinstance(source, Sequence) and all(isinstance(file, str | Path) for file in source):
         return list(file_partitions([Path(file) for file in source], _checked(columns, source), n, options))
-    X, y, w = (*source, None)[:3]
+    X, y, w, groups = (*source, None, None)[:4]
     cuts = [len(y) * i // (n or 1) for i in range((n or 1) + 1)]
     return [
-        ArrayPartition(X[a:b], y[a:b], None if w is None else w[a:b], f"rows {a + 1} to {b}") for a, b in pairwise(cuts)
+        ArrayPartition(
+            X[a:b],
+            y[a:b],
+            None if w is None else w[a:b],
+            f"rows {a + 1} to {b}",
+            None if groups is None else groups[a:b],
+        )
+        for a, b in pairwise(cuts)
     ]
 
 

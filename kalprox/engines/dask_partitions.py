@@ -22,16 +22,19 @@ class DaskPartition:
     Parameters
     ----------
     delayed : tuple
-        The delayed values: X, y and, where there are weights, the weights; or the data frame.
+        The delayed values: of X, y, the weights and the groups those that there are; or the data frame.
     template : ArrayPartition or FramePartition
         The partition in memory that is filled with the computed values.
     skip_unreadable : bool
         Whether a partition that cannot be computed becomes a bad row instead of an error.
+    names : tuple of str
+        The field of the template that each value fills.
     """
 
     delayed: tuple[Any, ...]
     template: ArrayPartition | FramePartition
     skip_unreadable: bool = False
+    names: tuple[str, ...] = ("tables",)
 
     @property
     def name(self) -> str:
@@ -54,9 +57,7 @@ class DaskPartition:
 
     def loaded(self, *values: Any) -> ArrayPartition | FramePartition:
         """The partition in memory that has these values."""
-        if isinstance(self.template, FramePartition):
-            return replace(self.template, tables=values[0])
-        return replace(self.template, X=values[0], y=values[1], weights=values[2] if len(values) > 2 else None)
+        return replace(self.template, **dict(zip(self.names, values, strict=True)))
 
 
 def unreadable(name: str, error: BaseException) -> Unreadable:
@@ -67,7 +68,7 @@ def unreadable(name: str, error: BaseException) -> Unreadable:
 def dask_partitions(
     source: Any, columns: Any, n: int | None, *, skip_unreadable: bool = False, **options: Any
 ) -> list[DaskPartition]:
-    """One partition for each chunk of rows of (X, y) or (X, y, weights), or for each partition of a dataframe."""
+    """One partition for each chunk of rows of arrays (see `partitions_of`), or for each partition of a dataframe."""
     if options:
         raise TypeError(f"{', '.join(options)} cannot be used with Dask collections.")
     if hasattr(source, "npartitions") and hasattr(source, "to_delayed") and hasattr(source, "columns"):
@@ -77,8 +78,9 @@ def dask_partitions(
             DaskPartition((delayed,), FramePartition(None, columns, f"partition {i}"), skip_unreadable)
             for i, delayed in enumerate(frames)
         ]
+    names = tuple(name for name, a in zip(("X", "y", "weights", "groups"), source, strict=False) if a is not None)
     return [
-        DaskPartition(chunks, ArrayPartition(None, None, None, f"chunk {i}"), skip_unreadable)
+        DaskPartition(chunks, ArrayPartition(None, None, None, f"chunk {i}"), skip_unreadable, names)
         for i, chunks in enumerate(zip(*_aligned_chunks(source, n), strict=True))
     ]
 

@@ -23,7 +23,7 @@ class FilePartition:
     files : tuple of str
         Paths under which the workers can open the files.
     columns : kalprox.sources.columns.Columns
-        The target, weight and features, and how the features are encoded.
+        The target, weight, clusters and features, and how the features are encoded.
     options : dict
         Keyword arguments of `kalprox.sources.table.Table`.
     start, stop : int

@@ -21,7 +21,7 @@ class FramePartition:
     ----------
     tables : pandas DataFrame, pyarrow Table or RecordBatch, or an iterator of them
     columns : kalprox.sources.columns.Columns
-        The target, weight and features, and how the features are encoded.
+        The target, weight, clusters and features, and how the features are encoded.
     name : str
         The name of the partition in error messages and bad rows.
     """
@@ -43,10 +43,10 @@ class FramePartition:
             rows_before += table.num_rows
 
     def _block(self, table: Any, first: int) -> Block:
-        X, y, w, cells = self.columns.encode(table)
-        bad = [BadRow(self.name, first + cell.at + 1, cell.column, cell.reason, cell.value) for cell in cells]
-        if cells:
-            good = np.ones(len(X), bool)
-            good[[cell.at for cell in cells]] = False
-            X, y, w = X[good], y[good], None if w is None else w[good]
-        return Block(X, y, w, table.num_rows, bad)
+        encoded = self.columns.encode(table)
+        bad = [BadRow(self.name, first + cell.at + 1, cell.column, cell.reason, cell.value) for cell in encoded.bad]
+        if bad:
+            good = np.ones(table.num_rows, bool)
+            good[[cell.at for cell in encoded.bad]] = False
+            encoded = encoded.rows(good)
+        return Block(encoded.X, encoded.y, encoded.weights, table.num_rows, bad, groups=encoded.groups)

@@ -18,7 +18,7 @@ class SparkFrame:
     ----------
     frame : pyspark.sql.DataFrame
     columns : kalprox.sources.columns.Columns
-        The target, weight and features, and how the features are encoded.
+        The target, weight, clusters and features, and how the features are encoded.
     """
 
     frame: Any

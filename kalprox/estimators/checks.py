@@ -8,6 +8,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from kalprox._arrays import Array
 from kalprox.sources import ArraySource, Block
+from kalprox.sources.labels import labels_of
 
 __all__ = ["Rows", "batch_of", "checked_rows"]
 
@@ -78,11 +79,13 @@ def checked_rows(
 
 
 def _checked_groups(groups: Any, n: int) -> Array:
-    """Return the labels of clusters, one per row, as numbers or text."""
-    labels = np.asarray(groups)
-    if labels.shape != (n,):
-        raise ValueError(f"groups must have shape ({n},), one label per row; got shape {labels.shape}.")
-    return labels if labels.dtype.kind in "iub" else labels.astype(str)
+    """Return the labels of clusters, one per row, as text."""
+    if np.shape(groups) != (n,):
+        raise ValueError(f"groups must have shape ({n},), one label per row; got shape {np.shape(groups)}.")
+    labels, missing = labels_of(groups)
+    if missing.any():
+        raise ValueError(f"groups must name the cluster of every row; {int(missing.sum())} of {n} are missing.")
+    return labels
 
 
 def _need_no_checks(model: Any, X: Any, y: Any, linear: bool) -> bool:

@@ -20,6 +20,7 @@ from kalprox.engines.collections import is_collection, partition_collection, pre
 from kalprox.estimators.checks import Rows, batch_of, checked_rows
 from kalprox.learning.belief import Belief, Path
 from kalprox.learning.learner import HUGE, Learner
+from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.saving import load_learner, save_learner
 from kalprox.learning.settings import Settings, same
 from kalprox.predictive import Student
@@ -213,7 +214,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         sample_weight : array-like of shape (n,), optional
             The weights of the rows; see `weights`. A row of weight 0 is ignored.
         groups : array-like of shape (n,), optional
-            The cluster of each row, a number or a text, for coef_cov="clustered", which `fit` needs.
+            The cluster of each row, a number or a text, for coef_cov="clustered", which `fit` needs; the name of a
+            column for a Spark frame.
 
         Returns
         -------
@@ -221,7 +223,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         """
         settings = self._checked_settings()
         if self.engine is not None or is_collection(X):
-            return self._fit_on_engine(X, y, sample_weight, settings)
+            return self._fit_on_engine(X, y, sample_weight, groups, settings)
         rows, rejected = checked_rows(self, X, y, sample_weight, groups, reset=True, linear=settings.is_exact)
         batch = batch_of(rows, self.block_size, whole=False)
         assert isinstance(batch, ArraySource)
@@ -257,11 +259,13 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         self.n_features_in_ = d
         return self._keep(learner)
 
-    def _fit_on_engine(self, X: Any, y: Any, sample_weight: Any, settings: Settings) -> Self:
+    def _fit_on_engine(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> Self:
         """Fit on an engine; the sums are those of one machine, up to rounding."""
         from kalprox import engines
 
-        partitions, names, d = partition_collection(X, y, sample_weight)
+        if groups is None and settings.coef_cov == "clustered":
+            raise ValueError(NEEDS_GROUPS)
+        partitions, names, d = partition_collection(X, y, sample_weight, groups=groups)
         quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
         with engines.open(self.engine or engines.engine_of(X)) as engine:
             self.fit_source(engines.EngineSource(engine, partitions, quarantine=quarantine), d)

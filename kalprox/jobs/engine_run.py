@@ -15,7 +15,10 @@ __all__ = ["EngineRun"]
 
 
 class EngineRun(FitRun):
-    """A fit in which each pass folds all partitions. Rows are not predicted before they are learned, nor scored."""
+    """A fit in which each pass folds all partitions. Rows are not predicted before they are learned, nor scored.
+
+    The pass that sums the scores of robust or clustered standard errors is the last, and is resumed like the others.
+    """
 
     def run(self) -> TableModel:
         job, table = self.job, self.job.table

@@ -91,6 +91,8 @@ class FitJob:
     def _run(self, checkpoint: Checkpoint | None) -> FitRun:
         """Return the kind of run that the settings need."""
         settings = Settings.of(**self.settings)
+        if settings.coef_cov == "clustered" and self.table.columns.cluster is None:
+            raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
         refines = self._refines(settings)
         job = Job(
             self.table,

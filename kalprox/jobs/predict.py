@@ -15,8 +15,9 @@ from kalprox.sources.prefetch import prefetch
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
-__all__ = ["predict"]
+__all__ = ["INTERVALS", "predict"]
 
+INTERVALS = ("gaussian", "conformal")
 NAMES = ("mean", "std", "lower", "upper")
 
 
@@ -26,6 +27,7 @@ def predict(
     out: Path,
     *,
     level: float = 0.95,
+    interval: str = "gaussian",
     quarantine: Quarantine | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
 ) -> int:
@@ -40,6 +42,8 @@ def predict(
         empty cells.
     level : float
         The level of the intervals, strictly between 0 and 1.
+    interval : {"gaussian", "conformal"}
+        The kind of the intervals; see `method` of `KalproxRegressor.predict_interval`.
     quarantine : Quarantine, optional
         Where bad rows go.
     watch : callable
@@ -52,6 +56,9 @@ def predict(
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+    if interval not in INTERVALS:
+        raise ValueError(f"interval must be one of {', '.join(INTERVALS)}; got {interval!r}.")
+    ends = found.learner.conformal_ends(level) if interval == "conformal" else None
     quarantine = quarantine or Quarantine()
     read = 0
     with _writer(out) as write:
@@ -60,8 +67,12 @@ def predict(
             columns = np.full((len(NAMES), block.read), np.nan)
             if len(block):
                 predicted = found.learner.predict(block.X)
-                low, high = predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)
-                columns[:, block.place.good] = predicted.mean, predicted.std, low, high
+                mean, std = predicted.mean, predicted.std
+                if ends is None:
+                    low, high = predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)
+                else:
+                    low, high = mean - ends[0] * std, mean + ends[1] * std
+                columns[:, block.place.good] = mean, std, low, high
             write(columns, block.place.good)
             read += block.read
             watch(Progress(read, quarantine.bad, table.done(block.place.cursor), 0))

@@ -8,12 +8,13 @@ import numpy as np
 from kalprox.information import Information
 from kalprox.information.linearized import Linearized
 from kalprox.learning.design import Moments
+from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, flatten
 from kalprox.sources import Counts, Folded
 
 __all__ = ["can_be_saved", "load_totals", "save_totals"]
 
-_KINDS = {kind.__name__: kind for kind in (Moments, Information, Linearized)}
+_KINDS = {kind.__name__: kind for kind in (Moments, Information, Linearized, Sandwich)}
 
 
 def can_be_saved(total: Any) -> bool:
@@ -26,7 +27,7 @@ def save_totals(passes: Sequence[Folded[Any]]) -> tuple[dict[str, Any], dict[str
     header: dict[str, Any] = {"kinds": [type(one.total).__name__ for one in passes]}
     arrays: dict[str, np.ndarray] = {}
     for i, one in enumerate(passes):
-        flatten(f"pass.{i}", one.total, header, arrays)
+        flatten(f"pass.{i}", one.total.saved() if isinstance(one.total, Sandwich) else one.total, header, arrays)
         flatten(f"counts.{i}", one.counts, header, arrays)
     return header, arrays
 
@@ -36,6 +37,11 @@ def load_totals(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[F
     saved = Saved(header, arrays)
     found = []
     for i, kind in enumerate(header["kinds"]):
-        total = saved.value(_KINDS[kind], f"pass.{i}") if kind in _KINDS else saved[f"pass.{i}"]
-        found.append(Folded(total, saved.value(Counts, f"counts.{i}")))
+        found.append(Folded(_total(saved, kind, f"pass.{i}"), saved.value(Counts, f"counts.{i}")))
     return found
+
+
+def _total(saved: Saved, kind: str, name: str) -> Any:
+    if kind == Sandwich.__name__:
+        return Sandwich.restored(saved, name)
+    return saved.value(_KINDS[kind], name) if kind in _KINDS else saved[name]

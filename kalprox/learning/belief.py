@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import Estimate
-from kalprox.learning.sandwich import Sandwich
+from kalprox.learning.sandwich import Sandwich, scores_at
 from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
 from kalprox.noise import Noise
@@ -156,6 +156,32 @@ class Belief(ABC):
         _, D = before._value(before.design.rows(block.X))
         targets = block.y.shape[1] if block.y.ndim == 2 else None
         return D, self.sandwich or Sandwich.zero(None, D.shape[1], targets)
+
+    def with_scores_of(self, source: Source) -> Self:
+        """Return this belief with the scores of the rows of a source, which it has learned. One pass.
+
+        The scores come from the residuals at the estimate, which are smaller than innovations: they are multiplied by
+        rows / (rows - edf), or by (rows - 1) / (rows - edf) for clusters. Without a penalty the covariances are then
+        those that statsmodels calls HC1 and cluster.
+        """
+        settings, posterior = self.settings, self.posterior
+        if settings.coef_cov == "model":
+            return self
+        assert isinstance(posterior, InformationPosterior)
+        theta = np.asarray(posterior.mean)
+        about = settings.model, theta, self.design, self._center, settings.coef_cov, settings.weights
+        sandwich = source.fold(partial(scores_at, *about)).total
+        assert sandwich is not None
+        rows = float(posterior.data.effective_rows)
+        dof = rows - np.asarray(posterior.edf)
+        if (dof <= 0).any():  # every residual is zero, and the standard errors are unknown
+            return replace(self, sandwich=Sandwich.zero(self._center, sandwich.M.shape[1], posterior.targets))
+        return replace(self, sandwich=sandwich.times((rows - (settings.coef_cov == "clustered")) / dof))
+
+    @property
+    def _center(self) -> Array | None:
+        """The center of the inputs of the scores; None if they are the Jacobian of a nonlinear model."""
+        return None
 
     # ---- reading ---------------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ class ExactBelief(Belief):
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["ExactBelief", Counts]:
-        """Fit in one pass to a source without an order of rows."""
+        """Fit in one pass to a source without an order of rows; another one sums scores, if `coef_cov` needs them."""
         if settings.forget != 1:
             raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
         if settings.noise_depends_on_inputs:
@@ -82,7 +82,7 @@ class ExactBelief(Belief):
         folded = CountedSource(source, settings.weights).fold(Information.from_block)
         check_any_row(folded.counts)
         assert folded.total is not None
-        return cls(settings, folded.total), folded.counts
+        return cls(settings, folded.total).with_scores_of(source), folded.counts
 
     def learn(self, block: Block) -> "ExactBelief":
         """Return the belief after one more block of b rows. Exact up to rounding; O(b d^2)."""
@@ -358,6 +358,10 @@ class ExactBelief(Belief):
         center, targets = block.X[0], self.information.targets
         sandwich = self.sandwich or Sandwich.zero(center, self.information.d + 1, targets)
         return sandwich.inputs(block.X), sandwich
+
+    @property
+    def _center(self) -> Array:
+        return np.asarray(self.information.x_mean)
 
     # ---- reading ---------------------------------------------------------------------------------------
 

@@ -59,7 +59,10 @@ class FilteredBelief(Belief):
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["FilteredBelief", Counts]:
-        """Refine to a stationary point of the objective, after one pass for the means of X."""
+        """Refine to a stationary point of the objective, after one pass for the means of X.
+
+        One more pass sums the scores, if `coef_cov` needs them.
+        """
         if settings.forget != 1:
             if not hasattr(source, "faded"):
                 raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
@@ -77,7 +80,8 @@ class FilteredBelief(Belief):
         out = refine(settings.model, g, DesignedSource(source, design), start, weights=settings.weights, **options)
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None)
-        return cls(settings, state, design, out.passes, out.converged, out.message), folded.counts
+        belief = cls(settings, state, design, out.passes, out.converged, out.message)
+        return belief.with_scores_of(source), folded.counts
 
     def learn(self, block: Block) -> "FilteredBelief":
         """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""

@@ -15,7 +15,7 @@ from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
-from kalprox.learning.sandwich import Sandwich
+from kalprox.learning.sandwich import NEEDS_GROUPS, Sandwich
 from kalprox.learning.saved import Saved
 from kalprox.learning.scorer import Scorer
 from kalprox.learning.settings import Settings
@@ -97,6 +97,8 @@ class Learner:
         Rows in memory whose model is fitted in one pass are scored in their order, each before it is learned.
         """
         kind, in_order = belief_type(self.settings), getattr(source, "blocks_in_order", None)
+        if self.settings.coef_cov == "clustered" and isinstance(source, ArraySource) and source.groups is None:
+            raise ValueError(NEEDS_GROUPS)
         if kind.in_one_pass and in_order is not None:
             belief = kind.start(self.settings, in_order())
             blocks = in_order(whole=kind.whole_batches)
@@ -110,10 +112,14 @@ class Learner:
         self.n_rows, self.n_rejected = counts.good, counts.bad
         return counts
 
-    def learn(self, batch: Block | ArraySource, settings: Settings | None = None) -> None:
-        """Learn a batch of rows in addition to those learned before; `settings`, if given, replace the current ones."""
+    def learn(self, batch: Block | ArraySource, settings: Settings | None = None, *, buffered: bool = True) -> None:
+        """Learn a batch of rows in addition to those learned before; `settings`, if given, replace the current ones.
+
+        Without the buffer, which makes short batches fast, a learner that was saved and restored continues bit for
+        bit, its score included.
+        """
         settings = self.settings if settings is None else settings
-        if isinstance(batch, Block) and self._is_short(batch, settings):
+        if buffered and isinstance(batch, Block) and self._is_short(batch, settings):
             self.configure(settings)
             self.learn_rows(batch.X, batch.y)
         else:

@@ -10,8 +10,16 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.learning.design import Design
 from kalprox.learning.saved import Saved, expect
+from kalprox.models import Model
+from kalprox.sources import Block, masked
 
-__all__ = ["Sandwich"]
+__all__ = ["NEEDS_GROUPS", "Sandwich", "scores_at"]
+
+
+NEEDS_GROUPS = (
+    "coef_cov='clustered' needs groups, which name the cluster of each row. Only partial_fit can do without: each "
+    "batch is a cluster there."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +101,7 @@ class Sandwich:
     def merge(self, other: "Sandwich") -> "Sandwich":
         """Return the sum of both; clusters with the same label are one cluster."""
         J = None
-        if self.center is not None and other.center is not None:
+        if self.center is not None and other.center is not None and not np.array_equal(self.center, other.center):
             J = np.eye(self.M.shape[1])
             J[1:, 0] = other.center - self.center
         M = other.M if J is None else J @ other.M @ J.T
@@ -105,6 +113,12 @@ class Sandwich:
 
     __add__ = merge
 
+    def times(self, factor: Array) -> "Sandwich":
+        """Return the sum times a number for each target, shape () or (k,)."""
+        factor = np.atleast_1d(factor)
+        groups = {name: np.sqrt(factor)[:, None] * s for name, s in self.groups.items()}
+        return Sandwich(self.center, factor[:, None, None] * self.M, self.clusters, groups)
+
     @property
     def count(self) -> float:
         """The number of rows or clusters."""
@@ -112,7 +126,8 @@ class Sandwich:
 
     def total(self, design: Design) -> Array:
         """Return M, including the clusters that may go on, in the coordinates of the design; shape (k, p, p)."""
-        M = self.M + sum((s[:, :, None] * s[:, None, :] for s in self.groups.values()), np.zeros_like(self.M))
+        sums = self._sums().transpose(1, 0, 2)
+        M = self.M + sums.transpose(0, 2, 1) @ sums
         if self.center is None or design.center is None or design.scale is None:
             return M
         d = len(self.center)
@@ -121,18 +136,70 @@ class Sandwich:
         J = J[1 - design.first :]
         return J @ M @ J.T
 
+    def _sums(self) -> Array:
+        """The sums of the clusters that may go on, shape (clusters, k, p)."""
+        return np.stack(list(self.groups.values())) if self.groups else np.zeros((0, *self.M.shape[:2]))
+
     # ---- saving ----------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
         """Return the sums as values that can be saved; see `kalprox.learning.saved`."""
-        sums = np.stack(list(self.groups.values())) if self.groups else np.zeros((0, *self.M.shape[:2]))
-        labels = json.dumps(list(self.groups))
-        return dict(zip(self._SAVED, (self.center, self.M, self.clusters, labels, sums), strict=True))
+        labels = np.frombuffer(json.dumps(list(self.groups)).encode(), np.uint8)  # too long for the header of a file
+        return dict(zip(self._SAVED, (self.center, self.M, self.clusters, labels, self._sums()), strict=True))
 
     @classmethod
-    def restored(cls, saved: Saved) -> "Sandwich":
-        """Return the sums saved as "sandwich"; raise a ValueError if their shapes do not fit."""
-        center, M, clusters, labels, sums = (saved[f"sandwich.{name}"] for name in cls._SAVED)
+    def restored(cls, saved: Saved, name: str = "sandwich") -> "Sandwich":
+        """Return the sums saved under `name`; raise a ValueError if their shapes do not fit."""
+        center, M, clusters, labels, sums = (saved[f"{name}.{part}"] for part in cls._SAVED)
         expect(M.ndim == 3 and M.shape[1] == M.shape[2] and sums.shape[1:] == M.shape[:2])
         expect(center is None or center.shape == (M.shape[1] - 1,))
-        return cls(center, M, float(clusters), dict(zip(json.loads(labels), sums, strict=True)))
+        names = json.loads(labels.astype(np.uint8).tobytes())
+        return cls(center, M, float(clusters), dict(zip(names, sums, strict=True)))
+
+
+def scores_at(
+    model: Model,
+    theta: Array,
+    design: Design,
+    center: Array | None,
+    coef_cov: str,
+    weights: str,
+    block: Block,
+) -> Sandwich:
+    """Return the sum of the scores of a block, from its residuals at an estimate.
+
+    Parameters
+    ----------
+    model : Model
+    theta : array of shape (p,) or (p, k)
+    design : Design
+        The coordinates of theta.
+    center : array of shape (d,) or None
+        The center of the inputs of a linear model; see `Sandwich`.
+    coef_cov : {"robust", "clustered"}
+    weights : {"frequency", "precision"}
+        What the weights of the rows mean.
+    block : Block
+
+    Returns
+    -------
+    Sandwich
+    """
+    if coef_cov == "clustered" and block.groups is None:
+        raise ValueError(NEEDS_GROUPS)
+    w = block.weights
+    X, y = masked(w, block.X), masked(w, block.y)
+    targets = y.shape[1] if y.ndim == 2 else None
+    if center is None:
+        f, D = model.linearize_rows(theta, design.rows(X))
+        f, D = np.asarray(f) + design.offset, np.asarray(D)
+        none = Sandwich.zero(None, D.shape[1], targets)
+    else:
+        none = Sandwich.zero(center, len(center) + 1, targets)
+        f, D = design.predictor(X, theta), none.inputs(X)
+    e = y - f
+    if coef_cov == "clustered":
+        return none.after_cluster(D, e, w, block.groups)
+    if w is None or weights == "frequency":
+        return none.after_rows(D, e, w if block.squares is None else block.squares)
+    return none.after_rows(D, (e.T * np.sqrt(w)).T, w)

@@ -36,7 +36,8 @@ def section(fitted: TableModel) -> Section:
     rows = f"{verdict.rows:,.10g} rows, each predicted before it was learned"
     if verdict.worth < 0.9 * verdict.rows:
         rows += f" (equivalent to {_independent(score):,} independent predictions)"
-    return Section(title, f"Measured on {rows}.", [_coverage(score), _pit(score)], [table, _checks(verdict)])
+    tables = [table, _checks(verdict), *summary.conformal(fitted)]
+    return Section(title, f"Measured on {rows}.", [_coverage(score), _pit(score)], tables)
 
 
 def _checks(verdict: Verdict) -> Table:

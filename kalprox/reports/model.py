@@ -84,4 +84,5 @@ def _settings(fitted: TableModel) -> dict[str, Any]:
     }
     more = len(fitted.sources) - _MAX_SOURCES
     sources = [*fitted.sources[:_MAX_SOURCES], *([f"and {more:,} more"] if more > 0 else [])]
-    return settings | {"target": fitted.columns.target, "sources": sources}
+    clusters = {} if fitted.columns.cluster is None else {"clusters": fitted.columns.cluster}
+    return settings | {"target": fitted.columns.target, **clusters, "sources": sources}

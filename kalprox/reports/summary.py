@@ -7,9 +7,20 @@ import numpy as np
 from kalprox.calibration import LEVELS
 from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Belief
+from kalprox.learning.quantiles import CONFORMAL_LEVELS
 from kalprox.pages import Table
 
-__all__ = ["MAX_ROWS", "about_intervals", "calibration", "coefficients", "effects", "exact_zeros", "overview", "tables"]
+__all__ = [
+    "MAX_ROWS",
+    "about_intervals",
+    "calibration",
+    "coefficients",
+    "conformal",
+    "effects",
+    "exact_zeros",
+    "overview",
+    "tables",
+]
 
 MAX_ROWS = 500  # of a table on a page
 
@@ -25,7 +36,7 @@ def tables(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -
     top : int, optional
         Show only the `top` coefficients with the largest effects.
     """
-    return [overview(fitted), coefficients(fitted, level=level, top=top), calibration(fitted)]
+    return [overview(fitted), coefficients(fitted, level=level, top=top), calibration(fitted), *conformal(fitted)]
 
 
 def overview(fitted: TableModel) -> Table:
@@ -40,6 +51,7 @@ def overview(fitted: TableModel) -> Table:
         ["rows learned", f"{learner.n_rows:,}"],
         ["rows rejected", f"{quality.bad + learner.n_rejected:,}"],
         ["noise std", _noise(belief)],
+        ["standard errors", _kind_of_errors(fitted)],
         ["passes over the rows", f"{belief.n_passes:,}, {'converged' if belief.converged else 'not converged'}"],
     ]
     if settings.forget != 1:
@@ -64,6 +76,17 @@ def _noise(belief: Belief) -> str:
         return "unknown: there are no degrees of freedom left to learn it"
     how = "given" if np.isinf(dof) else f"learned, {dof:,.6g} degrees of freedom"
     return f"{variance**0.5:.4g} ({how})"
+
+
+def _kind_of_errors(fitted: TableModel) -> str:
+    kind, sandwich = fitted.learner.settings.coef_cov, fitted.belief.sandwich
+    if kind == "model":
+        return "model (independent rows with equal noise)"
+    if kind == "robust":
+        return "robust (the variance of the noise may differ from row to row)"
+    clusters = 0 if sandwich is None else round(sandwich.count)
+    by = "" if fitted.columns.cluster is None else f" of {fitted.columns.cluster}"
+    return f"clustered (rows may depend on each other within each of {clusters:,} clusters{by})"
 
 
 def effects(fitted: TableModel) -> np.ndarray:
@@ -113,7 +136,9 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     caption += "The effect is |coefficient| times the range of the column."
     if len(shown) < len(columns):
         caption += f" The {len(shown):,} with the largest effects, of {len(columns):,}, are shown."
-    return Table(["#", "column", "coefficient", "std error", "low", "high", "effect"], rows, caption)
+    kind = fitted.learner.settings.coef_cov
+    error = "std error" if kind == "model" else f"{kind} std error"
+    return Table(["#", "column", "coefficient", error, "low", "high", "effect"], rows, caption)
 
 
 def about_intervals(belief: Belief, level: float) -> str:
@@ -123,7 +148,9 @@ def about_intervals(belief: Belief, level: float) -> str:
             f"{100 * level:.4g}% intervals of least squares on all columns. They are debiased, that is, without the "
             "penalty, so that a coefficient may lie outside of its own."
         )
-    return f"{100 * level:.4g}% intervals, those of the posterior for one look at it."
+    kind = belief.settings.coef_cov
+    whose = "those of the posterior" if kind == "model" else f"from {kind} standard errors"
+    return f"{100 * level:.4g}% intervals, {whose}, for one look at it."
 
 
 def _uncertainty(std: float, low: float, high: float) -> list[Any]:
@@ -147,3 +174,15 @@ def calibration(fitted: TableModel) -> Table:
         "rows within their intervals, and the mean squared error in units of the predicted variance (NIS; 1 if "
         "calibrated).",
     )
+
+
+def conformal(fitted: TableModel) -> list[Table]:
+    """How many rows the conformal intervals contained that were issued for them; no table if there were none."""
+    quantiles = fitted.learner.quantiles
+    if quantiles.rows == 0:
+        return []
+    names = [f"within {level:.0%}" for level in CONFORMAL_LEVELS[::-1]]
+    shares = [f"{float(share):.1%}" for share in quantiles.coverage[::-1]]
+    rows = int(quantiles.rows) if quantiles.rows.is_integer() else quantiles.rows
+    caption = "Conformal intervals: the share of the rows within the intervals that were issued before the rows came."
+    return [Table(["rows", *names], [[rows, *shares]], caption)]

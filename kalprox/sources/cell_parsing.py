@@ -1,4 +1,4 @@
-"""Parsing the cells of a column as numbers, dates or levels, with a reason for each cell that cannot be parsed.
+"""Parsing the cells of a column as numbers, dates, levels or labels, with a reason for each cell that cannot be parsed.
 
 Each parser returns (values, faults): faults is None where every cell is good. The value of a bad cell is 0 or NaN.
 """
@@ -10,9 +10,20 @@ import numpy as np
 
 from kalprox.sources._arrow import pa, pc
 from kalprox.sources.cell_types import plain
+from kalprox.sources.labels import label_of
 from kalprox.sources.quarantine import Reason
 
-__all__ = ["MISSING", "Faults", "all_finite", "distinct", "parse_days", "parse_levels", "parse_numbers", "shown"]
+__all__ = [
+    "MISSING",
+    "Faults",
+    "all_finite",
+    "distinct",
+    "parse_days",
+    "parse_labels",
+    "parse_levels",
+    "parse_numbers",
+    "shown",
+]
 
 MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NULL", "null"]
 _MISSING = pa.array([text.encode() for text in MISSING], pa.binary())
@@ -75,6 +86,30 @@ def parse_levels(column: Any, known: dict[bytes, int]) -> tuple[np.ndarray, Faul
     parsed, codes = _parse_distinct(_bytes(column), lambda cell: known.get(cell, Reason.UNSEEN))
     values, faults = _separate(parsed, codes, -1)
     return values.astype(np.int64), faults
+
+
+def parse_labels(column: Any) -> tuple[np.ndarray, Faults | None]:
+    """The label of each cell, see `label_of`; "" for a bad cell, one that is missing or not text."""
+    column = plain(column)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    coded = column.dictionary_encode(null_encoding="encode")
+    found = [_label(cell) for cell in coded.dictionary.to_pylist()]
+    codes = coded.indices.to_numpy(zero_copy_only=False)
+    labels = np.array(["" if isinstance(label, Reason) else label for label in found], str)
+    bad = np.array([isinstance(label, Reason) for label in found], bool)
+    at = np.flatnonzero(bad[codes])
+    return labels[codes], (Faults(at, [found[codes[i]] for i in at]) if len(at) else None)
+
+
+def _label(cell: Any) -> str | Reason:
+    if isinstance(cell, bytes):
+        why = _invalid(cell)
+        if why != Reason.NOT_NUMBER:
+            return why
+        cell = cell.decode()
+    label = label_of(cell)
+    return Reason.MISSING if label is None else label
 
 
 def distinct(column: Any) -> list[str]:

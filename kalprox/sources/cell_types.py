@@ -4,7 +4,7 @@ from typing import Any
 
 from kalprox.sources._arrow import pa
 
-__all__ = ["is_date", "is_number", "is_text", "plain"]
+__all__ = ["is_date", "is_label", "is_number", "is_text", "plain"]
 
 
 def is_text(kind: Any) -> bool:
@@ -23,6 +23,11 @@ def is_number(kind: Any) -> bool:
 def is_date(kind: Any) -> bool:
     """Whether cells of this type are dates or timestamps."""
     return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+
+
+def is_label(kind: Any) -> bool:
+    """Whether a cell of this type can be the label of a cluster: any single value."""
+    return is_number(kind) or is_date(kind) or pa.types.is_time(kind)
 
 
 def plain(column: Any) -> Any:

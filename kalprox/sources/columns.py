@@ -4,24 +4,49 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from kalprox.sources.cell_parsing import parse_days, parse_numbers
+from kalprox.sources.cell_parsing import parse_days, parse_labels, parse_numbers
 from kalprox.sources.encoding import BadCells, one_hot, parse_weights
 from kalprox.sources.files import Replay, SourceError
 from kalprox.sources.inference import first_rows, infer_features
 from kalprox.sources.readers.base import Cell, Wanted
 
-__all__ = ["Columns"]
+__all__ = ["Columns", "Encoded"]
 
 Levels = Mapping[str, Sequence[str] | None]
 
 
+class Encoded(NamedTuple):
+    """The rows of a table as arrays.
+
+    Attributes
+    ----------
+    X : array of shape (n, d), float64
+    y, weights : array of shape (n,), or None
+    groups : array of str of shape (n,), or None
+        The label of the cluster of each row.
+    bad : list of Cell
+        The first bad cell of each bad row.
+    """
+
+    X: np.ndarray
+    y: np.ndarray | None
+    weights: np.ndarray | None
+    groups: np.ndarray | None
+    bad: list[Cell]
+
+    def rows(self, which: np.ndarray) -> "Encoded":
+        """Return some rows, by a mask or by their positions."""
+        X, y, weights, groups = (None if a is None else a[which] for a in self[:4])
+        return Encoded(X, y, weights, groups, self.bad)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class Columns:
-    """The target, weight and features of a table, and how each feature is encoded.
+    """The target, weight, clusters and features of a table, and how each feature is encoded.
 
     Parameters
     ----------
@@ -39,6 +64,9 @@ class Columns:
         What becomes of a level that is not listed: a row of zeros, or a bad row.
     features : tuple of str
         All features, in the order of their columns. The default is numeric, categorical, dates.
+    cluster : str, optional
+        The name of the column whose cells say which cluster a row belongs to, for clustered standard errors. Its cells
+        may be of any type; they are read as text, see `kalprox.sources.labels.label_of`.
 
     Examples
     --------
@@ -55,6 +83,7 @@ class Columns:
     drop_first: bool = False
     unseen: str = "zero"
     features: tuple[str, ...] = ()
+    cluster: str | None = None
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -69,8 +98,9 @@ class Columns:
             raise SourceError("Every feature must be in exactly one of numeric, categorical and dates.")
         if self.unseen not in ("zero", "reject"):
             raise SourceError(f"unseen must be 'zero' or 'reject'; got {self.unseen!r}.")
-        if {self.target, self.weight} & set(self.features) or (self.target is not None and self.target == self.weight):
-            raise SourceError("The target, the weight and the features must be different columns.")
+        others = [name for name in (self.target, self.weight, self.cluster) if name is not None]
+        if len(set(others)) < len(others) or set(others) & set(self.features):
+            raise SourceError("The target, the weight, the clusters and the features must be different columns.")
 
     @property
     def names(self) -> list[str]:
@@ -86,7 +116,8 @@ class Columns:
     def wanted(self) -> Wanted:
         """The columns that are read from a file."""
         numbers = tuple(name for name in (self.target, self.weight) if name is not None)
-        return Wanted(numbers=numbers + self.numeric, texts=tuple(self.categorical), dates=self.dates)
+        labels = () if self.cluster is None else (self.cluster,)
+        return Wanted(numbers + self.numeric, tuple(self.categorical), self.dates, labels)
 
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
@@ -116,6 +147,7 @@ class Columns:
         delimiter: str | None = None,
         stdin: BinaryIO | Replay | None = None,
         skip_unreadable: bool = False,
+        cluster: str | None = None,
     ) -> "Columns":
         """Infer the columns from the first rows of the first file that has any.
 
@@ -127,7 +159,7 @@ class Columns:
         files : sequence of Path
         target, weight : str, optional
         features : sequence of str, optional
-            The default is all columns except target and weight.
+            The default is all columns except target, weight and cluster.
         categorical : sequence of str, or dict of str to levels, optional
             Features to one-hot encode even if their cells are numbers. Levels that are not given are those of the
             first rows, sorted.
@@ -136,7 +168,7 @@ class Columns:
             The number of rows to look at.
         max_levels : int
             The largest number of levels of a categorical feature.
-        drop_first, unseen : see `Columns`
+        drop_first, unseen, cluster : see `Columns`
         format, encoding, delimiter, stdin, skip_unreadable : see `kalprox.sources.table.Table`
 
         Returns
@@ -145,17 +177,20 @@ class Columns:
         """
         options = {"format": format, "encoding": encoding, "delimiter": delimiter, "stdin": stdin}
         numbers = [name for name in (target, weight) if name is not None]
-        names = None if features is None else [*numbers, *features]
-        first = first_rows(files, names, numbers, rows, options, skip_unreadable=skip_unreadable)
+        needed = numbers if cluster is None else [*numbers, cluster]
+        names = None if features is None else list(dict.fromkeys([*needed, *features]))
+        first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable)
         if features is None:
-            features = [name for name in first.table.column_names if name not in numbers]
+            features = [name for name in first.table.column_names if name not in needed]
         if not features:
-            raise SourceError(f"{first.file}: there must be at least one column besides the target and the weight.")
+            raise SourceError(
+                f"{first.file}: there must be at least one column besides the target, the weight and the clusters."
+            )
         given = dict(categorical) if isinstance(categorical, Mapping) else dict.fromkeys(categorical or ())
         numeric, levels = infer_features(first, numbers, features, given, dates, max_levels)
-        return cls(target, weight, numeric, levels, tuple(dates), drop_first, unseen, tuple(features))
+        return cls(target, weight, numeric, levels, tuple(dates), drop_first, unseen, tuple(features), cluster)
 
-    def encode(self, table: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, list[Cell]]:
+    def encode(self, table: Any) -> Encoded:
         """Encode the rows of a table.
 
         Parameters
@@ -165,19 +200,19 @@ class Columns:
 
         Returns
         -------
-        X : array of shape (n, d), float64
-        y, weights : array of shape (n,), or None
-        bad : list of Cell
-            The first bad cell of each bad row.
+        Encoded
         """
         bad = BadCells(table)
-        y = w = None
+        y = w = groups = None
         if self.target is not None:
             y, faults = parse_numbers(table.column(self.target))
             bad.note(self.target, faults)
         if self.weight is not None:
             w, faults = parse_weights(table.column(self.weight))
             bad.note(self.weight, faults)
+        if self.cluster is not None:
+            groups, faults = parse_labels(table.column(self.cluster))
+            bad.note(self.cluster, faults)
         X = np.empty((table.num_rows, len(self.names)))
         at = 0
         for name in self.features:
@@ -189,7 +224,7 @@ class Columns:
                 X[:, at], faults = parse_days(column) if name in self.dates else parse_numbers(column)
             bad.note(name, faults)
             at += width
-        return X, y, w, bad.in_order()
+        return Encoded(X, y, w, groups, bad.in_order())
 
     def _encoded_names(self, feature: str) -> list[str]:
         if feature not in self.categorical:

@@ -35,7 +35,7 @@ class Table:
     source : str or sequence of Path
         A file, folder or glob, "-" for standard input, or a list of files.
     columns : Columns
-        The target, weight and features, and how the features are encoded.
+        The target, weight, clusters and features, and how the features are encoded.
     memory : int
         The number of bytes to use for all blocks that are held at a time.
     format, encoding, delimiter : str, optional
@@ -135,6 +135,7 @@ class Table:
             None if columns.weight is None else none,
             bad=[BadRow(file, 0, "", reason, value)],
             place=Place(file, np.empty(0, np.int64), np.empty(0, bool), Cursor(index + 1)),
+            groups=None if columns.cluster is None else np.empty(0, str),
         )
 
     def _blocks_of_file(self, file: Path, cursor: Cursor) -> Iterator[Block]:
@@ -158,8 +159,8 @@ class Table:
         low, high = np.searchsorted(places, (begin, end))
         places = places[low:high] - begin
         first = begin if raw.rows is None else low
-        X, y, w, bad = self.columns.encode(raw.table.slice(first, high - low))
-        cells = {places[cell.at]: cell for cell in bad} | {
+        encoded = self.columns.encode(raw.table.slice(first, high - low))
+        cells = {places[cell.at]: cell for cell in encoded.bad} | {
             cell.at - begin: cell for cell in reversed(raw.bad) if begin <= cell.at < end
         }
         good = np.ones(end - begin, bool)
@@ -173,11 +174,12 @@ class Table:
             good, rows = good[order], rows[order]
             keep = rank[order[good]]
         if keep is not None:
-            X, y, w = X[keep], None if y is None else y[keep], None if w is None else w[keep]
+            encoded = encoded.rows(keep)
         file = str(self.files[cursor.file])
         numbered = [(cursor.row + begin + place + 1, cells[place]) for place in sorted(cells)]
         bad_rows = [BadRow(file, int(row), cell.column, cell.reason, cell.value) for row, cell in numbered]
         after = replace(cursor, skip=end, row=cursor.row + end)
         if end == raw.read:
             after = replace(after, offset=raw.offset, skip=0, sha256=raw.sha256)
-        return Block(X, y, w, end - begin, bad_rows, Place(file, rows, good, after))
+        X, y, weights, groups, _ = encoded
+        return Block(X, y, weights, end - begin, bad_rows, Place(file, rows, good, after), groups)

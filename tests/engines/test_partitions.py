@@ -1,5 +1,9 @@
 """Dividing sources into partitions: every row is in one partition, with its number in its file."""
 
+from dataclasses import replace
+
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -85,3 +89,39 @@ def test_sources_that_no_worker_can_read():
         partitions_of(["a.csv"])
     with pytest.raises(SourceError, match="shuffle cannot be used"):
         partitions_of(["a.csv"], COLUMNS, shuffle=1)
+
+
+def test_every_partition_has_the_clusters_of_its_rows(tmp_path):
+    columns = replace(COLUMNS, cluster="g")
+    X, y, w = (a.copy() for a in sample(n=50))
+    groups = np.arange(50) // 7
+    frame = table(50).append_column("g", pa.array(groups))
+    write(tmp_path, [frame.slice(0, 20), frame.slice(20)], groups=5)
+    pandas = frame.to_pandas()
+    for partitions in (
+        partitions_of((X, y, w, groups), n=4),
+        partitions_of((X, y, None, groups.astype(float))),
+        partitions_of(tuple(map(da.from_array, (X, y, w, groups))), n=3),
+        partitions_of((da.from_array(X, chunks=(9, 3)), y, None, groups)),
+        partitions_of(str(tmp_path), columns, n=6),
+        partitions_of(dd.from_pandas(pandas, npartitions=3), columns),
+        [FramePartition(frame, columns)],
+        [FramePartition(pandas, columns)],
+    ):
+        blocks = [block for partition in partitions for block in partition.blocks()]
+        assert [label for block in blocks for label in block.groups.tolist()] == [str(g) for g in groups]
+
+
+def test_a_row_without_a_cluster_is_bad():
+    X, y, _ = sample(n=4)
+    labels = np.array(["u", None, "v", "u"], object)
+    frame = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y, "w": np.ones(4), "g": labels.tolist()})
+    for partition in (
+        ArrayPartition(X, y, None, "chunk", labels),
+        FramePartition(frame, replace(COLUMNS, cluster="g"), "chunk"),
+    ):
+        (block,) = partition.blocks()
+        assert block.groups.tolist() == ["u", "v", "u"] and np.array_equal(block.y, y[[0, 2, 3]])
+        assert [(row.row, row.reason) for row in block.bad] == [(2, "missing")]
+    with pytest.raises(SourceError, match="must have the same number of rows; got 4, 4, 3"):
+        list(ArrayPartition(X, y, None, "chunk", labels[1:]).blocks())

@@ -5,7 +5,6 @@ import pytest
 from data import linear
 
 from kalprox import KalproxRegressor
-from kalprox.learning.innovations import Innovations
 from kalprox.regularizers import Quadratic
 from kalprox.sources import Block
 

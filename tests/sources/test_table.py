@@ -379,3 +379,105 @@ def test_fuzz_files(tmp_path_factory, junk, at, name):
             assert np.isfinite(block.X).all() and np.isfinite(block.y).all()
     except SourceError:
         pass
+
+
+# the clusters of the rows
+
+
+def clustered(n=300):
+    """Clusters of every type that can be written to all formats; the labels of the whole numbers and of the moments."""
+    moments = np.datetime64("2013-01-01") + np.arange(n) // 9 * np.timedelta64(6, "h")
+    return pa.table(
+        {
+            "y": np.arange(n, dtype=float),
+            "a": np.arange(n) ** 2.0,
+            "w": np.ones(n),
+            "text": [f"é{i % 7}, x" for i in range(n)],
+            "whole": np.arange(n) // 11,
+            "as_float": (np.arange(n) // 11).astype(float),
+            "yes": np.arange(n) % 2 == 0,
+            "moment": moments.astype("datetime64[us]"),
+        }
+    )
+
+
+def as_json(row):
+    return json.dumps(row | {"moment": row["moment"].isoformat()}) + "\n"
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv", "jsonl", "pandas.csv"])
+def test_clusters_have_the_same_labels_in_every_format(suffix, tmp_path):
+    frame = clustered()
+    path = tmp_path / f"rows.{suffix}"
+    if suffix == "jsonl":
+        path.write_text("".join(map(as_json, frame.to_pylist())))
+    elif suffix == "pandas.csv":
+        frame.to_pandas().to_csv(path, index=False)
+    else:
+        write(frame, path)
+    number = [str(i // 11) for i in range(300)]
+    days = [
+        f"2013-01-{i // 9 // 4 + 1:02}" + ("", " 06:00:00", " 12:00:00", " 18:00:00")[i // 9 % 4] for i in range(300)
+    ]
+    for name, labels in {
+        "text": [f"é{i % 7}, x" for i in range(300)],
+        "whole": number,
+        "as_float": number,
+        "yes": [("true", "false")[i % 2] for i in range(300)],
+        "moment": days,
+    }.items():
+        columns = Columns.infer([path], "y", ["a"], weight="w", cluster=name)
+        for memory in (1, 1 << 28):
+            blocks = read(str(path), columns, memory=memory)
+            assert [label for block in blocks for label in block.groups.tolist()] == labels, name
+
+
+def test_the_clusters_are_no_feature_and_their_column_must_be_there(tmp_path):
+    write(clustered(), tmp_path / "rows.csv")
+    files = [tmp_path / "rows.csv"]
+    columns = Columns.infer(files, "y", weight="w", dates=["moment"], cluster="whole")
+    assert columns.features == ("a", "text", "as_float", "yes", "moment") and columns.cluster == "whole"
+    assert Columns.from_json(json.loads(json.dumps(columns.to_json()))) == columns
+    with pytest.raises(SourceError, match=r"no column 'hole'\. Did you mean 'whole'"):
+        Columns.infer(files, "y", ["a"], cluster="hole")
+    for features, cluster in ((["a", "whole"], "whole"), (["a"], "y")):
+        with pytest.raises(SourceError, match="the clusters and the features must be different columns"):
+            Columns.infer(files, "y", features, cluster=cluster)
+
+
+def test_columns_of_older_files_have_no_clusters():
+    saved = Columns("y", numeric=("a",)).to_json()
+    del saved["cluster"]
+    assert Columns.from_json(saved) == Columns("y", numeric=("a",))
+
+
+def test_a_row_without_a_cluster_is_bad(tmp_path):
+    (tmp_path / "rows.csv").write_text("y,a,c\n1,1,u\n2,2,\n3,3,v\n4,,v\n5,5,u\n")
+    write(
+        pa.table({"y": [1.0, 2, 3, 4, 5], "a": [1, 2, 3, None, 5], "c": [1.0, None, 2.0, 2.0, 1.0]}),
+        tmp_path / "rows.arrow",
+    )
+    write(pa.table({"y": [1.0, 2, 3], "a": [1, 2, 3], "c": [1.0, np.nan, 2.0]}), tmp_path / "nan.parquet")
+    for name, labels in (("rows.csv", "uvu"), ("rows.arrow", "121"), ("nan.parquet", "12")):
+        columns = Columns.infer([tmp_path / name], "y", ["a"], cluster="c")
+        (block,) = read(str(tmp_path / name), columns)
+        assert block.groups.tolist() == list(labels) and len(block.X) == len(labels)
+        assert (block.bad[0].row, block.bad[0].column, block.bad[0].reason) == (2, "c", "missing")
+    write(pa.table({"y": [1.0], "a": [1], "c": [[1, 2]]}), tmp_path / "list.parquet")
+    with pytest.raises(SourceError, match="cannot be read as labels of clusters"):
+        read(str(tmp_path / "list.parquet"), columns)
+
+
+def test_clusters_of_shuffled_rows_and_of_rows_after_a_cursor(tmp_path):
+    frame = clustered().set_column(
+        1, "a", pa.array([None if i % 10 == 3 else i // 11 for i in range(300)], pa.float64())
+    )
+    write(frame, tmp_path / "rows.csv")
+    columns = Columns("y", numeric=("a",), cluster="whole")
+    for shuffle in (None, 1):
+        blocks = read(str(tmp_path / "rows.csv"), columns, memory=1, shuffle=shuffle)
+        assert len(blocks) > 3
+        for block in blocks:
+            assert [str(int(a)) for a in block.X[:, 0]] == block.groups.tolist()
+        again = read(str(tmp_path / "rows.csv"), columns, blocks[1].place.cursor, memory=1, shuffle=shuffle)
+        assert [block.groups.tolist() for block in again] == [block.groups.tolist() for block in blocks[2:]]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kalprox.sources._arrow import pa
-from kalprox.sources.cell_types import is_date, is_number, is_text
+from kalprox.sources.cell_types import is_date, is_label, is_number, is_text
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.quarantine import Reason
 
@@ -38,16 +38,17 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """The names of the columns to read: as numbers, as text, and as dates (which may be text or have a date type)."""
+    """The names of the columns to read: as numbers, as text, as dates (text or a date type), as labels (any type)."""
 
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     dates: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names, each of them once."""
-        return tuple(dict.fromkeys(self.numbers + self.texts + self.dates))
+        return tuple(dict.fromkeys(self.numbers + self.texts + self.dates + self.labels))
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def check_types(file: str, schema: Any, wanted: Wanted) -> None:
         (wanted.numbers, "numbers", is_number),
         (wanted.texts, "levels", is_number),
         (wanted.dates, "dates", lambda kind: is_date(kind) or pa.types.is_null(kind)),
+        (wanted.labels, "labels of clusters", is_label),
     ):
         for name in names:
             kind = schema.field(name).type
