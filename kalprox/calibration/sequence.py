@@ -166,8 +166,8 @@ def _regrouped(
     eye, once, twice = (xp.asarray(a[None], h.dtype) for a in (np.eye(VALUES), _SHIFT, _SHIFT_TWICE))
     T = eye + h * once + h * h * twice
     precise = {} if xp is np else {"precision": "highest"}
-    segments = xp.einsum("gk,kia,kab,kjb->gij", member, T, segments, T, **precise)
-    return segments, start, xp.einsum("gk,k->g", member, shares, **precise)
+    moved = xp.matmul(xp.matmul(T, segments, **precise), T.transpose(0, 2, 1), **precise)
+    return xp.tensordot(member, moved, 1, **precise), start, xp.matmul(member, shares, **precise)
 
 
 def joined(xp: ModuleType, one: Sequence, other: Sequence) -> Sequence:

@@ -296,7 +296,7 @@ class ExactBelief(Belief):
         A new direction is one that neither the rows learned so far nor the penalty determine.
         """
         factor = self.posterior.factor
-        new = np.isinf(factor.leverage(self.design.rows(X)))
+        new = factor.undetermined(self.design.rows(X))
         if not new[0]:
             return int(np.argmax(new)) if new.any() else len(X)
         run = int(np.argmin(new)) if not new.all() else len(X)
@@ -315,7 +315,7 @@ class ExactBelief(Belief):
             if found is not None:
                 return found
         posterior, settings = self.posterior, self.settings
-        if not posterior.proper and np.isinf(posterior.factor.leverage(self.design.rows(block.X[:1])))[0]:
+        if not posterior.proper and posterior.factor.undetermined(self.design.rows(block.X[:1]))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
         options: dict[str, Any] = {"own": own, "counts": settings.counts(block.weights), "forget": settings.forget}
         if len(posterior.factors) == 1:

@@ -84,9 +84,17 @@ class Factor:
         leverage = np.einsum("ij,ij->i", root, root) if xp is np else (root**2).sum(axis=1)
         if self.null.shape[1] == 0:
             return leverage
-        a = D / self.scale[None]
-        along = (_times(a, self.null) ** 2).sum(axis=1)
-        return xp.where(along > xp.finfo(D.dtype).eps * (a**2).sum(axis=1), xp.inf, leverage)
+        return xp.where(self._undetermined(D), xp.inf, leverage)
+
+    def undetermined(self, D: Array) -> Array:
+        """Whether x'theta has an infinite variance, for each row x of D, shape (n,). O(d) for each column of `null`."""
+        if self.null.shape[1] == 0:
+            return np.zeros(len(D), bool)
+        return self._undetermined(D if self.free is None else D[:, self.free])
+
+    def _undetermined(self, D: Array) -> Array:
+        xp, a = namespace(D, self.L), D / self.scale[None]
+        return (_times(a, self.null) ** 2).sum(axis=1) > xp.finfo(D.dtype).eps * (a**2).sum(axis=1)
 
     def covariance(self) -> Array:
         """L L' among all coordinates, shape (d, d): zero for those held, infinite along `null`.
