@@ -7,7 +7,7 @@ The objective is
 For linear h the estimate is always the exact minimiser of (1) over the rows seen so far, for any order and any blocks;
 g enters the mean once and the covariance once. For nonlinear h each block is linearised at the belief before it. The
 first rows are held in a warm-up, and refined to convergence, until they determine theta well enough for later blocks
-to be linearised once.
+to be linearised once. Later rows that extrapolate are held too, and refined with every block until they no longer do.
 """
 
 import warnings
@@ -23,8 +23,15 @@ from kalprox._checks import check_finite, check_floating, check_positive, check_
 from kalprox._control import full_precision
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined
-from kalprox.algorithms.warmup import MAX_LEVERAGE, HeldRows, WarmupCutShort, largest_leverage, refine_held
-from kalprox.information import Information
+from kalprox.algorithms.warmup import (
+    MAX_LEVERAGE,
+    ExtrapolatingRows,
+    HeldRows,
+    WarmupCutShort,
+    leverages,
+    refine_held,
+)
+from kalprox.information import Information, merge
 from kalprox.information.linearized import Expansion, expand
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model
@@ -68,13 +75,21 @@ class ProximalState:
     data: Information
     estimate: Array  # where a nonlinear model linearises the next block
     held: HeldRows | None = None  # None if the model needs no warm-up, or its warm-up has ended
+    extrapolating: ExtrapolatingRows | None = None  # rows not yet in `data`; None if there are none
 
     @cached_property
     def posterior(self) -> InformationPosterior:
-        """The posterior of theta, from which all quantities below are computed."""
+        """The posterior of theta, from which all quantities below are computed.
+
+        Before the first check of a warm-up, at 10 d rows, it refines the rows held. After that its cost does not depend
+        on the number of rows held: `data` has those of the last check, and the rows since then as the filter learns
+        them.
+        """
         p, data, mean = self.problem, self.data, None if self.problem.exact else self.estimate
-        if self.held is not None and self.held.rows:
+        if self.held is not None and self.held.rows and not self._has_data:
             data, mean = self._refined.information, self._refined.mean
+        elif self.extrapolating is not None:
+            data = _folded(self, data, self.extrapolating.block())
         return InformationPosterior(
             data, p.regularizer, gamma=p.gamma, prior=self.prior, mean=mean, likelihood=p.likelihood
         )
@@ -144,12 +159,24 @@ class ProximalState:
         data = self.data
         return log_evidence(data.R, data.z, data.rss, data.rows, self.problem.regularizer, self.problem.gamma)
 
+    @property
+    def converged(self) -> bool:
+        """Whether the estimate is what the rows determine: False after a check that did not end the warm-up."""
+        if self.held is None or not self.held.rows:
+            return True
+        return not self._has_data and self._refined.converged
+
+    @property
+    def _has_data(self) -> bool:
+        """Whether the rows of a warm-up have been checked, so that `data` has them."""
+        return bool(np.any(np.asarray(self.data.T)))
+
     @cached_property
     def _refined(self) -> Refined:
         """The refinement of the rows held so far."""
         assert self.held is not None
         p, rows = self.problem, self.held.block(self.problem.forget)
-        return refine_held(p.model, p.likelihood, p.regularizer, rows, self.estimate, self.prior)
+        return refine_held(p.model, p.likelihood, p.regularizer, rows, self.held.start, self.prior)
 
 
 register_pytrees()
@@ -240,29 +267,82 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
         root = xp.linalg.inv(xp.linalg.cholesky(V))
         gamma = 1.0 if problem.gamma is None else xp.asarray(problem.gamma, mean.dtype)
         prior = Information.from_prior(mean, root / gamma**0.5)
-    held = HeldRows.none(d) if not problem.exact and problem.warmup > 0 else None
+    held = HeldRows.none(mean) if not problem.exact and problem.warmup > 0 else None
     return ProximalState(problem, prior, zero, mean, held)
 
 
 @full_precision
 def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: Array | None = None) -> ProximalState:
-    weights = _checked(X, y, weights)
+    block = Block(X, y, _checked(X, y, weights))
     state = replace(state, problem=problem)
-    if state.held is not None:
-        return _hold(state, Block(X, y, weights))
-    weights, left = faded(weights, problem.forget)
+    return _learned(state, block) if state.held is None else _held(state, block)
+
+
+def _learned(state: ProximalState, block: Block) -> ProximalState:
+    """Fold a block, or hold those of its rows that extrapolate; see `_refined_together`."""
+    problem = state.problem
+    weights, left = faded(block.weights, problem.forget)
     before = state.data if left is None else state.data.forget(left)
     if problem.exact:
-        return replace(state, data=_if_finite(before.fold(X, y, weights), state.data))
-    block = Block(X, y, weights)
+        return replace(state, data=_if_finite(before.fold(block.X, block.y, weights), state.data))
+    block = replace(block, weights=weights)
     at = expand(problem.model, problem.likelihood, state.estimate, block, _finite_cov(state))
-    _check_expansion(at, len(y))
-    data = before.fold(at.D, at.targets + at.D @ state.estimate, at.weights)
-    return _reestimated(replace(state, data=_if_finite(data, state.data)))
+    _check_expansion(at, len(block))
+    near: Any = slice(None)
+    extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
+    if problem.warmup > 0 and not is_traced(at.D, state):
+        found = leverages(problem.model, state.posterior, block)
+        far = found >= MAX_LEVERAGE if found.sum() < _MUCH else found >= 0
+        if far.any():
+            new = ExtrapolatingRows(*(np.asarray(a)[far] for a in (block.X, block.y, weights)))
+            extrapolating = new if extrapolating is None else extrapolating.plus(new)
+            near = np.repeat(~far, len(at.f) // len(block))
+    targets, data = at.targets + at.D @ state.estimate, before
+    if isinstance(near, slice) or near.any():
+        data = before.fold(at.D[near], targets[near], None if at.weights is None else at.weights[near])
+    state = replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating)
+    return _reestimated(state) if extrapolating is None else _refined_together(state, extrapolating)
+
+
+def _refined_together(state: ProximalState, rows: ExtrapolatingRows) -> ProximalState:
+    """Refine the rows that extrapolate, with the information of all others as the prior; fold those that no longer do.
+
+    A row that is folded is linearised at the estimate found, at which the refinement linearised it too, so that folding
+    does not move the estimate.
+    """
+    p = state.problem
+    prior = merge(state.data, state.prior)
+    fit = refine_held(p.model, p.likelihood, p.regularizer, rows.block(), state.estimate, prior)
+    state = replace(state, estimate=fit.mean, extrapolating=rows)
+    keep = leverages(p.model, state.posterior, rows.block()) >= MAX_LEVERAGE
+    if keep.any() and rows.bytes > p.warmup:
+        keep[:] = False
+        warnings.warn(
+            f"{len(rows.y)} rows that extrapolate exceed the limit of {p.warmup} bytes and are linearised for good: the "
+            "estimate may be wrong and over-confident. Increase warmup, or use refine.",
+            WarmupCutShort,
+            stacklevel=4,
+        )
+    kept, done = rows.split(keep)
+    data = state.data if done is None else _folded(state, state.data, done)
+    return replace(state, data=data, extrapolating=kept)
+
+
+def _folded(state: ProximalState, data: Information, block: Block) -> Information:
+    """Return `data` with a block linearised at the estimate of the state."""
+    at = expand(state.problem.model, state.problem.likelihood, state.estimate, block)
+    return data.fold(at.D, at.targets + at.D @ state.estimate, at.weights)
 
 
 def _predict(state: ProximalState, X: Array) -> Predictive:
     return state.predict(X)
+
+
+def _zero(state: ProximalState) -> Information:
+    return Information.zero(state.data.d, dtype=state.data.T.dtype, xp=namespace(state.data.T))
+
+
+_MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
 
 def _reestimated(state: ProximalState) -> ProximalState:
@@ -293,23 +373,19 @@ def _if_finite(new: Information, old: Information) -> Information:
     return replace(new, T=T, shift=shift, rows=rows)
 
 
-def _hold(state: ProximalState, block: Block) -> ProximalState:
+def _held(state: ProximalState, block: Block) -> ProximalState:
     """Hold one more block, and end the warm-up if a check is due and the rows determine theta well."""
     if is_traced(block.X, block.y, block.weights, state):
         raise TypeError("The warm-up of a nonlinear model depends on values and cannot be traced: step outside jit.")
     assert state.held is not None
     problem, held = state.problem, state.held.plus(block)
-    state = replace(state, held=held)
-    full = held.bytes >= problem.warmup
-    if held.rows < held.next_look and not full:
-        return state
+    if not held.is_due(problem.warmup):
+        return replace(_learned(state, block) if state._has_data else state, held=held)
+    state = replace(state, held=held, data=_zero(state), extrapolating=None)
     fit = state._refined
-    leverage = largest_leverage(problem.model, state.posterior, held.block(problem.forget))
+    leverage = leverages(problem.model, state.posterior, held.block(problem.forget)).max()
     well = fit.converged and leverage < MAX_LEVERAGE
-    if not (well or full):
-        # a fit that diverged is not a good start for the next one
-        return replace(state, held=held.later(), estimate=fit.mean if fit.converged else state.estimate)
-    if not well:
+    if held.bytes >= problem.warmup and not well:
         warnings.warn(
             f"The warm-up was cut short at {held.rows} rows by its limit of {problem.warmup} bytes, with a leverage of "
             f"{leverage:.2g} (it should be below {MAX_LEVERAGE}): the estimate may be wrong and over-confident. "
@@ -317,7 +393,10 @@ def _hold(state: ProximalState, block: Block) -> ProximalState:
             WarmupCutShort,
             stacklevel=4,
         )
-    return replace(state, data=fit.information, estimate=fit.mean, held=None)
+        well = True
+    return replace(
+        state, data=fit.information, estimate=fit.mean, held=None if well else held.later(fit, leverage)
+    )
 
 
 def _checked(X: Array, y: Array, weights: Array | None) -> Array:

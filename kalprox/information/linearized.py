@@ -12,7 +12,7 @@ from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import GLM, Model
 from kalprox.sources import Block, masked
 
-__all__ = ["Expansion", "Linearized", "curvature_along", "expand", "linearize", "rows_not_finite"]
+__all__ = ["Expansion", "Linearized", "curvature_along", "expand", "linearize", "output_leverage", "rows_not_finite"]
 
 
 class Expansion(NamedTuple):
@@ -72,6 +72,23 @@ def _averaged(model: GLM, theta: Array, covariance: Array, X: Array) -> tuple[Ar
     return f, slope[:, None] * X
 
 
+def output_leverage(model: GLM, theta: Array, X: Array, leverage: Array, noise_var: float) -> Array:
+    """Return the variance of h for each row in units of the noise variance, given that of the linear predictor.
+
+    Where the standard deviation of the predictor is below 1%, this is h'^2 times its variance. Where it is larger, the
+    variance of h also shows what a linearisation does not: on a plateau of the link, where h' is zero, an uncertain
+    predictor still means that h is not known. Infinite where h overflows.
+    """
+    u, spread = X @ theta, (leverage * noise_var) ** 0.5
+    with np.errstate(all="ignore"):
+        f, slope = model.link(u)
+        changes = np.stack([model.link(u + node * spread)[0] for node in _NODES]) - f
+        wide = _SHARES @ (changes - _SHARES @ changes) ** 2 / noise_var
+        found = np.where(spread < _NARROW, slope**2 * leverage, wide)
+    return np.where(np.isfinite(found), found, np.inf)
+
+
+_NARROW = 0.01  # the links change on the scale of 1; quadrature over less would lose digits to cancellation
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(9)
 _SHARES = _SHARES / _SHARES.sum()
 

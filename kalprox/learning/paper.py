@@ -13,7 +13,7 @@ from kalprox.algorithms.pipg import pipg
 from kalprox.algorithms.run import run
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design
-from kalprox.learning.filtered import first_design, refuse_changes, restored_design, saved_design
+from kalprox.learning.filtered import first_moments, refuse_changes, restored_design, saved_design
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.posterior import GivenPosterior
@@ -37,7 +37,7 @@ class PaperBelief(Belief):
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "PaperBelief":
         design = Design()
         if isinstance(settings.link, str):
-            moments, _ = first_design(settings, blocks)
+            moments = first_moments(settings, blocks)
             design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False)
         size = 0 if design.center is None else len(design.center) + design.intercept
         start = settings.first_theta(size, design.jacobian())
