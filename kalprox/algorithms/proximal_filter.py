@@ -279,7 +279,7 @@ def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: A
 
 
 def _learned(state: ProximalState, block: Block) -> ProximalState:
-    """Fold a block, or hold those of its rows that extrapolate; see `_refined_together`."""
+    """Fold a block; after the warm-up, hold those of its rows that extrapolate, see `_refined_together`."""
     problem = state.problem
     weights, left = faded(block.weights, problem.forget)
     before = state.data if left is None else state.data.forget(left)
@@ -290,9 +290,9 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
     _check_expansion(at, len(block))
     near: Any = slice(None)
     extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
-    if problem.warmup > 0 and not is_traced(at.D, state):
-        found = leverages(problem.model, state.posterior, block)
-        far = found >= MAX_LEVERAGE if found.sum() < _MUCH else found >= 0
+    if problem.warmup > 0 and state.held is None and not is_traced(at.D, state):
+        leverage, far = leverages(problem.model, state.posterior, block)
+        far = far if leverage.sum() < _MUCH else np.ones(len(block), bool)
         if far.any():
             new = ExtrapolatingRows(*(np.asarray(a)[far] for a in (block.X, block.y, weights)))
             extrapolating = new if extrapolating is None else extrapolating.plus(new)
@@ -314,7 +314,7 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows) -> Proximal
     prior = merge(state.data, state.prior)
     fit = refine_held(p.model, p.likelihood, p.regularizer, rows.block(), state.estimate, prior)
     state = replace(state, estimate=fit.mean, extrapolating=rows)
-    keep = leverages(p.model, state.posterior, rows.block()) >= MAX_LEVERAGE
+    _, keep = leverages(p.model, state.posterior, rows.block())
     if keep.any() and rows.bytes > p.warmup:
         keep[:] = False
         warnings.warn(
@@ -342,6 +342,7 @@ def _zero(state: ProximalState) -> Information:
     return Information.zero(state.data.d, dtype=state.data.T.dtype, xp=namespace(state.data.T))
 
 
+_FEW = 0.1  # the share of the rows of a warm-up that may be held on after its end
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
 
@@ -382,21 +383,24 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     if not held.is_due(problem.warmup):
         return replace(_learned(state, block) if state._has_data else state, held=held)
     state = replace(state, held=held, data=_zero(state), extrapolating=None)
-    fit = state._refined
-    leverage = leverages(problem.model, state.posterior, held.block(problem.forget)).max()
-    well = fit.converged and leverage < MAX_LEVERAGE
-    if held.bytes >= problem.warmup and not well:
-        warnings.warn(
-            f"The warm-up was cut short at {held.rows} rows by its limit of {problem.warmup} bytes, with a leverage of "
-            f"{leverage:.2g} (it should be below {MAX_LEVERAGE}): the estimate may be wrong and over-confident. "
-            "Increase warmup, give a prior (v0), or use refine.",
-            WarmupCutShort,
-            stacklevel=4,
-        )
-        well = True
-    return replace(
-        state, data=fit.information, estimate=fit.mean, held=None if well else held.later(fit, leverage)
+    fit, rows = state._refined, held.block(problem.forget)
+    found, far = leverages(problem.model, state.posterior, rows)
+    leverage = float(found.max())
+    state = replace(state, data=fit.information, estimate=fit.mean)
+    if fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW:
+        rest, done = ExtrapolatingRows(rows.X, rows.y, rows.weights).split(far)
+        data = fit.information if rest is None else _folded(state, _zero(state), done)
+        return replace(state, data=data, held=None, extrapolating=rest)
+    if held.bytes < problem.warmup:
+        return replace(state, held=held.later(fit, leverage))
+    warnings.warn(
+        f"The warm-up was cut short at {held.rows} rows by its limit of {problem.warmup} bytes, with a leverage of "
+        f"{leverage:.2g} (it should be below {MAX_LEVERAGE}) and {far.sum()} rows that one linearisation does not "
+        "describe: the estimate may be wrong and over-confident. Increase warmup, give a prior (v0), or use refine.",
+        WarmupCutShort,
+        stacklevel=4,
     )
+    return replace(state, held=None)
 
 
 def _checked(X: Array, y: Array, weights: Array | None) -> Array:

@@ -26,6 +26,7 @@ from kalprox.sources.forgetting import faded
 __all__ = ["MAX_LEVERAGE", "ExtrapolatingRows", "HeldRows", "WarmupCutShort", "leverages", "refine_held"]
 
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/proximal_filter.md
+_MAX_BEND = 0.15  # the share of the variance of h that may be nonlinear in a row that is linearised once
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one
 _PASSES = 50  # passes over the held rows at a check; a fit that needs more is diverging, and needs more rows
 _RUNAWAY = 0.75  # a fit with a larger leverage has diverged; see docs/proximal_filter.md
@@ -145,20 +146,26 @@ def refine_held(
     return refine(model, regularizer, source, start, prior=prior, max_passes=_PASSES, tol=_TOL, likelihood=likelihood)
 
 
-def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> Array:
-    """Return the variance of h under the belief for each row, in units of the noise variance and times its weight.
+def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tuple[Array, Array]:
+    """Return the leverage of each row, and whether one linearisation of it is not enough.
 
-    For a nearly linear h this is the leverage d'Vd. A row far from the others has a large one, and so has a row on
-    which a link that looks flat at the estimate may well not be flat; see `output_leverage`. Infinite where a direction
-    of theta is undetermined, or no degrees of freedom are left. Of a row with several outputs the largest counts.
+    The leverage is the variance of h under the belief, in units of the noise variance and times the weight of the row:
+    d'Vd for a nearly linear h. A row far from the others has a large one, and so has a row on which a link that looks
+    flat at the estimate may well not be flat; see `output_leverage`. It is infinite where a direction of theta is
+    undetermined, or no degrees of freedom are left. Of a row with several outputs the largest counts.
+
+    One linearisation is not enough if the leverage is 0.1 or more, or if more than 15% of the variance of h is not
+    linear in theta. The latter does not matter where the leverage is so small that even as many such rows as there are
+    in all would have less than 0.1 together.
     """
     noise_var = float(posterior.noise.variance)
     if not (posterior.proper and noise_var >= 0):
-        return np.full(len(rows), np.inf)
-    at = expand(model, posterior.likelihood, posterior.mean, rows)
+        return np.full(len(rows), np.inf), np.ones(len(rows), bool)
+    at, bent = expand(model, posterior.likelihood, posterior.mean, rows), np.zeros(len(rows), bool)
     if isinstance(model, GLM):
-        found = output_leverage(model, posterior.mean, rows.X, posterior.leverage(rows.X), noise_var)
+        found, share = output_leverage(model, posterior.mean, rows.X, posterior.leverage(rows.X), noise_var)
+        bent = share > _MAX_BEND
     else:
         found = posterior.leverage(at.D)
-    found = found if at.weights is None else at.weights * found
-    return np.asarray(found).reshape(len(rows), -1).max(axis=1)
+    found = np.asarray(found if at.weights is None else at.weights * found).reshape(len(rows), -1).max(axis=1)
+    return found, (found >= MAX_LEVERAGE) | (bent & (found * float(posterior.data.rows) >= MAX_LEVERAGE))

@@ -588,8 +588,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         names = [name for name in self._get_param_names() if name != "engine"]  # computed once, since it takes 0.5 ms
         self._current = itemgetter(*names)
         self._given = self._current(vars(self))
-        if learner.belief.message and not learner.belief.converged:
-            warnings.warn(learner.belief.message, ConvergenceWarning, stacklevel=3)
+        belief = learner.belief
+        if belief.message and not belief.converged and belief.predicts:  # a warm-up is not worth a warning
+            warnings.warn(belief.message, ConvergenceWarning, stacklevel=3)
         return self
 
     @property
