@@ -11,6 +11,7 @@ to be linearised once. Later rows that extrapolate are held too, and refined wit
 """
 
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -76,6 +77,7 @@ class ProximalState:
     estimate: Array  # where a nonlinear model linearises the next block
     held: HeldRows | None = None  # None if the model needs no warm-up, or its warm-up has ended
     extrapolating: ExtrapolatingRows | None = None  # rows not yet in `data`; None if there are none
+    cut_short: bool = static(default=False)  # whether a memory limit has cut the warm-up short, or the rows after it
 
     @cached_property
     def posterior(self) -> InformationPosterior:
@@ -161,9 +163,9 @@ class ProximalState:
 
     @property
     def converged(self) -> bool:
-        """Whether the estimate is what the rows determine: False after a check that did not end the warm-up."""
-        if self.held is None or not self.held.rows:
-            return True
+        """Whether the rows determine the estimate: False after a check that did not end the warm-up, or a cut."""
+        if self.cut_short or self.held is None or not self.held.rows:
+            return not self.cut_short
         return not self._has_data and self._refined.converged
 
     @property
@@ -314,15 +316,19 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows) -> Proximal
     prior = merge(state.data, state.prior)
     fit = refine_held(p.model, p.likelihood, p.regularizer, rows.block(), state.estimate, prior)
     state = replace(state, estimate=fit.mean, extrapolating=rows)
-    _, keep = leverages(p.model, state.posterior, rows.block())
-    if keep.any() and rows.bytes > p.warmup:
-        keep[:] = False
-        warnings.warn(
-            f"{len(rows.y)} rows that extrapolate exceed the limit of {p.warmup} bytes and are linearised for good: the "
-            "estimate may be wrong and over-confident. Increase warmup, or use refine.",
-            WarmupCutShort,
-            stacklevel=4,
-        )
+    leverage, keep = leverages(p.model, state.posterior, rows.block())
+    most = min(p.warmup, _HOLD) * len(keep) // rows.bytes
+    if keep.sum() > most:  # keep those of the largest leverage
+        last = np.argsort(np.where(keep, leverage, -1.0), kind="stable")[: len(keep) - most]
+        if (keep[last] & (leverage[last] >= MAX_LEVERAGE)).any():
+            state = replace(state, cut_short=True)
+            warnings.warn(
+                f"More than {most} rows extrapolate, as many as {min(p.warmup, _HOLD)} bytes hold; the others are "
+                "linearised for good: the estimate may be wrong and over-confident. Increase warmup, or use refine.",
+                WarmupCutShort,
+                stacklevel=4,
+            )
+        keep[last] = False
     kept, done = rows.split(keep)
     data = state.data if done is None else _folded(state, state.data, done)
     return replace(state, data=data, extrapolating=kept)
@@ -342,6 +348,7 @@ def _zero(state: ProximalState) -> Information:
     return Information.zero(state.data.d, dtype=state.data.T.dtype, xp=namespace(state.data.T))
 
 
+_HOLD = 1 << 20  # bytes of rows that extrapolate: they are refined with every block
 _FEW = 0.1  # the share of the rows of a warm-up that may be held on after its end
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
@@ -381,7 +388,12 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     assert state.held is not None
     problem, held = state.problem, state.held.plus(block)
     if not held.is_due(problem.warmup):
-        return replace(_learned(state, block) if state._has_data else state, held=held)
+        if state._has_data:
+            with suppress(
+                ValueError
+            ):  # where the model is not finite at the last estimate, the next check has the rows
+                state = _learned(state, block)
+        return replace(state, held=held)
     state = replace(state, held=held, data=_zero(state), extrapolating=None)
     fit, rows = state._refined, held.block(problem.forget)
     found, far = leverages(problem.model, state.posterior, rows)
@@ -389,7 +401,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     state = replace(state, data=fit.information, estimate=fit.mean)
     if fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW:
         rest, done = ExtrapolatingRows(rows.X, rows.y, rows.weights).split(far)
-        data = fit.information if rest is None else _folded(state, _zero(state), done)
+        data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)
         return replace(state, data=data, held=None, extrapolating=rest)
     if held.bytes < problem.warmup:
         return replace(state, held=held.later(fit, leverage))
@@ -400,7 +412,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
         WarmupCutShort,
         stacklevel=4,
     )
-    return replace(state, held=None)
+    return replace(state, held=None, cut_short=True)
 
 
 def _checked(X: Array, y: Array, weights: Array | None) -> Array:

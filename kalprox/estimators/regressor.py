@@ -98,6 +98,12 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         All batches of the first 16,384 rows are scored, then one batch in 16, but at least one per 32,768 rows (or 64 d
         rows, if that is more). Of a long batch an evenly spaced sample is scored: 512 rows, or a sixteenth of the
         batch, if that is more. Batches of 16 rows or fewer are always scored.
+    targets : {"range", "any"}
+        Whether y must lie in the range of the link, up to noise. With "range" an error names the targets that do not: a
+        target that lies outside by more than the largest of as many normal errors as there are rows, or all targets if
+        their mean lies outside by more than the error of a mean. The standard deviation of the noise is the one given,
+        or that of y, which is at least as large; targets with noise about the link are refused with a probability of
+        0.001 at most. With "any" every target is learned.
     engine : optional
         Where `fit` folds the rows. None is this process. Otherwise give "local" (threads), "processes", "dask",
         "spark", the address of a Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask
@@ -150,6 +156,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         v0: Any = 1.0,
         q: Any = 0.0,
         diagnose: bool = True,
+        targets: str = "range",
         engine: Any = None,
     ) -> None:
         self.link = link
@@ -172,6 +179,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         self.v0 = v0
         self.q = q
         self.diagnose = diagnose
+        self.targets = targets
         self.engine = engine
 
     # ---- learning --------------------------------------------------------------------------------------
@@ -471,7 +479,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     @property
     def converged_(self) -> bool:
-        """Whether the estimate is the minimiser (with a nonlinear link, a stationary point)."""
+        """Whether the estimate is the minimiser (with a nonlinear link, a stationary point).
+
+        False if the fit ended on a plateau of the link or the coefficients ran to infinity; and for a stream with a
+        nonlinear link as long as the rows it holds do not determine the coefficients well.
+        """
         return bool(self._belief.converged)
 
     @property

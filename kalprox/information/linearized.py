@@ -72,9 +72,7 @@ def _averaged(model: GLM, theta: Array, covariance: Array, X: Array) -> tuple[Ar
     return f, slope[:, None] * X
 
 
-def output_leverage(
-    model: GLM, theta: Array, X: Array, leverage: Array, noise_var: float
-) -> tuple[Array, Array]:
+def output_leverage(model: GLM, theta: Array, X: Array, leverage: Array, noise_var: float) -> tuple[Array, Array]:
     """Return the variance of h for each row in units of the noise variance, and the share that is not linear.
 
     `leverage` is the variance of the linear predictor in the same units. Where its standard deviation is below 1%, the

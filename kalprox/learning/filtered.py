@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
@@ -19,40 +19,17 @@ from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
+from kalprox.learning.targets import Seen, check_targets
 from kalprox.models import LINKS
 from kalprox.posterior import Posterior
 from kalprox.regularizers import Regularizer
-from kalprox.sources import Block, Counts, Source, masked
+from kalprox.sources import Block, Counts, Source
 
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 _FIXED = ("link", "method", "fit_intercept", "standardize")  # settings that cannot change after the first row
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a stream remembers of all its rows for its weak prior: the moments of X and y, and the largest |y|."""
-
-    X: Moments
-    y: Moments
-    largest: float
-
-    @classmethod
-    def nothing(cls, d: int) -> "Seen":
-        """Return the summary of no rows."""
-        X, y = (Moments(0.0, np.zeros(k), np.zeros(k)) for k in (d, 1))
-        return cls(X, y, 0.0)
-
-    @classmethod
-    def of(cls, block: Block) -> "Seen":
-        """Return the summary of a block."""
-        y = masked(block.weights, block.y)
-        return cls(Moments.of(block), Moments.of(replace(block, X=y[:, None])), float(np.abs(y).max()))
-
-    def __add__(self, other: "Seen") -> "Seen":
-        return Seen(self.X + other.X, self.y + other.y, max(self.largest, other.largest))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +46,7 @@ class FilteredBelief(Belief):
     seen: Seen | None = None  # None without a weak prior: for a function, after `fit`, and in files of version 0.1
     n_passes: int = 1
     fit_converged: bool = True
-    fit_message: str = ""
+    message: str = ""
 
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "FilteredBelief":
@@ -88,13 +65,14 @@ class FilteredBelief(Belief):
             if not hasattr(source, "faded"):
                 raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
             source = source.faded(settings.forget)
-        folded = source.fold(Moments.of)
+        folded = source.fold(partial(Seen.of, settings))
         if folded.total is None:
             raise ValueError("There is no good row to learn from.")
+        check_targets(settings, folded.total.y, folded.total.y, source)
         design = Design()
         if isinstance(settings.link, str):
             intercept, standardize = settings.fit_intercept, settings.standardize
-            design = Design.of_moments(folded.total, intercept=intercept, standardize=standardize)
+            design = Design.of_moments(folded.total.X, intercept=intercept, standardize=standardize)
         g = _regularizer(settings, design)
         start = _first_theta(settings, design)
         options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
@@ -107,10 +85,14 @@ class FilteredBelief(Belief):
         """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""
         if block.weights is None:
             block = replace(block, weights=np.ones(len(block)))
-        belief = self if self.seen is None else self._with_seen(self.seen + Seen.of(block), block)
+        new = Seen.of(self.settings, block)
+        seen = new if self.seen is None else self.seen + new
+        check_targets(self.settings, seen.y, new.y, block)
+        belief = self if self.seen is None else self._with_seen(seen, block)
         step = _filter(self.settings, belief.fixed, warmup=belief.state.problem.warmup).step
         inputs = belief.fixed.block(block)
-        return replace(belief, state=step(belief.state, inputs.X, inputs.y, inputs.weights))
+        state = step(belief.state, inputs.X, inputs.y, inputs.weights)
+        return replace(belief, state=state, message=self.message if state.held is None else _warming_up(state.held))
 
     def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
         """Return the belief with the prior of all rows seen; and with their centre, if the block leads to a check."""
@@ -141,17 +123,6 @@ class FilteredBelief(Belief):
         return self.fit_converged and self.state.converged
 
     @property
-    def message(self) -> str:
-        """Why the estimate is not the minimiser."""
-        held = self.state.held
-        if held is None or self.state.converged:
-            return self.fit_message
-        return (
-            f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the "
-            "coefficients well. The estimate may be far off. Learn more rows, or use fit."
-        )
-
-    @property
     def design(self) -> Design:
         return self.fixed
 
@@ -160,7 +131,8 @@ class FilteredBelief(Belief):
         return self.state.posterior
 
     def saved(self) -> dict[str, Any]:
-        state, rows = self.state, {}
+        state = self.state
+        rows: dict[str, Any] = {}
         if state.held is not None and state.held.rows:
             rows["held"] = {name: np.concatenate(getattr(state.held, name)) for name in ("X", "y", "weights")}
             rows["held"] |= {"start": state.held.start, "origin": state.held.origin}
@@ -170,7 +142,7 @@ class FilteredBelief(Belief):
             **saved_design(self.fixed),
             **({} if self.seen is None else {"seen": self.seen}),
             "n_passes": self.n_passes,
-            "converged": bool(self.fit_converged),
+            "converged": bool(self.fit_converged and not state.cut_short),
             "prior": state.prior,
             "data": state.data,
             "estimate": np.asarray(state.estimate),
@@ -188,7 +160,7 @@ class FilteredBelief(Belief):
         if saved["next_look"] is not None:
             X, y, weights = (((saved[f"held.{n}"],) if "held" in saved else ()) for n in ("X", "y", "weights"))
             expect(len({len(a) for a in (*X, *y, *weights)}) <= 1 and all(a.ndim == 2 for a in X))
-            start, origin = (saved[f"held.{n}"] if f"held.{n}" in saved else estimate for n in ("start", "origin"))
+            start, origin = (np.asarray(saved.arrays.get(f"held.{n}", estimate)) for n in ("start", "origin"))
             expect(start.shape == origin.shape == estimate.shape)
             held = HeldRows(X, y, weights, start, origin, next_look=int(saved["next_look"]))
         far = saved.value(ExtrapolatingRows, "extrapolating") if "extrapolating" in saved else None
@@ -197,7 +169,15 @@ class FilteredBelief(Belief):
         expect(seen is None or seen.X.mean.shape == seen.X.squares.shape == (d,))
         prior, data = (restored_information(saved, name, len(estimate), None) for name in ("prior", "data"))
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far)
-        return cls(settings, state, design, seen, int(saved["n_passes"]), bool(saved["converged"]))
+        message = "" if held is None else _warming_up(held)
+        return cls(settings, state, design, seen, int(saved["n_passes"]), bool(saved["converged"]), message)
+
+
+def _warming_up(held: HeldRows) -> str:
+    return (
+        f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the coefficients "
+        "well, and the estimate may be far off. Learn more rows, or use fit."
+    )
 
 
 def saved_design(design: Design) -> dict[str, Any]:
@@ -257,13 +237,13 @@ def _weak_prior(settings: Settings, design: Design, seen: Seen) -> Information:
     the warm-up of a stream from diverging; `fit` does not use it. A column that has been constant so far has the
     standard deviation of its size, until it varies.
     """
-    X, y = seen.X, seen.y
+    X, y = seen.X, seen.y.moments
     square, mean = X.squares / X.rows, X.mean**2
     if not design.intercept:
         square = square + mean
     constant = square <= _CONSTANT**2 * mean
     square = np.where(constant, np.where(mean > 0, mean, 1.0), square)
-    size = LINKS[str(settings.link)].scale(np.array([seen.largest]))
+    size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
     spread = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
     root = np.sqrt(spread) / (_WEAK * size) * np.sqrt(square)
     A = np.diag(root)

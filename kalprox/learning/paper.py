@@ -16,6 +16,7 @@ from kalprox.learning.design import Design
 from kalprox.learning.filtered import first_moments, refuse_changes, restored_design, saved_design
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
+from kalprox.learning.targets import Targets, check_targets
 from kalprox.posterior import GivenPosterior
 from kalprox.sources import Block, Counts, Source
 
@@ -55,6 +56,8 @@ class PaperBelief(Belief):
 
     def learn(self, block: Block) -> "PaperBelief":
         X, y = block.X, block.y
+        targets = Targets.of(self.settings, block)
+        check_targets(self.settings, targets, targets, block)
         if block.weights is not None:
             if (block.weights != np.round(block.weights)).any():
                 raise ValueError("method='paper' needs whole numbers as sample_weight, by which it repeats the rows.")

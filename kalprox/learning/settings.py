@@ -14,6 +14,7 @@ from kalprox.models import GLM, LINKS, Function, Linear, Model
 __all__ = ["Settings", "same"]
 
 _METHODS = ("exact", "paper")
+_TARGETS = ("range", "any")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,7 @@ class Settings:
     v0: Any
     q: Any
     diagnose: bool
+    targets: str
     parameters: Mapping[str, Any] = field(repr=False)  # as they were given
 
     @classmethod
@@ -60,11 +62,14 @@ class Settings:
         v0: Any = 1.0,
         q: Any = 0.0,
         diagnose: bool = True,
+        targets: str = "range",
     ) -> "Settings":
         """Check the parameters and return the settings."""
         parameters = {name: value for name, value in locals().items() if name != "cls"}
         if method not in _METHODS:
             raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}.")
+        if targets not in _TARGETS:
+            raise ValueError(f"targets must be one of {', '.join(_TARGETS)}; got {targets!r}.")
         if not (callable(link) or (isinstance(link, str) and link in LINKS)):
             raise ValueError(f"link must be one of {', '.join(LINKS)}, or a function fn(theta, x); got {link!r}.")
         if isinstance(noise, str):
@@ -88,6 +93,7 @@ class Settings:
             v0,
             q,
             bool(diagnose),
+            targets,
             parameters,
         )
         settings._check_nonlinear()
