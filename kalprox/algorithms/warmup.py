@@ -26,7 +26,7 @@ from kalprox.sources.forgetting import faded
 __all__ = ["MAX_LEVERAGE", "ExtrapolatingRows", "HeldRows", "WarmupCutShort", "leverages", "refine_held"]
 
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/proximal_filter.md
-_MAX_BEND = 0.15  # the share of the variance of h that may be nonlinear in a row that is linearised once
+_MAX_BEND = 0.05  # the share of the variance of h that may be nonlinear in a row that is linearised once
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one
 _PASSES = 50  # passes over the held rows at a check; a fit that needs more is diverging, and needs more rows
 _RUNAWAY = 0.75  # a fit with a larger leverage has diverged; see docs/proximal_filter.md
@@ -154,7 +154,7 @@ def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tup
     flat at the estimate may well not be flat; see `output_leverage`. It is infinite where a direction of theta is
     undetermined, or no degrees of freedom are left. Of a row with several outputs the largest counts.
 
-    One linearisation is not enough if the leverage is 0.1 or more, or if more than 15% of the variance of h is not
+    One linearisation is not enough if the leverage is 0.1 or more, or if more than 5% of the variance of h is not
     linear in theta. The latter does not matter where the leverage is so small that even as many such rows as there are
     in all would have less than 0.1 together.
     """
