@@ -349,7 +349,7 @@ def _zero(state: ProximalState) -> Information:
 
 
 _HOLD = 1 << 20  # bytes of rows that extrapolate: they are refined with every block
-_FEW = 0.1  # the share of the rows of a warm-up that may be held on after its end
+_FEW = 0.35  # the share of the rows of a warm-up that may be held on after its end
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
 
