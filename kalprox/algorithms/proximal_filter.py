@@ -7,10 +7,11 @@ The objective is
 For linear h the estimate is always the exact minimiser of (1) over the rows seen so far, for any order and any blocks;
 g enters the mean once and the covariance once. For nonlinear h each block is linearised at the belief before it. The
 first rows are held in a warm-up, and refined to convergence, until they determine theta well enough for later blocks
-to be linearised once.
+to be linearised once. Later rows that extrapolate are held too, and refined with every block until they no longer do.
 """
 
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -23,8 +24,15 @@ from kalprox._checks import check_finite, check_floating, check_positive, check_
 from kalprox._control import full_precision
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined
-from kalprox.algorithms.warmup import MAX_LEVERAGE, HeldRows, WarmupCutShort, largest_leverage, refine_held
-from kalprox.information import Information
+from kalprox.algorithms.warmup import (
+    MAX_LEVERAGE,
+    ExtrapolatingRows,
+    HeldRows,
+    WarmupCutShort,
+    leverages,
+    refine_held,
+)
+from kalprox.information import Information, merge
 from kalprox.information.linearized import Expansion, expand
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model
@@ -70,13 +78,22 @@ class ProximalState:
     data: Information
     estimate: Array  # where a nonlinear model linearises the next block
     held: HeldRows | None = None  # None if the model needs no warm-up, or its warm-up has ended
+    extrapolating: ExtrapolatingRows | None = None  # rows not yet in `data`; None if there are none
+    cut_short: bool = static(default=False)  # whether a memory limit has cut the warm-up short, or the rows after it
 
     @cached_property
     def posterior(self) -> InformationPosterior:
-        """The posterior of theta, from which all quantities below are computed."""
+        """The posterior of theta, from which all quantities below are computed.
+
+        Before the first check of a warm-up, at 10 d rows, it refines the rows held. After that its cost does not depend
+        on the number of rows held: `data` has those of the last check, and the rows since then as the filter learns
+        them.
+        """
         p, data, mean = self.problem, self.data, None if self.problem.exact else self.estimate
-        if self.held is not None and self.held.rows:
+        if self.held is not None and self.held.rows and not self._has_data:
             data, mean = self._refined.information, self._refined.mean
+        elif self.extrapolating is not None:
+            data = _folded(self, data, self.extrapolating.block())
         return InformationPosterior(
             data, p.regularizer, gamma=p.gamma, prior=self.prior, mean=mean, likelihood=p.likelihood
         )
@@ -154,12 +171,24 @@ class ProximalState:
         g, gamma = self.problem.regularizer, self.problem.gamma
         return log_evidence(data.R, data.z, data.rss, data.rows, g, gamma, data.fading)
 
+    @property
+    def converged(self) -> bool:
+        """Whether the rows determine the estimate: False after a check that did not end the warm-up, or a cut."""
+        if self.cut_short or self.held is None or not self.held.rows:
+            return not self.cut_short
+        return not self._has_data and self._refined.converged
+
+    @property
+    def _has_data(self) -> bool:
+        """Whether the rows of a warm-up have been checked, so that `data` has them."""
+        return bool(np.any(np.asarray(self.data.T)))
+
     @cached_property
     def _refined(self) -> Refined:
         """The refinement of the rows held so far."""
         assert self.held is not None
         p, rows = self.problem, self.held.block(self.problem.forget, self.problem.weights)
-        return refine_held(p.model, p.likelihood, p.regularizer, rows, self.estimate, self.prior)
+        return refine_held(p.model, p.likelihood, p.regularizer, rows, self.held.start, self.prior)
 
 
 register_pytrees()
@@ -256,31 +285,91 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
         root = xp.linalg.inv(xp.linalg.cholesky(V))
         gamma = 1.0 if problem.gamma is None else xp.asarray(problem.gamma, mean.dtype)
         prior = Information.from_prior(mean, root / gamma**0.5)
-    held = HeldRows.none(d) if not problem.exact and problem.warmup > 0 else None
+    held = HeldRows.none(mean) if not problem.exact and problem.warmup > 0 else None
     return ProximalState(problem, prior, zero, mean, held)
 
 
 @full_precision
 def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: Array | None = None) -> ProximalState:
-    weights = _checked(X, y, weights)
+    block = Block(X, y, _checked(X, y, weights))
     state = replace(state, problem=problem)
-    if (known := concrete(weights)) is not None and not known.any():
+    if (known := concrete(block.weights)) is not None and not known.any():
         return state  # rows of weight 0 are no rows
-    if state.held is not None:
-        return _hold(state, Block(X, y, weights))
-    weights, counts, squares, left = faded(weights, problem.forget, counts_of(weights, problem.weights))
+    return _learned(state, block) if state.held is None else _held(state, block)
+
+
+def _learned(state: ProximalState, block: Block) -> ProximalState:
+    """Fold a block; after the warm-up, hold those of its rows that extrapolate, see `_refined_together`."""
+    problem = state.problem
+    weights, counts, squares, left = faded(block.weights, problem.forget, counts_of(block.weights, problem.weights))
     before = state.data if left is None else state.data.forget(left)
     if problem.exact:
-        return replace(state, data=_if_finite(before.fold(X, y, weights, counts, squares), state.data))
-    block = Block(X, y, weights, counts=counts, squares=squares)
+        return replace(state, data=_if_finite(before.fold(block.X, block.y, weights, counts, squares), state.data))
+    block = replace(block, weights=weights, counts=counts, squares=squares)
     at = expand(problem.model, problem.likelihood, state.estimate, block, _finite_cov(state))
-    _check_expansion(at, len(y))
-    data = before.fold(at.D, at.targets + at.D @ state.estimate, at.weights, at.counts, at.squares)
-    return _reestimated(replace(state, data=_if_finite(data, state.data)))
+    _check_expansion(at, len(block))
+    near: Any = slice(None)
+    extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
+    if problem.warmup > 0 and state.held is None and not is_traced(at.D, state):
+        leverage, far = leverages(problem.model, state.posterior, block)
+        far = far if leverage.sum() < _MUCH else np.ones(len(block), bool)
+        if far.any():
+            new = ExtrapolatingRows.of(block, far)
+            extrapolating = new if extrapolating is None else extrapolating.plus(new)
+            near = np.repeat(~far, len(at.f) // len(block))
+    targets, data = at.targets + at.D @ state.estimate, before
+    if isinstance(near, slice) or near.any():
+        rows = (None if a is None else a[near] for a in (at.weights, at.counts, at.squares))
+        data = before.fold(at.D[near], targets[near], *rows)
+    state = replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating)
+    return _reestimated(state) if extrapolating is None else _refined_together(state, extrapolating)
+
+
+def _refined_together(state: ProximalState, rows: ExtrapolatingRows) -> ProximalState:
+    """Refine the rows that extrapolate, with the information of all others as the prior; fold those that no longer do.
+
+    A row that is folded is linearised at the estimate found, at which the refinement linearised it too, so that folding
+    does not move the estimate.
+    """
+    p = state.problem
+    prior = merge(state.data, state.prior)
+    fit = refine_held(p.model, p.likelihood, p.regularizer, rows.block(), state.estimate, prior)
+    state = replace(state, estimate=fit.mean, extrapolating=rows)
+    leverage, keep = leverages(p.model, state.posterior, rows.block())
+    most = min(p.warmup, _HOLD) * len(keep) // rows.bytes
+    if keep.sum() > most:  # keep those of the largest leverage
+        last = np.argsort(np.where(keep, leverage, -1.0), kind="stable")[: len(keep) - most]
+        if (keep[last] & (leverage[last] >= MAX_LEVERAGE)).any():
+            state = replace(state, cut_short=True)
+            warnings.warn(
+                f"More than {most} rows extrapolate, as many as {min(p.warmup, _HOLD)} bytes hold; the others are "
+                "linearised for good: the estimate may be wrong and over-confident. Increase warmup, or use refine.",
+                WarmupCutShort,
+                stacklevel=4,
+            )
+        keep[last] = False
+    kept, done = rows.split(keep)
+    data = state.data if done is None else _folded(state, state.data, done)
+    return replace(state, data=data, extrapolating=kept)
+
+
+def _folded(state: ProximalState, data: Information, block: Block) -> Information:
+    """Return `data` with a block linearised at the estimate of the state."""
+    at = expand(state.problem.model, state.problem.likelihood, state.estimate, block)
+    return data.fold(at.D, at.targets + at.D @ state.estimate, at.weights, at.counts, at.squares)
 
 
 def _predict(state: ProximalState, X: Array) -> Predictive:
     return state.predict(X)
+
+
+def _zero(state: ProximalState) -> Information:
+    return Information.zero(state.data.d, dtype=state.data.T.dtype, xp=namespace(state.data.T))
+
+
+_HOLD = 1 << 20  # bytes of rows that extrapolate: they are refined with every block
+_FEW = 0.35  # the share of the rows of a warm-up that may be held on after its end
+_MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
 
 def _reestimated(state: ProximalState) -> ProximalState:
@@ -312,31 +401,36 @@ def _if_finite(new: Information, old: Information) -> Information:
     return replace(new, T=T, shift=shift, rows=rows, squares=squares)
 
 
-def _hold(state: ProximalState, block: Block) -> ProximalState:
+def _held(state: ProximalState, block: Block) -> ProximalState:
     """Hold one more block, and end the warm-up if a check is due and the rows determine theta well."""
     if is_traced(block.X, block.y, block.weights, state):
         raise TypeError("The warm-up of a nonlinear model depends on values and cannot be traced: step outside jit.")
     assert state.held is not None
     problem, held = state.problem, state.held.plus(block)
-    state = replace(state, held=held)
-    full = held.bytes >= problem.warmup
-    if held.rows < held.next_look and not full:
-        return state
-    fit = state._refined
-    leverage = largest_leverage(problem.model, state.posterior, held.block(problem.forget, problem.weights))
-    well = fit.converged and leverage < MAX_LEVERAGE
-    if not (well or full):
-        # a fit that diverged is not a good start for the next one
-        return replace(state, held=held.later(), estimate=fit.mean if fit.converged else state.estimate)
-    if not well:
-        warnings.warn(
-            f"The warm-up was cut short at {held.rows} rows by its limit of {problem.warmup} bytes, with a leverage of "
-            f"{leverage:.2g} (it should be below {MAX_LEVERAGE}): the estimate may be wrong and over-confident. "
-            "Increase warmup, give a prior (v0), or use refine.",
-            WarmupCutShort,
-            stacklevel=4,
-        )
-    return replace(state, data=fit.information, estimate=fit.mean, held=None)
+    if not held.is_due(problem.warmup):
+        if state._has_data:
+            with suppress(ValueError):  # where h is not finite at the last estimate, the next check has the rows
+                state = _learned(state, block)
+        return replace(state, held=held)
+    state = replace(state, held=held, data=_zero(state), extrapolating=None)
+    fit, rows = state._refined, held.block(problem.forget, problem.weights)
+    found, far = leverages(problem.model, state.posterior, rows)
+    leverage = float(found.max())
+    state = replace(state, data=fit.information, estimate=fit.mean)
+    if fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW:
+        rest, done = ExtrapolatingRows.of(rows).split(far)
+        data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)
+        return replace(state, data=data, held=None, extrapolating=rest)
+    if held.bytes < problem.warmup:
+        return replace(state, held=held.later(fit, leverage))
+    warnings.warn(
+        f"The warm-up was cut short at {held.rows} rows by its limit of {problem.warmup} bytes, with a leverage of "
+        f"{leverage:.2g} (it should be below {MAX_LEVERAGE}) and {far.sum()} rows that one linearisation does not "
+        "describe: the estimate may be wrong and over-confident. Increase warmup, give a prior (v0), or use refine.",
+        WarmupCutShort,
+        stacklevel=4,
+    )
+    return replace(state, held=None, cut_short=True)
 
 
 def _checked(X: Array, y: Array, weights: Array | None) -> Array:

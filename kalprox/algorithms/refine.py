@@ -47,7 +47,8 @@ class Refined:
     passes : int
         The number of passes over the rows, including those for the curvature of h.
     converged : bool
-        Whether the refinement has converged.
+        Whether the refinement has converged to a stationary point. False on a plateau, where the model does not respond
+        to theta, and where theta runs to infinity.
     objective : float
         The objective at the mean, computed from the residuals there.
     message : str
@@ -158,11 +159,27 @@ def refine(
 
 
 def _verdict(problem: Problem, point: Point, left: float, max_passes: int, tol: float) -> tuple[bool, str]:
-    """Return whether the descent converged, and why it stopped; `left` is the relative length of the next step."""
+    """Return whether the descent converged, and why it stopped; `left` is the relative length of the next step.
+
+    Small steps alone are not convergence: on a plateau, where h does not respond to theta, every step is zero; and
+    where theta runs to infinity, as with a saturating link and separable rows, each step still changes theta by a few
+    per cent when the objective no longer changes.
+    """
+    if not (problem.model.linear and problem.likelihood.quadratic) and _on_plateau(point):
+        return False, (
+            "stopped on a plateau: the model does not respond to theta here, so that the rows say nothing about it. "
+            "Choose another start, or add a penalty."
+        )
     if left <= tol:
         return True, f"converged: the next step would change theta by {left:.1e} (relative); tol is {tol:.1e}."
     p = problem.step(point.R, point.z, point.theta)
     if problem.predicted(point, p) <= point.rounding:
+        if left > _RUNNING:
+            return False, (
+                f"stopped where the objective is flat: the next step would change theta by {left:.1e} (relative), and "
+                "not the objective. theta runs to infinity, as it does where a saturating link separates the rows. Add "
+                "a penalty, or remove the parameters that separate them."
+            )
         return True, f"converged to rounding: the next step ({left:.1e} relative) no longer changes the objective."
     if problem.passes >= max_passes:
         return False, (
@@ -173,6 +190,16 @@ def _verdict(problem: Problem, point: Point, left: float, max_passes: int, tol: 
         f"stopped: no step decreases the objective, although the next would change theta by {left:.1e} (relative). "
         "The model is not smooth here, or its derivative is wrong. Try another start, or check the derivative."
     )
+
+
+def _on_plateau(point: Point) -> bool:
+    """Whether changing every parameter by its own size, or by 1, changes h by no more than rounding."""
+    R, eps = np.asarray(point.information.R), float(np.finfo(np.dtype(point.information.T.dtype)).eps)
+    response = np.linalg.norm(R, axis=0) @ np.maximum(np.abs(point.theta), 1)
+    return bool(response <= eps * point.size**0.5 and point.rss > 0)
+
+
+_RUNNING = 1e-3  # a step of this relative length that does not change the objective leads away to infinity
 
 
 def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, message: str) -> Refined:

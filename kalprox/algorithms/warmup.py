@@ -1,10 +1,13 @@
-"""The warm-up of a nonlinear stream: hold the first rows in memory until they determine theta well.
+"""The rows that a nonlinear stream holds in memory: those of its warm-up, and later those that extrapolate.
 
 A linearisation far from the solution is never corrected later. The first rows are therefore held in memory. From time
 to time they are refined to convergence, and the warm-up ends when no single row has much influence on the estimate,
-that is when every leverage is below 0.1.
+that is when every leverage is below 0.1. After the warm-up, rows with a larger leverage under the current belief are
+held, and refined again with every block, until their leverage has fallen.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,20 +15,22 @@ import numpy as np
 from kalprox._arrays import Array, pytree, static
 from kalprox.algorithms.refine import Refined, refine
 from kalprox.information import Information
-from kalprox.information.linearized import expand
+from kalprox.information.linearized import expand, output_leverage
 from kalprox.likelihoods import Likelihood
-from kalprox.models import Model
+from kalprox.models import GLM, Model
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import counts_of
 
-__all__ = ["MAX_LEVERAGE", "HeldRows", "WarmupCutShort", "largest_leverage", "refine_held"]
+__all__ = ["MAX_LEVERAGE", "ExtrapolatingRows", "HeldRows", "WarmupCutShort", "leverages", "refine_held"]
 
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/proximal_filter.md
+_MAX_BEND = 0.05  # the share of the variance of h that may be nonlinear in a row that is linearised once
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one
 _PASSES = 50  # passes over the held rows at a check; a fit that needs more is diverging, and needs more rows
+_RUNAWAY = 0.75  # a fit with a larger leverage has diverged; see docs/proximal_filter.md
 _TOL = 1e-6  # relative; far below the relative standard errors, which are about sqrt(d / rows)
 
 
@@ -40,12 +45,14 @@ class HeldRows:
     X: tuple[Array, ...]
     y: tuple[Array, ...]
     weights: tuple[Array, ...]
+    start: Array  # where the next refinement starts
+    origin: Array  # where the first refinement started
     next_look: int = static()
 
     @classmethod
-    def none(cls, d: int) -> "HeldRows":
+    def none(cls, start: Array) -> "HeldRows":
         """Return no rows, to be checked at 10 d rows: fewer cannot all have a leverage below 0.1."""
-        return cls((), (), (), next_look=int(d / MAX_LEVERAGE))
+        return cls((), (), (), start, start, next_look=int(len(start) / MAX_LEVERAGE))
 
     @property
     def rows(self) -> int:
@@ -56,18 +63,89 @@ class HeldRows:
         return sum(a.nbytes for a in (*self.X, *self.y, *self.weights))
 
     def plus(self, block: Block) -> "HeldRows":
-        """Return the held rows with one more block."""
-        return HeldRows((*self.X, block.X), (*self.y, block.y), (*self.weights, block.weights), self.next_look)
+        """Return the held rows with one more block.
 
-    def later(self) -> "HeldRows":
-        """Return the same rows, to be checked again when there are 1.5 times as many."""
-        return HeldRows(self.X, self.y, self.weights, int(_GROWTH * self.rows))
+        Blocks are joined with later ones that are as long, so that few are left of many short ones.
+        """
+        kept = len(self.y)
+        total = len(block)
+        while kept and len(self.y[kept - 1]) <= total:
+            kept -= 1
+            total += len(self.y[kept])
+        X, y, weights = (
+            (*a[:kept], np.concatenate([*a[kept:], new]) if kept < len(a) else new)
+            for a, new in ((self.X, block.X), (self.y, block.y), (self.weights, block.weights))
+        )
+        return replace(self, X=X, y=y, weights=weights)
+
+    def is_due(self, limit: int) -> bool:
+        """Whether to check the rows now: there are enough of them, or they take `limit` bytes."""
+        return self.rows >= self.next_look or self.bytes >= limit
+
+    def later(self, fit: Refined, leverage: float) -> "HeldRows":
+        """Return the same rows, to be checked again when there are 1.5 times as many.
+
+        A fit that diverged is not a good start for the next one: on a plateau of the link there is no way back.
+        """
+        start = fit.mean if fit.converged and leverage < _RUNAWAY else self.origin
+        return replace(self, start=start, next_look=int(_GROWTH * self.rows))
+
+    def moved(self, shift: Array, theta: Callable[[Array], Array]) -> "HeldRows":
+        """Return the rows in other coordinates: inputs less `shift`, and `theta` of each parameter vector."""
+        X = tuple(X - shift for X in self.X)
+        return replace(self, X=X, start=theta(self.start), origin=theta(self.origin))
 
     def block(self, forget: Any, kind: str) -> Block:
         """Return all rows as one block, with their weights, of that `kind`, after forgetting."""
         X, y, weights = map(np.concatenate, (self.X, self.y, self.weights))
         weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind))
         return Block(X, y, weights, counts=counts, squares=squares)
+
+
+@pytree
+class ExtrapolatingRows:
+    """The rows held after the warm-up because of their leverage, with their weights after forgetting.
+
+    The leverages of rows that have been learned add up to at most d, so that only 10 d rows or so can stay here.
+    """
+
+    X: Array
+    y: Array
+    weights: Array
+    counts: Array
+    squares: Array
+
+    @classmethod
+    def of(cls, block: Block, some: Any = slice(None)) -> "ExtrapolatingRows":
+        """Return some rows of a block, whose weights forgetting has faded."""
+        assert block.weights is not None
+        counts = block.weights if block.counts is None else block.counts
+        squares = counts if block.squares is None else block.squares
+        return cls(*(np.asarray(a)[some] for a in (block.X, block.y, block.weights, counts, squares)))
+
+    @property
+    def bytes(self) -> int:
+        return sum(int(a.nbytes) for a in (self.X, self.y, self.weights, self.counts, self.squares))
+
+    def plus(self, other: "ExtrapolatingRows") -> "ExtrapolatingRows":
+        """Return the rows of both."""
+        names = ("X", "y", "weights", "counts", "squares")
+        return ExtrapolatingRows(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+
+    def faded(self, left: Array | None) -> "ExtrapolatingRows":
+        """Return the rows with the share `left` of their weights; None leaves all of it."""
+        if left is None:
+            return self
+        squares = self.squares * left**2
+        return replace(self, weights=self.weights * left, counts=self.counts * left, squares=squares)
+
+    def split(self, keep: Array) -> tuple["ExtrapolatingRows | None", Block | None]:
+        """Return the rows to keep and the other rows, each None if there are none."""
+        kept = ExtrapolatingRows.of(self.block(), keep) if keep.any() else None
+        return kept, None if keep.all() else ExtrapolatingRows.of(self.block(), ~keep).block()
+
+    def block(self) -> Block:
+        return Block(self.X, self.y, self.weights, counts=self.counts, squares=self.squares)
 
 
 def refine_held(
@@ -83,10 +161,26 @@ def refine_held(
     return refine(model, regularizer, source, start, prior=prior, max_passes=_PASSES, tol=_TOL, likelihood=likelihood)
 
 
-def largest_leverage(model: Model, posterior: InformationPosterior, rows: Block) -> float:
-    """Return the largest weight times leverage of the rows; infinite if a direction of theta is undetermined."""
-    at = expand(model, posterior.likelihood, posterior.mean, rows)
-    if not posterior.proper:
-        return np.inf
-    leverage = posterior.metric_factors[0].leverage(at.D)
-    return float((leverage if at.weights is None else at.weights * leverage).max())
+def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tuple[Array, Array]:
+    """Return the leverage of each row, and whether one linearisation of it is not enough.
+
+    The leverage is the variance of h under the belief, in units of the noise variance and times the weight of the row:
+    d'Vd for a nearly linear h. A row far from the others has a large one, and so has a row on which a link that looks
+    flat at the estimate may well not be flat; see `output_leverage`. It is infinite where a direction of theta is
+    undetermined, or no degrees of freedom are left. Of a row with several outputs the largest counts.
+
+    One linearisation is not enough if the leverage is 0.1 or more, or if more than 5% of the variance of h is not
+    linear in theta. The latter does not matter where the leverage is so small that even as many such rows as there are
+    in all would have less than 0.1 together.
+    """
+    noise_var, metric = float(posterior.noise.variance), posterior.metric_factors[0]
+    if not (posterior.proper and noise_var >= 0):
+        return np.full(len(rows), np.inf), np.ones(len(rows), bool)
+    at, bent = expand(model, posterior.likelihood, posterior.mean, rows), np.zeros(len(rows), bool)
+    if isinstance(model, GLM):
+        found, share = output_leverage(model, posterior.mean, rows.X, metric.leverage(rows.X), noise_var)
+        bent = share > _MAX_BEND
+    else:
+        found = metric.leverage(at.D)
+    found = np.asarray(found if at.weights is None else at.weights * found).reshape(len(rows), -1).max(axis=1)
+    return found, (found >= MAX_LEVERAGE) | (bent & (found * float(posterior.data.rows) >= MAX_LEVERAGE))

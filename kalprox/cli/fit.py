@@ -79,6 +79,12 @@ __all__ = ["fit"]
     help="Function of the linear predictor that gives the mean of the target.",
 )
 @click.option(
+    "--targets",
+    type=click.Choice(["range", "any"]),
+    default="range",
+    help="Whether targets that lie outside the range of the link, by more than noise can explain, are an error.",
+)
+@click.option(
     "--penalty",
     type=RegistryChoice("kalprox.learning.penalties", "PENALTIES", "none"),
     default="ridge",
@@ -222,6 +228,8 @@ def fit(
         )
     bad = f", {quality.bad:,} bad" if quality.bad else ""
     reporter.say(f"{out}: {learner.n_rows:,} rows{bad}, {len(table.columns.names):,} columns")
+    if belief.message and not belief.converged and not belief.predicts:  # other messages have been given as warnings
+        reporter.say(belief.message)
     if float(score.rows):
         reporter.say(str(score.verdict()))
 
@@ -297,7 +305,7 @@ def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     settings |= {"penalty": penalty, "fit_intercept": not given["no_intercept"]}
     if penalty is None or not PENALTIES[penalty].has_weight:
         settings["alpha"] = 1.0
-    settings |= {name: given[name] for name in ("l1_ratio", "delta") if _is_given(name)}
+    settings |= {name: given[name] for name in ("l1_ratio", "delta", "targets") if _is_given(name)}
     if _is_given("bounds"):
         settings["bounds"] = list(given["bounds"])
     if penalty == "group":

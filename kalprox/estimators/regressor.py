@@ -122,6 +122,12 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         "clustered": rows may depend on each other within clusters, which are the batches given to `partial_fit`, or
         the `groups` given to `fit` and `partial_fit`; intervals use Student's t with clusters - 1 degrees of freedom.
         Predictions are not affected.
+    targets : {"range", "any"}
+        Whether y must lie in the range of the link, up to noise. With "range" an error names the targets that do not: a
+        target that lies outside by more than the largest of as many normal errors as there are rows, or all targets if
+        their mean lies outside by more than the error of a mean. The standard deviation of the noise is the one given,
+        or that of y, which is at least as large; targets with noise about the link are refused with a probability of
+        0.001 at most. With "any" every target is learned.
     engine : optional
         Where `fit` folds the rows. None is this process. Otherwise give "local" (threads), "processes", "dask",
         "spark", the address of a Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask
@@ -175,6 +181,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         q: Any = 0.0,
         diagnose: bool = True,
         coef_cov: str = "model",
+        targets: str = "range",
         engine: Any = None,
         weights: str = "frequency",
     ) -> None:
@@ -199,6 +206,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         self.q = q
         self.diagnose = diagnose
         self.coef_cov = coef_cov
+        self.targets = targets
         self.engine = engine
         self.weights = weights
 
@@ -643,7 +651,11 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     @property
     def converged_(self) -> bool:
-        """Whether the estimate is the minimiser (with a nonlinear link, a stationary point)."""
+        """Whether the estimate is the minimiser (with a nonlinear link, a stationary point).
+
+        False if the fit ended on a plateau of the link or the coefficients ran to infinity; and for a stream with a
+        nonlinear link as long as the rows it holds do not determine the coefficients well.
+        """
         return bool(self._belief.converged)
 
     @property
@@ -766,8 +778,9 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         names = [name for name in self._get_param_names() if name != "engine"]  # computed once, since it takes 0.5 ms
         self._current = itemgetter(*names)
         self._given = self._current(vars(self))
-        if learner.belief.message and not learner.belief.converged:
-            warnings.warn(learner.belief.message, ConvergenceWarning, stacklevel=3)
+        belief = learner.belief
+        if belief.message and not belief.converged and belief.predicts:  # a warm-up is not worth a warning
+            warnings.warn(belief.message, ConvergenceWarning, stacklevel=3)
         return self
 
     @property

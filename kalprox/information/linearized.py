@@ -12,7 +12,7 @@ from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import GLM, Model
 from kalprox.sources import Block, masked
 
-__all__ = ["Expansion", "Linearized", "curvature_along", "expand", "linearize", "rows_not_finite"]
+__all__ = ["Expansion", "Linearized", "curvature_along", "expand", "linearize", "output_leverage", "rows_not_finite"]
 
 
 class Expansion(NamedTuple):
@@ -76,6 +76,27 @@ def _averaged(model: GLM, theta: Array, covariance: Array, X: Array) -> tuple[Ar
     return f, slope[:, None] * X
 
 
+def output_leverage(model: GLM, theta: Array, X: Array, leverage: Array, noise_var: float) -> tuple[Array, Array]:
+    """Return the variance of h for each row in units of the noise variance, and the share that is not linear.
+
+    `leverage` is the variance of the linear predictor in the same units. Where its standard deviation is below 1%, the
+    variance of h is h'^2 times as large. Where it is larger, the variance of h also shows what a linearisation does
+    not: on a plateau of the link, where h' is zero, an uncertain predictor still means that h is not known. The share
+    that is not linear is that of the residuals of a regression of h on the predictor, under the belief. The variance is
+    infinite where h overflows.
+    """
+    u, spread = X @ theta, (leverage * noise_var) ** 0.5
+    narrow = spread < _NARROW
+    with np.errstate(all="ignore"):
+        f, slope = model.link(u)
+        changes = np.stack([model.link(u + node * spread)[0] for node in _NODES]) - f
+        variance = _SHARES @ (changes - _SHARES @ changes) ** 2
+        share = np.where(narrow, 0.0, 1 - (_SHARES * _NODES @ changes) ** 2 / variance)
+        found = np.where(narrow, slope**2 * leverage, variance / noise_var)
+    return np.where(np.isfinite(found), found, np.inf), np.where(np.isfinite(share), share, 1.0)
+
+
+_NARROW = 0.01  # the links change on the scale of 1; quadrature over less would lose digits to cancellation
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(9)
 _SHARES = _SHARES / _SHARES.sum()
 

@@ -7,14 +7,14 @@ import numpy as np
 
 from kalprox.information import Information
 from kalprox.information.linearized import Linearized
-from kalprox.learning.design import Moments
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, flatten
+from kalprox.learning.targets import Seen
 from kalprox.sources import Counts, Folded
 
 __all__ = ["can_be_saved", "load_totals", "save_totals"]
 
-_KINDS = {kind.__name__: kind for kind in (Moments, Information, Linearized, Sandwich)}
+_KINDS = {kind.__name__: kind for kind in (Seen, Information, Linearized, Sandwich)}
 
 
 def can_be_saved(total: Any) -> bool:

@@ -1,8 +1,8 @@
 """The belief of a nonlinear model: a state of the proximal filter, reached by streaming or by refinement."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, ClassVar
 
@@ -12,50 +12,53 @@ from kalprox._arrays import Array
 from kalprox.algorithms.base import start_mean
 from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter
 from kalprox.algorithms.refine import refine
-from kalprox.algorithms.warmup import HeldRows
+from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
+from kalprox.information import Information
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
+from kalprox.learning.targets import Seen, check_targets
 from kalprox.models import LINKS
 from kalprox.posterior import Posterior
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["FilteredBelief", "first_design", "refuse_changes", "restored_design", "saved_design"]
+__all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
-_FIXED = (
-    "link",
-    "method",
-    "fit_intercept",
-    "standardize",
-    "weights",
-)  # cannot change after the first row
+_CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
+_FIXED = ("link", "method", "fit_intercept", "standardize", "weights")  # cannot change after the first row
 
 
 @dataclass(frozen=True, eq=False)
 class FilteredBelief(Belief):
-    """The state of the proximal filter, in the coordinates of a design that the first rows fixed."""
+    """The state of the proximal filter, in the coordinates of a design that the rows of the warm-up fixed.
+
+    A stream has a weak prior on the scale of the linear predictor; see `_weak_prior`. The prior is that of all rows so
+    far, and the design is centred at the mean of all rows held when they are checked, so that neither depends on how
+    the first rows are cut into batches.
+    """
 
     state: ProximalState
     fixed: Design
+    seen: Seen | None = None  # None without a weak prior: for a function, after `fit`, and in files of version 0.1
     n_passes: int = 1
-    converged: bool = True
+    fit_converged: bool = True
     message: str = ""
 
     in_one_pass: ClassVar[bool] = False
 
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "FilteredBelief":
-        design, v0 = Design(), None
+        design, seen = Design(), None
         if isinstance(settings.link, str):
-            moments, y = first_design(settings, blocks)
+            moments = first_moments(settings, blocks)
             design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False)
-            v0 = _weak_prior(settings, design, moments, y)
-        alg = _filter(settings, design)
-        return cls(settings, alg.init(_first_theta(settings, design), v0), design)
+            seen = Seen.nothing(len(moments.mean))
+        state = _filter(settings, design).init(_first_theta(settings, design), None)
+        return cls(settings, state, design, seen)
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["FilteredBelief", Counts]:
@@ -67,30 +70,48 @@ class FilteredBelief(Belief):
             if not hasattr(source, "faded"):
                 raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
             source = source.faded(settings.forget, settings.weights)
-        folded = source.fold(Moments.of)
+        folded = source.fold(partial(Seen.of, settings))
         check_any_row(folded.counts)
         assert folded.total is not None
+        check_targets(settings, folded.total.y, folded.total.y, source)
         design = Design()
         if isinstance(settings.link, str):
             intercept, standardize = settings.fit_intercept, settings.standardize
-            design = Design.of_moments(folded.total, intercept=intercept, standardize=standardize)
+            design = Design.of_moments(folded.total.X, intercept=intercept, standardize=standardize)
         g = _regularizer(settings, design)
         start = _first_theta(settings, design)
         options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
         out = refine(settings.model, g, DesignedSource(source, design), start, weights=settings.weights, **options)
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None)
-        belief = cls(settings, state, design, out.passes, out.converged, out.message)
+        belief = cls(settings, state, design, None, out.passes, out.converged, out.message)
         return belief.with_scores_of(source), folded.counts
 
     def learn(self, block: Block) -> "FilteredBelief":
         """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""
         if block.count == 0:
             return self
-        warmup = self.state.problem.warmup
-        step = _filter(self.settings, self.fixed, warmup=warmup).step
-        inputs = self.fixed.block(block)
-        return replace(self, state=step(self.state, inputs.X, inputs.y, inputs.weights))
+        if block.weights is None:
+            block = replace(block, weights=np.ones(len(block)))
+        new = Seen.of(self.settings, block)
+        seen = new if self.seen is None else self.seen + new
+        check_targets(self.settings, seen.y, new.y, block)
+        belief = self if self.seen is None else self._with_seen(seen, block)
+        step = _filter(self.settings, belief.fixed, warmup=belief.state.problem.warmup).step
+        inputs = belief.fixed.block(block)
+        state = step(belief.state, inputs.X, inputs.y, inputs.weights)
+        return replace(belief, state=state, message=self.message if state.held is None else _warming_up(state.held))
+
+    def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
+        """Return the belief with the prior of all rows seen; and with their centre, if the block leads to a check."""
+        state, design, held = self.state, self.fixed, self.state.held
+        if design.intercept and held is not None and held.plus(design.block(block)).is_due(state.problem.warmup):
+            theta = _at_center(seen.X.mean - design.center)
+            held = held.moved(np.append(0.0, seen.X.mean - design.center), theta)
+            state = replace(state, estimate=theta(state.estimate), held=held)
+            design = replace(design, center=seen.X.mean)
+        state = replace(state, prior=_weak_prior(self.settings, design, seen))
+        return replace(self, state=state, fixed=design, seen=seen)
 
     def with_settings(self, settings: Settings) -> "FilteredBelief":
         """Return the same rows under another penalty or noise variance; earlier blocks are not linearised again."""
@@ -101,8 +122,13 @@ class FilteredBelief(Belief):
 
     @property
     def predicts(self) -> bool:
-        """Whether the warm-up has ended; until then every prediction would refine the held rows again."""
+        """Whether the warm-up has ended; until then the rows held do not determine theta well."""
         return self.state.held is None
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit converged, and a stream has left its warm-up or is before its first check."""
+        return self.fit_converged and self.state.converged
 
     @property
     def design(self) -> Design:
@@ -113,19 +139,24 @@ class FilteredBelief(Belief):
         return self.state.posterior
 
     def saved(self) -> dict[str, Any]:
-        state, held = self.state, {}
+        state = self.state
+        rows: dict[str, Any] = {}
         if state.held is not None and state.held.rows:
-            held = {"held": {name: np.concatenate(getattr(state.held, name)) for name in ("X", "y", "weights")}}
+            rows["held"] = {name: np.concatenate(getattr(state.held, name)) for name in ("X", "y", "weights")}
+            rows["held"] |= {"start": state.held.start, "origin": state.held.origin}
+        if state.extrapolating is not None:
+            rows["extrapolating"] = state.extrapolating
         return {
             **saved_design(self.fixed),
+            **({} if self.seen is None else {"seen": self.seen}),
             "n_passes": self.n_passes,
-            "converged": bool(self.converged),
+            "converged": bool(self.fit_converged and not state.cut_short),
             "prior": state.prior,
             "data": state.data,
             "estimate": np.asarray(state.estimate),
             "warmup": state.problem.warmup,
             "next_look": None if state.held is None else state.held.next_look,
-            **held,
+            **rows,
         }
 
     @classmethod
@@ -137,12 +168,26 @@ class FilteredBelief(Belief):
         if saved["next_look"] is not None:
             X, y, weights = (((saved[f"held.{n}"],) if "held" in saved else ()) for n in ("X", "y", "weights"))
             expect(len({len(a) for a in (*X, *y, *weights)}) <= 1 and all(a.ndim == 2 for a in X))
-            held = HeldRows(X, y, weights, next_look=int(saved["next_look"]))
+            start, origin = (np.asarray(saved.arrays.get(f"held.{n}", estimate)) for n in ("start", "origin"))
+            expect(start.shape == origin.shape == estimate.shape)
+            held = HeldRows(X, y, weights, start, origin, next_look=int(saved["next_look"]))
+        far = saved.value(ExtrapolatingRows, "extrapolating") if "extrapolating" in saved else None
+        expect(far is None or (len(far.X) == len(far.y) == len(far.weights) and far.X.ndim == 2))
+        seen = saved.value(Seen, "seen") if "seen" in saved else None
+        expect(seen is None or seen.X.mean.shape == seen.X.squares.shape == (d,))
         prior, data = (
             restored_information(saved, name, len(estimate), None, settings.forget) for name in ("prior", "data")
         )
-        state = replace(state, prior=prior, data=data, held=held)
-        return cls(settings, state, design, int(saved["n_passes"]), bool(saved["converged"]))
+        state = replace(state, prior=prior, data=data, held=held, extrapolating=far)
+        message = "" if held is None else _warming_up(held)
+        return cls(settings, state, design, seen, int(saved["n_passes"]), bool(saved["converged"]), message)
+
+
+def _warming_up(held: HeldRows) -> str:
+    return (
+        f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the coefficients "
+        "well, and the estimate may be far off. Learn more rows, or use fit."
+    )
 
 
 def saved_design(design: Design) -> dict[str, Any]:
@@ -166,15 +211,14 @@ def refuse_changes(before: Settings, now: Settings) -> None:
         raise ValueError(f"{' and '.join(changed)} cannot change between calls of partial_fit: use fit.")
 
 
-def first_design(settings: Settings, blocks: Iterable[Block]) -> tuple[Moments, Array]:
-    """Return the moments of the first rows of a stream, and their targets."""
+def first_moments(settings: Settings, blocks: Iterable[Block]) -> Moments:
+    """Return the moments of the first rows of a stream."""
     if settings.standardize:
         raise ValueError(
             "standardize=True with a nonlinear link needs fit with method='exact': the standard deviations of a stream "
             "are not known beforehand."
         )
-    moments, targets = zip(*((Moments.of(block), block.y) for block in blocks), strict=True)
-    return reduce(add, moments), np.concatenate(targets)
+    return reduce(add, map(Moments.of, blocks))
 
 
 def _regularizer(settings: Settings, design: Design) -> Regularizer:
@@ -192,16 +236,30 @@ def _first_theta(settings: Settings, design: Design) -> Array:
     return settings.first_theta(size, design.jacobian())
 
 
-def _weak_prior(settings: Settings, design: Design, moments: Moments, y: Array) -> Array:
-    """Return the variances of a weak prior, which adds (theta_j sd_j / s)^2 var(y) / 200 to the objective.
+def _at_center(shift: Array) -> Callable[[Array], Array]:
+    """Return the map of theta = (intercept, coef) to that of a design whose centre is greater by `shift`."""
+    return lambda theta: np.append(theta[0] + theta[1:] @ shift, theta[1:])
+
+
+def _weak_prior(settings: Settings, design: Design, seen: Seen) -> Information:
+    """Return a weak prior, which adds (theta_j sd_j / s)^2 var(y) / 200 to the objective, in units of the noise.
 
     Here s is the likely size of the linear predictor: a coefficient that moves the predictor by 10 s costs as much as
-    one residual of the size of y's standard deviation. The prior keeps the warm-up of a stream from diverging; `fit`
-    does not use it.
+    one residual of the size of y's standard deviation; so does an intercept of 10 s at the mean of X. The prior keeps
+    the warm-up of a stream from diverging; `fit` does not use it. A column that has been constant so far has the
+    standard deviation of its size, until it varies.
     """
-    square = moments.squares / moments.rows + (moments.mean - design.center) ** 2
-    square = np.concatenate([[1.0], square]) if design.intercept else square
-    size = LINKS[str(settings.link)].scale(y)
-    v0 = (_WEAK * size) ** 2 / np.where(square > 0, square, 1)
-    v0 = v0 / (float(np.var(y)) or float(np.mean(y**2)) or 1.0)
-    return v0 if settings.noise_var is None else v0 * settings.noise_var  # a learned variance is the unit of v0
+    X, y = seen.X, seen.y.moments
+    square, mean = X.squares / X.rows, X.mean**2
+    if not design.intercept:
+        square = square + mean
+    constant = square <= _CONSTANT**2 * mean
+    square = np.where(constant, np.where(mean > 0, mean, 1.0), square)
+    size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
+    spread = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
+    root = np.sqrt(spread) / (_WEAK * size) * np.sqrt(square)
+    A = np.diag(root)
+    if design.intercept:
+        at_mean = np.append(1.0, (X.mean - design.center) / design.scale)
+        A = np.vstack([np.sqrt(spread) / (_WEAK * size) * at_mean, np.hstack([np.zeros((len(A), 1)), A])])
+    return Information.from_prior(_first_theta(settings, design), A)

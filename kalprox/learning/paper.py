@@ -13,9 +13,10 @@ from kalprox.algorithms.pipg import pipg
 from kalprox.algorithms.run import run
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design
-from kalprox.learning.filtered import first_design, refuse_changes, restored_design, saved_design
+from kalprox.learning.filtered import first_moments, refuse_changes, restored_design, saved_design
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
+from kalprox.learning.targets import Targets, check_targets
 from kalprox.posterior import GivenPosterior
 from kalprox.sources import Block, Counts, Source
 
@@ -37,7 +38,7 @@ class PaperBelief(Belief):
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "PaperBelief":
         design = Design()
         if isinstance(settings.link, str):
-            moments, _ = first_design(settings, blocks)
+            moments = first_moments(settings, blocks)
             design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False)
         size = 0 if design.center is None else len(design.center) + design.intercept
         start = settings.first_theta(size, design.jacobian())
@@ -50,6 +51,8 @@ class PaperBelief(Belief):
 
     def learn(self, block: Block) -> "PaperBelief":
         X, y = block.X, block.y
+        targets = Targets.of(self.settings, block)
+        check_targets(self.settings, targets, targets, block)
         if block.weights is not None:
             if (block.weights != np.round(block.weights)).any():
                 raise ValueError("method='paper' needs whole numbers as sample_weight, by which it repeats the rows.")

@@ -17,6 +17,7 @@ __all__ = ["COEF_COVS", "Settings", "same"]
 
 COEF_COVS = ("model", "robust", "clustered")
 _METHODS = ("exact", "paper")
+_TARGETS = ("range", "any")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,7 @@ class Settings:
     diagnose: bool
     coef_cov: str
     weights: str
+    targets: str
     parameters: Mapping[str, Any] = field(repr=False)  # as they were given
 
     @classmethod
@@ -67,11 +69,14 @@ class Settings:
         diagnose: bool = True,
         coef_cov: str = "model",
         weights: str = "frequency",
+        targets: str = "range",
     ) -> "Settings":
         """Check the parameters and return the settings."""
         parameters = {name: value for name, value in locals().items() if name != "cls"}
         if method not in _METHODS:
             raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}.")
+        if targets not in _TARGETS:
+            raise ValueError(f"targets must be one of {', '.join(_TARGETS)}; got {targets!r}.")
         if not (callable(link) or (isinstance(link, str) and link in LINKS)):
             raise ValueError(f"link must be one of {', '.join(LINKS)}, or a function fn(theta, x); got {link!r}.")
         if isinstance(noise, str):
@@ -101,6 +106,7 @@ class Settings:
             bool(diagnose),
             coef_cov,
             weights,
+            targets,
             parameters,
         )
         settings._check_nonlinear()

@@ -502,3 +502,26 @@ def test_bad_arguments_are_named(change, error, words):
     arguments = {"regularizer": Zero(), "source": (x, y), "start": np.array(start)} | change
     with pytest.raises(error, match=words):
         refine(Function(fn), **arguments)
+
+
+# -- what is not convergence ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [20.0, 40.0, 800.0])
+def test_a_plateau_is_not_convergence(size):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(200), rng.normal(size=(200, 2))])
+    y = 1 / (1 + np.exp(-X @ [0.0, 1.0, -1.0])) + 0.1 * rng.normal(size=200)
+    fit = refine(GLM("sigmoid"), Zero(), (X, y), np.array([size, 0.0, 0.0]))
+    assert not fit.converged
+    assert "plateau" in fit.message and "Choose another start" in fit.message
+
+
+@pytest.mark.parametrize("link", ["sigmoid", "tanh"])
+def test_a_separable_problem_is_not_convergence(link):
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    y = np.where(X[:, 0] > 0, 1.0, 0.0 if link == "sigmoid" else -1.0)
+    fit = refine(GLM(link), Zero(), (X, y), np.zeros(2))
+    assert not fit.converged
+    assert "runs to infinity" in fit.message and "Add a penalty" in fit.message
+    assert refine(GLM(link), Ridge(0.1), (X, y), np.zeros(2)).converged

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import tracemalloc
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ import statsmodels.api as sm
 from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import BayesianRidge, ElasticNet, Lasso, LinearRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -64,7 +66,10 @@ def linear_data(n=120, d=4, k=None, seed=0):
     ]
 )
 def test_scikit_learn_checks(estimator, check):
-    check(estimator)
+    with warnings.catch_warnings():
+        if estimator.link != "identity":  # standard normal targets behind softplus: the best fit is its plateau at 0
+            warnings.filterwarnings("ignore", "stopped on a plateau", ConvergenceWarning)
+        check(estimator)
 
 
 def test_pipeline_search_cross_validation_and_clone():
