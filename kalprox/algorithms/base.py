@@ -44,7 +44,7 @@ class Algorithm:
     >>> alg = kp.ipm(kp.models.Linear(), gamma=4.0)
     >>> state = alg.init(np.zeros(1), 0.75)
     >>> predicted = alg.predict(state, np.array([1.0]))
-    >>> float(predicted.mean), float(predicted.std)
+    >>> float(predicted.mean), round(float(predicted.std), 6)
     (0.0, 1.0)
     """
 

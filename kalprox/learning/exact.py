@@ -163,11 +163,11 @@ class ExactBelief(Belief):
         scores = scores.reaching(largest, min(_SMALLEST * largest, _NEGLIGIBLE * self._noise_alpha / rows**0.5))
         thetas = [belief.posterior.mean for belief in self.for_alphas(scores.c * rows**0.5)]
         theta = np.stack(thetas, axis=1).reshape(len(thetas[0]), -1)  # for each c, for each target
-        design = replace(self.design, offset=0.0)
+        design, middle = replace(self.design, offset=0.0, offset_rest=0.0), self.design.offset + self.design.offset_rest
         for start in range(0, len(block), _CHUNK):
             some = block.part(start, start + _CHUNK)
             predicted = design.predictor(some.X, theta).reshape(len(some), -1, k)
-            errors = some.y.reshape(len(some), 1, k) - self.design.offset - predicted
+            errors = some.y.reshape(len(some), 1, k) - middle - predicted
             weights = np.ones(len(some)) if some.weights is None else some.weights
             scores = scores.after(errors, weights, self.settings.forget)
         return scores

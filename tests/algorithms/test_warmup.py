@@ -27,7 +27,7 @@ def test_short_blocks_are_joined_in_their_order():
     for i in range(100):
         held = held.plus(Block(np.full((1, 2), float(i)), np.array([float(i)]), np.ones(1)))
     assert held.rows == 100 and len(held.y) <= 7
-    np.testing.assert_array_equal(held.block(1.0).y, np.arange(100.0))
+    np.testing.assert_array_equal(held.block(1.0, "frequency").y, np.arange(100.0))
 
 
 def test_rows_on_a_plateau_determine_nothing():
