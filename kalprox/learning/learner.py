@@ -429,6 +429,8 @@ def _learned(
                 made.append(found)
             belief, start, rows = after, stop, rows + piece.count
     assert tracking is not None
+    if belief.sandwich is not None:
+        belief = replace(belief, sandwich=belief.sandwich.closed())
     if issued:
         z, times = map(np.concatenate, zip(*issued, strict=True))
         # No interval was issued before a first batch: it is tracked in short pieces, as if they had come one by one.

@@ -92,14 +92,16 @@ class Quantiles:
         return Quantiles(ends, self.rows + rows, self.missed + missed)
 
     def after_rows(self, z: Array, together: Array) -> "Quantiles":
-        """Return the quantiles after consecutive batches: `together` is the length of the batch of each row.
+        """Return the quantiles after consecutive batches.
+
+        `together` is the length of the batch that each row came in, 0 if no interval was issued for it.
 
         Row by row it gives the bits of `after`, in a fifth of the time.
         """
         quantiles, i = self, 0
         while i < len(z):
             size = max(int(together[i]), 1)
-            if size == 1 and z.ndim == 1:
+            if together[i] == 1 and z.ndim == 1:
                 stop = i + 1
                 while stop < len(z) and together[stop] == 1:
                     stop += 1

@@ -41,7 +41,8 @@ class Sandwich:
     clusters : float
         The number of rows or complete clusters in M.
     groups : mapping from a label to an array of shape (k, p)
-        The sum of the scores of each cluster that was named by a label, and may go on.
+        The sum of the scores of each cluster that was named by a label, and may go on; that of a batch without labels
+        has the label None until the batch ends.
     """
 
     center: Array | None
@@ -78,12 +79,15 @@ class Sandwich:
         return Sandwich(self.center, self.M + M, self.clusters + int((u != 0).any(axis=1).sum()), self.groups)
 
     def after_cluster(self, D: Array, u: Array, weights: Array | None, labels: Array | None = None) -> "Sandwich":
-        """Return the sum after one cluster of rows, or after rows of clusters named by labels; see `after_rows`."""
+        """Return the sum after rows of clusters named by labels, or of the cluster that `closed` completes.
+
+        See `after_rows` for the parameters.
+        """
         u = np.nan_to_num(u.reshape(len(D), -1), nan=0.0, posinf=0.0, neginf=0.0)
         scores = u if weights is None else u * weights[:, None]
         if labels is None:
             s = scores.T @ D
-            return Sandwich(self.center, self.M + s[:, :, None] * s[:, None, :], self.clusters + 1, self.groups)
+            return Sandwich(self.center, self.M, self.clusters, {**self.groups, None: self.groups.get(None, 0) + s})
         names, place = np.unique(labels, return_inverse=True)
         sums = np.zeros((len(names), scores.shape[1], D.shape[1]))
         for j, column in enumerate(scores.T):
@@ -92,6 +96,13 @@ class Sandwich:
         for name, s in zip(names.tolist(), sums, strict=True):
             groups[name] = groups[name] + s if name in groups else s
         return Sandwich(self.center, self.M, self.clusters, groups)
+
+    def closed(self) -> "Sandwich":
+        """Return the sum with the cluster of the rows without a label completed, if there are any."""
+        groups = dict(self.groups)
+        if (s := groups.pop(None, None)) is None:
+            return self
+        return Sandwich(self.center, self.M + s[:, :, None] * s[:, None, :], self.clusters + 1, groups)
 
     def forget(self, rho: float) -> "Sandwich":
         """Return the sum with the weight of every row multiplied by rho."""

@@ -69,3 +69,122 @@ def test_a_block_gives_the_innovations_of_its_rows_one_by_one(name, kind):
     counted = slice(None) if weights is None else weights[FIRST:] > 0
     rtol = 1e-7 if kind == "far" else 1e-11  # at 1e8 the inputs themselves, less their mean, are known to 1e-8
     check(of_a_block(X, y, weights, **settings), one_by_one(X, y, weights, **settings), counted, rtol)
+
+
+@pytest.mark.parametrize("kind", ["", "targets"])
+def test_on_a_fixed_active_set_l1_is_exact(kind):
+    X, y, _ = rows(kind)
+    y = y + 20 * X[:, [0, 1]].sum(axis=1).reshape(-1, *[1] * (y.ndim - 1))
+    settings = {"penalty": "l1", "alpha": 100.0} if kind == "" else {"penalty": "l1", "alpha": 0.1}
+    if kind == "targets":
+        y = y[:, [0, 2]]
+    zeros = [KalproxRegressor(**settings, diagnose=False).fit(X[:i], y[:i]).coef_ == 0 for i in range(FIRST, N)]
+    assert (zeros == zeros[0]).all() and zeros[0].any() == (kind == "")
+    check(of_a_block(X, y, None, **settings), one_by_one(X, y, None, **settings), slice(None), 1e-9)
+
+
+def test_forgetting_fades_a_penalty_only_within_a_block():
+    """The filter fades the curvature of the penalty with the rows; the block is as short as that makes little."""
+    X, y, _ = rows()
+    for alpha in (0.1, 5.0):
+        settings = {"alpha": alpha, "forget": 0.99}
+        found, (mean, std, _) = of_a_block(X, y, None, **settings), one_by_one(X, y, None, **settings)
+        # Over the 80 rows half of alpha fades, which moves predictions by some alpha / 2 / 60 rows of their size.
+        assert np.abs(found.mean - mean).max() < alpha / 60 * np.abs(mean).max()
+        np.testing.assert_allclose(found.std, std, rtol=alpha / 60)
+        np.testing.assert_allclose(found.mean[0], mean[0], rtol=1e-11)  # the first row has seen no fading
+
+
+def test_the_intervals_issued_are_those_before_the_block():
+    for name in ("none", "ridge", "forget", "noise"):
+        X, y, _ = rows()
+        model = KalproxRegressor(diagnose=False, **SETTINGS[name]).fit(X[:FIRST], y[:FIRST])
+        mean, std = model.predict(X[FIRST:], return_std=True)
+        found = of_a_block(X, y, None, **SETTINGS[name])
+        np.testing.assert_allclose(found.issued, (y[FIRST:] - mean) / std, rtol=1e-10, atol=1e-11)
+
+
+def test_rows_that_could_not_be_predicted():
+    none = Innovations.unknown(np.ones((3, 2)))
+    assert np.isnan(none.mean).all() and np.isinf(none.std).all() and np.isnan(none.standardised(np.ones((3, 2)))).all()
+
+
+# ---- a stream --------------------------------------------------------------------------------------
+
+STREAMS = {
+    "none": {"penalty": None},
+    "ridge": {"alpha": 5.0},
+    "no intercept": {"fit_intercept": False},
+    "smooth": {"penalty": "smooth_l1"},
+    "l1": {"penalty": "l1", "alpha": 30.0},
+    "standardize": {"standardize": True},
+    "noise": {"noise": 1.0},
+    "forget": {"penalty": None, "forget": 0.99},
+    "forget ridge": {"forget": 0.99},
+    "auto": {"alpha": "auto"},
+}
+
+
+def score(X, y, w, size, **settings):
+    model = KalproxRegressor(**settings)
+    if size is None:
+        return model.fit(X, y, w).diagnostics_
+    for i in range(0, len(y), size):
+        some = slice(i, i + size)
+        model.partial_fit(X[some], y[some], None if w is None else w[some])
+    return model.diagnostics_
+
+
+@pytest.mark.parametrize("kind", ["", "targets", "frequency", "precision"])
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_score_does_not_depend_on_the_batches(name, kind):
+    settings = STREAMS[name]
+    # Rows of weight 3 move the count by 3. Where alpha is chosen, the noise level of a fit lags by up to half the rows.
+    n = 5000 if name == "auto" else 30_000 if kind == "frequency" else 20_000
+    X, y, weights = rows(kind, n)
+    if weights is not None:
+        settings = settings | {"weights": kind}
+    sizes = [64, 300, 1000, 5000, None] if name in ("none", "ridge") and kind == "" else [300, 1000, None]
+    scores = [score(X, y, weights, size, **settings) for size in sizes]
+    known = scores[0]
+    total = n if weights is None else weights.sum() if kind == "frequency" else (weights > 0).sum()
+    total = total * (y.shape[1] if y.ndim == 2 else 1)
+    for other in scores:
+        assert other.rows == known.rows and other.undetermined == known.undetermined
+        assert other.rows + other.undetermined == total
+        np.testing.assert_allclose(other.rmse, known.rmse, rtol=1e-3)
+        np.testing.assert_allclose(other.coverage, known.coverage, atol=5e-3 if name == "auto" else 1e-3)
+
+
+@pytest.mark.parametrize("name", ["none", "ridge", "no intercept", "noise"])
+def test_short_batches_have_the_score_of_single_rows(name):
+    X, y, _ = rows("", 2500)
+    single = score(X, y, None, 1, **STREAMS[name])
+    for size in (7, 64, 256):
+        other = score(X, y, None, size, **STREAMS[name])
+        assert (other.rows, other.undetermined) == (single.rows, single.undetermined)
+        for field in ("rmse", "nis", "coverage"):
+            np.testing.assert_allclose(getattr(other, field), getattr(single, field), rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 7, 400, None])
+def test_a_column_that_appears_late(size):
+    X, y, _ = rows("", 400)
+    X[:150, 3] = 0.0
+    found = score(X, y, None, size, penalty=None)
+    # Before the third row of four known columns and an intercept, and at row 150, nothing is determined; at the row
+    # after the first four there are no degrees of freedom left.
+    assert found.undetermined == 4 + 1 + 1 and found.rows == 400 - 6
+    first = KalproxRegressor(penalty=None).fit(X[:150], y[:150])
+    _, std = first.prequential(X[150:], y[150:])
+    assert np.isinf(std[0]) and np.isfinite(std[1:]).all()
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, None])
+def test_columns_that_depend_on_each_other(size):
+    X, y, _ = rows("", 300)
+    X = np.column_stack([X, X[:, 0] + X[:, 1], np.ones(300)])
+    found, plain = score(X, y, None, size, penalty=None), score(X[:, :4], y, None, size, penalty=None)
+    assert (found.rows, found.undetermined) == (plain.rows, plain.undetermined)
+    np.testing.assert_allclose(found.coverage, plain.coverage, rtol=1e-12)
+    np.testing.assert_allclose(found.nis, plain.nis, rtol=1e-7)

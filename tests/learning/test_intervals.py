@@ -103,7 +103,7 @@ def radius(std, dof, z2, g, a=0.05):
 def test_the_anytime_interval_is_that_of_the_formula(settings):
     X, y = linear(150, 3)
     X = X * [1, 1e-3, 1e4] + [5, 0, 0]
-    model = KalproxRegressor(standardize=True, diagnose=False, **settings)  # which learns each batch at once
+    model = KalproxRegressor(standardize=True, diagnose=False, **settings)  # no batch is cut to predict its rows
     for rows in np.split(np.arange(150), [40, 41, 90]):
         model.partial_fit(X[rows], y[rows])
     intercept = settings.get("fit_intercept", True)
