@@ -215,7 +215,7 @@ def fit(
         )
         fitted = job.run(out)
         learner, belief, quality = fitted.learner, fitted.belief, fitted.record.quality
-        score = learner.score
+        score, verdict = learner.score, learner.score.verdict()
         reporter.event(
             "done",
             model=str(out),
@@ -230,8 +230,8 @@ def fit(
     reporter.say(f"{out}: {learner.n_rows:,} rows{bad}, {len(table.columns.names):,} columns")
     if belief.message and not belief.converged and not belief.predicts:  # other messages have been given as warnings
         reporter.say(belief.message)
-    if float(score.rows):
-        reporter.say(str(score.verdict()))
+    if verdict.rows or verdict.reason:
+        reporter.say(str(verdict))
 
 
 def _coef_cov(columns: Any, coef_cov: str | None) -> dict[str, str]:

@@ -34,9 +34,9 @@ def show(model: Path, level: float, top: int) -> None:
     fitted = TableModel.load(model)
     for table in summary.tables(fitted, level=level, top=top):
         show_table(table)
-    score = fitted.learner.score
-    if float(score.rows):
-        click.echo(str(score.verdict()))
+    verdict = fitted.learner.score.verdict()
+    if verdict.rows or verdict.reason:
+        click.echo(str(verdict))
 
 
 @click.command()

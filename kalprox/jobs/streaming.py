@@ -48,7 +48,7 @@ def _learn(learner: Learner, block: Block) -> bool:
     if block.count == 0:
         return False
     try:
-        learner.learn(block, buffered=False)
+        learner.learn_in_turn(block)
     except ValueError as error:
         rows = f"rows {block.place.rows.min()} to {block.place.rows.max()}"
         raise SourceError(f"{block.place.file}, {rows} could not be learned: {error}") from error

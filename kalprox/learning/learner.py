@@ -38,7 +38,7 @@ _SEVERAL_PASSES = (
     "a nonlinear model was fitted in several passes over the same rows, so that no row was predicted before it was "
     "learned: learn the rows as a stream, with partial_fit or in one pass"
 )
-_PIECE = 64  # rows of a first batch whose intervals are tracked together
+_PIECE = 64  # rows whose intervals are tracked together, if none was issued for a whole batch
 HUGE = 1e200  # rows with a larger sum of squares may overflow: they are not buffered but folded, or rejected, at once
 
 
@@ -112,18 +112,22 @@ class Learner:
         self.n_rows, self.n_rejected = counts.good, counts.bad
         return counts
 
-    def learn(self, batch: Block | ArraySource, settings: Settings | None = None, *, buffered: bool = True) -> None:
-        """Learn a batch of rows in addition to those learned before; `settings`, if given, replace the current ones.
-
-        Without the buffer, which makes short batches fast, a learner that was saved and restored continues bit for
-        bit, its score included.
-        """
+    def learn(self, batch: Block | ArraySource, settings: Settings | None = None) -> None:
+        """Learn a batch of rows in addition to those learned before; `settings`, if given, replace the current ones."""
         settings = self.settings if settings is None else settings
-        if buffered and isinstance(batch, Block) and self._is_short(batch, settings):
+        if isinstance(batch, Block) and self._is_short(batch, settings):
             self.configure(settings)
             self.learn_rows(batch.X, batch.y)
         else:
             self._learn(batch, settings)
+
+    def learn_in_turn(self, block: Block) -> None:
+        """Learn rows that come one after the other, as those of a file, and are read in blocks of any size.
+
+        Conformal intervals are tracked in short pieces, since none was issued for the block as a whole. The buffer is
+        not used: a learner that was saved and restored continues bit for bit, its score included.
+        """
+        self._learn(block, self.settings, in_turn=True)
 
     def prequential(self, batch: Block, settings: Settings | None = None) -> tuple[Array, Array]:
         """Learn a batch, and return the mean and the std of each row as they are predicted from all rows before it.
@@ -139,8 +143,15 @@ class Learner:
         self._learn(batch, settings, made)
         return np.concatenate([one.mean for one in made]), np.concatenate([one.std for one in made])
 
-    def _learn(self, batch: Block | ArraySource, settings: Settings, made: list[Innovations] | None = None) -> None:
-        """Learn a batch without the buffer; see `_learned` for `made`."""
+    def _learn(
+        self,
+        batch: Block | ArraySource,
+        settings: Settings,
+        made: list[Innovations] | None = None,
+        *,
+        in_turn: bool = False,
+    ) -> None:
+        """Learn a batch without the buffer; see `_learned` for `made` and `in_turn`."""
         if made is None and batch.weights is not None and not batch.weights.any():
             self.configure(settings)  # rows of weight 0 are no rows
             return
@@ -152,7 +163,7 @@ class Learner:
             belief = belief if settings is self.settings else belief.with_settings(settings)
         if not isinstance(batch, Block) and belief.whole_batches:
             blocks = batch.blocks_in_order(whole=True)
-        belief, tracking, counts = _learned(settings, belief, tracking, blocks, self.n_rows, made)
+        belief, tracking, counts = _learned(settings, belief, tracking, blocks, self.n_rows, made, in_turn=in_turn)
         self.settings = settings
         self._keep(belief, tracking)
         self.n_rows += counts.good
@@ -397,13 +408,16 @@ def _learned(
     blocks: Iterable[Block],
     rows: int,
     made: list[Innovations] | None = None,
+    *,
+    in_turn: bool = False,
 ) -> tuple[Belief, Tracking, Counts]:
     """Return the belief and the tracking after the blocks of a batch, and their counts. Every row is predicted first.
 
     `rows` is the number of rows learned before. If `made` is a list, every row is predicted from all rows before it,
-    and the innovations are appended to the list.
+    and the innovations are appended to the list. With `in_turn`, or if there were no rows before, no intervals were
+    issued for the batch as a whole: it is tracked in short pieces, as if they had come one by one.
     """
-    exact, before, counts = made is not None, rows, Counts()
+    exact, at_once, counts = made is not None, rows > 0 and not in_turn, Counts()
     issued: list[tuple[Array, Array]] = []
     for block in blocks:
         if tracking is None:
@@ -423,7 +437,7 @@ def _learned(
             if settings.diagnose:
                 times = settings.counts(piece.weights)
                 tracking = tracking.scored(piece.y, found, times)
-                z = found.issued if before else found.standardised(piece.y)
+                z = found.issued if at_once else found.standardised(piece.y)
                 issued.append((z, np.ones(len(piece)) if times is None else times))
             if made is not None:
                 made.append(found)
@@ -433,10 +447,9 @@ def _learned(
         belief = replace(belief, sandwich=belief.sandwich.closed())
     if issued:
         z, times = map(np.concatenate, zip(*issued, strict=True))
-        # No interval was issued before a first batch: it is tracked in short pieces, as if they had come one by one.
-        for start in range(0, len(z), len(z) if before else _PIECE):
-            stop = len(z) if before else start + _PIECE
-            tracking = tracking.issued(z[start:stop], times[start:stop])
+        length = len(z) if at_once else _PIECE
+        for start in range(0, len(z), length):
+            tracking = tracking.issued(z[start : start + length], times[start : start + length])
     return belief, tracking, counts
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["conclusion", "running_error", "section"]
 
-_NOT_SCORED = "No rows were scored. Rows are scored from the second block on, each block before it is learned."
+_NOT_SCORED = "No rows were scored: none was predicted before it was learned."
 
 
 def conclusion(fitted: TableModel) -> str:
@@ -30,9 +30,10 @@ def section(fitted: TableModel) -> Section:
     """Nominal and observed coverage, the PIT histogram, and a table of scores."""
     score, title = fitted.learner.score, "Calibration"
     table = summary.calibration(fitted)
-    if not score.rows > 0:
-        return Section(title, _NOT_SCORED, [], [table])
     verdict = score.verdict()
+    if not score.rows > 0:
+        text = f"Not judged, because {verdict.reason}." if verdict.reason else _NOT_SCORED
+        return Section(title, text, [], [table])
     rows = f"{verdict.rows:,.10g} rows, each predicted before it was learned"
     if verdict.worth < 0.9 * verdict.rows:
         rows += f" (equivalent to {_independent(score):,} independent predictions)"

@@ -23,6 +23,7 @@ from kalprox import KalproxRegressor
 from kalprox.jobs.fit import FitJob
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.totals import can_be_saved, load_totals, save_totals
+from kalprox.learning.quantiles import CONFORMAL_LEVELS, Quantiles
 from kalprox.learning.sandwich import Sandwich
 from kalprox.model_file import ModelFileError
 from kalprox.reports import summary
@@ -396,7 +397,7 @@ def test_saved_copied_and_pickled_models_go_on_bit_for_bit(tmp_path, kind, engin
 
 def test_labels_of_clusters_may_be_longer_than_the_header_of_a_file(tmp_path):
     X, y, _ = rows(500)
-    groups = np.array([f"{'x' * 40_000}{i}" for i in range(500)])
+    groups = np.array([5000 * '"' + str(i) for i in range(500)])
     model = KalproxRegressor(coef_cov="clustered", diagnose=False).partial_fit(X, y, groups=groups)
     model.save(tmp_path / "model")
     assert errors(KalproxRegressor.load(tmp_path / "model")).tobytes() == errors(model).tobytes()
@@ -451,6 +452,22 @@ def test_the_command_predicts_conformal_intervals(folder, tmp_path):
     coverage = fitted.learner.quantiles.coverage
     assert all(f"{share:.1%}" in shown for share in coverage)
     np.testing.assert_allclose(coverage, [0.5, 0.8, 0.9, 0.95, 0.99], atol=0.03)
+
+
+def test_they_cover_their_level_whatever_the_blocks(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 40_000
+    X = rng.normal(size=(n, 3))
+    y = X @ [1.0, 2.0, 0.0] + (1 + (np.arange(n) > n / 2)) * rng.standard_t(3, size=n)
+    pq.write_table(frame(X, y, np.zeros(n)), tmp_path / "rows.parquet")
+    for memory in ("1GB", "2MB"):  # blocks of 32,768 and of 3,276 rows
+        invoke("fit", tmp_path / "rows.parquet", *FIT, "--memory", memory, "--out", tmp_path / "model.kalprox")
+        quantiles = TableModel.load(tmp_path / "model.kalprox").learner.quantiles
+        assert quantiles.rows > n - 10
+        # With steps of one length the error is how far the quantiles moved, over step and rows; see `Quantiles`.
+        moved = np.abs(quantiles.ends - Quantiles.normal(None).ends).sum(axis=1)
+        error = np.abs(quantiles.coverage - CONFORMAL_LEVELS)
+        assert (error < moved / (0.02 / 64**0.25 * n) + 0.005).all()  # the first steps are longer
 
 
 @pytest.mark.parametrize("options", [["--engine", "local"], ["--link", "exp"]], ids=["engine", "refined"])

@@ -125,7 +125,9 @@ MODELS = {
     "sigmoid": sigmoid,
     "noise given": lambda: learned(numeric(names(3)), *linear(3), noise=0.25),
     "undetermined": undetermined,
-    "one block": lambda: learned(numeric(names(3)), *linear(3), block=2000),
+    "not judged": lambda: TableModel(
+        KalproxRegressor(engine="local").fit(*linear(3))._learner, numeric(names(3)), FitRecord(), ("rows.csv",)
+    ),
     "auto l1": lambda: learned(numeric(names(6)), *linear(6), penalty="l1", alpha="auto", forget=0.999),
     "no freedom": lambda: learned(numeric(names(5)), *linear(5, 4), penalty=None),
     "no intercept": lambda: learned(numeric(names(2)), *linear(2), fit_intercept=False, standardize=True),
@@ -157,7 +159,7 @@ def facts(table):
 def test_the_tables_hold_the_models_numbers(models):
     found = models["flights"]
     model = found.model
-    about, coefficients, calibration = summary.tables(found, level=0.8)
+    about, coefficients, calibration, conformal = summary.tables(found, level=0.8)
     told = facts(about)
     assert told["target"] == "arrival_delay" and told["link"] == "identity" and told["columns"] == "15"
     assert told["penalty"] == f"ridge, alpha = auto -> {model.alpha_:.4g}"
@@ -180,9 +182,14 @@ def test_the_tables_hold_the_models_numbers(models):
 
     score = model.diagnostics_
     (row,) = calibration.rows
-    assert row[0] == score.rows == 11_700 and row[-1] == "calibrated"
+    assert row[0] == score.rows == 12_000 - 32 and row[-1] == "calibrated"  # the first 32 rows choose alpha
     np.testing.assert_allclose([row[1], row[5]], [score.rmse, score.nis])
     assert row[2:5] == [f"{share:.1%}" for share in score.coverage[::-1]]
+
+    (row,) = conformal.rows
+    quantiles = found.learner.quantiles
+    assert conformal.columns == ["rows", *(f"within {level}%" for level in (99, 95, 90, 80, 50))]
+    assert row == [quantiles.rows, *(f"{share:.1%}" for share in quantiles.coverage[::-1])]
 
 
 def test_top_keeps_the_largest_effects_in_the_columns_order(models):
@@ -240,10 +247,12 @@ def test_settings_of_all_kinds_are_told_in_words(models):
 
 
 def test_a_model_that_judged_no_row_says_so(models):
-    (row,) = summary.calibration(models["one block"]).rows
-    assert row == [0, None, None, None, None, None, "too few rows to say"]
-    page = report.page(models["one block"], "m")
-    assert "No rows were scored." in page.conclusions[0]
+    (row,) = summary.calibration(models["not judged"]).rows
+    assert row == [0, None, None, None, None, None, "not judged"]
+    assert summary.conformal(models["not judged"]) == []
+    page = report.page(models["not judged"], "m")
+    assert page.conclusions[0].startswith("**Not judged**, because the rows were learned in no order")
+    assert section(page, "Calibration").text.startswith("Not judged, because the rows were learned in no order")
     assert [figure.name for section in page.sections for figure in section.figures] == ["coefficients", "correlation"]
 
 
@@ -262,7 +271,7 @@ def test_the_checks_are_shown_with_their_numbers(models):
 
 def test_the_conclusions_say_what_matters(models):
     points = report.page(models["flights"], "m").conclusions
-    assert points[0].startswith("**Calibrated**: The stated std is reliable. Over 11700 rows")
+    assert points[0].startswith("**Calibrated**: The stated std is reliable. Over 11968 rows")
     assert points[1] == (
         "**41 rows of 12,041 (0.341%) and 1 file** were rejected; "
         "the most frequent reason (40): `departure_delay` missing."
