@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from kalprox.cli.options import NAMES, Alpha, RegistryChoice, output_options, reading_options
+from kalprox.cli.options import NAMES, NumberOr, RegistryChoice, output_options, reading_options
 
 __all__ = ["fit"]
 
@@ -92,7 +92,7 @@ __all__ = ["fit"]
 )
 @click.option(
     "--alpha",
-    type=Alpha(),
+    type=NumberOr("auto"),
     default=1.0,
     help="Weight of the penalty; auto chooses it from the data (identity link only).",
 )
@@ -107,7 +107,11 @@ __all__ = ["fit"]
     default=(0.0, float("inf")),
     help="Lower and upper bound of the coefficients, for the box penalty.",
 )
-@click.option("--noise", type=float, help="Noise variance.  [default: learned from the data]")
+@click.option(
+    "--noise",
+    type=NumberOr("inputs"),
+    help="Noise variance; inputs lets it depend on the inputs (identity link only).  [default: learned from the data]",
+)
 @click.option("--no-intercept", is_flag=True, help="Fit no intercept.")
 @click.option(
     "--standardize", is_flag=True, help="Apply the penalty to the coefficients of columns scaled to unit variance."

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-__all__ = ["LEVEL", "NAMES", "Alpha", "RegistryChoice", "output_options", "reading_options"]
+__all__ = ["LEVEL", "NAMES", "NumberOr", "RegistryChoice", "output_options", "reading_options"]
 
 
 class RegistryChoice(click.Choice):
@@ -50,13 +50,14 @@ class Names(click.ParamType):
         return found
 
 
-class Alpha(click.ParamType):
-    """The weight of a penalty: a number, or "auto"."""
+class NumberOr(click.ParamType):
+    """A number, or one word."""
 
-    name = "number|auto"
+    def __init__(self, word: str) -> None:
+        self.word, self.name = word, f"number|{word}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        return value if value == "auto" else click.FLOAT.convert(value, param, ctx)
+        return value if value == self.word else click.FLOAT.convert(value, param, ctx)
 
 
 class Bytes(click.ParamType):

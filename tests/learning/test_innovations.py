@@ -5,6 +5,7 @@ import pytest
 from data import linear
 
 from kalprox import KalproxRegressor
+from kalprox.learning.innovations import Innovations
 from kalprox.regularizers import Quadratic
 from kalprox.sources import Block
 
