@@ -26,7 +26,9 @@ def by_hand(X, y, cuts, kind, *, weights=None, groups=None, alpha=0.0, precision
         if np.linalg.matrix_rank(P) < p:
             continue
         theta = np.linalg.solve(P, (A[:i].T * (w[:i] * fade)) @ y[:i])
-        s = A[i] @ np.linalg.solve(P, A[i]) * (fade @ fade) / fade.sum()  # weights that have faded count by their squares
+        s = (
+            A[i] @ np.linalg.solve(P, A[i]) * (fade @ fade) / fade.sum()
+        )  # weights that have faded count by their squares
         own = 1 / w[i] if precision else 1.0
         u = (y[i] - A[i] @ theta) / np.sqrt(own + s) * forget ** (seen[-1] - seen[i])
         counted += 1
@@ -106,8 +108,10 @@ def test_merging_adds_the_sums(shift):
     X = X + shift
     labels = np.arange(60) % 5
     for kind, groups in (("robust", None), ("clustered", None), ("clustered", labels)):
-        halves = [streamed(X[r], y[r], [], None, None if groups is None else groups[r], coef_cov=kind)
-                  for r in (slice(0, 30), slice(30, 60))]
+        halves = [
+            streamed(X[r], y[r], [], None, None if groups is None else groups[r], coef_cov=kind)
+            for r in (slice(0, 30), slice(30, 60))
+        ]
         a, b = (half._belief for half in halves)
         merged = halves[0].merge(halves[1])._belief
         found = merged.sandwich.total(merged.design)
@@ -115,11 +119,16 @@ def test_merging_adds_the_sums(shift):
         if groups is None:
             np.testing.assert_allclose(found, expected, rtol=1e-6 if shift else 1e-11)
         else:  # a cluster that goes on is one cluster
-            sums = [sum(one.sandwich.groups[g] @ recentred(one.sandwich, merged.sandwich).T for one in (a, b))
-                    for g in range(5)]
+            sums = [
+                sum(one.sandwich.groups[g] @ recentred(one.sandwich, merged.sandwich).T for one in (a, b))
+                for g in range(5)
+            ]
             total = sum(s[:, :, None] * s[:, None, :] for s in sums)
-            np.testing.assert_allclose(merged.sandwich.total(merged.design),
-                                       Sandwich(merged.sandwich.center, total).total(merged.design), rtol=1e-6)
+            np.testing.assert_allclose(
+                merged.sandwich.total(merged.design),
+                Sandwich(merged.sandwich.center, total).total(merged.design),
+                rtol=1e-6,
+            )
         assert merged.sandwich.count == (5 if groups is not None else a.sandwich.count + b.sandwich.count)
 
 
