@@ -18,9 +18,10 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.sources import Block
 
-__all__ = ["Innovations", "SquareRootFilter"]
+__all__ = ["Innovations", "SquareRootFilter", "in_stds"]
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
+_LARGE_LEVERAGE = 1e4  # above it the Cholesky factors of a block lose digits
 
 
 class Innovations(NamedTuple):
@@ -50,14 +51,12 @@ class Innovations(NamedTuple):
         """Return the innovations of a block whose rows were all predicted before its first row."""
         shape = np.shape(y)
         dof = np.broadcast_to(getattr(predicted, "dof", np.inf), shape)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            issued = (y - predicted.mean) / predicted.std
+        issued = in_stds(y - predicted.mean, predicted.std)
         return cls(predicted.mean, predicted.std, dof, np.broadcast_to(scale, shape), issued, len(y))
 
     def standardised(self, y: Array) -> Array:
         """Return the errors of the predictions in units of their std; NaN for rows that could not be predicted."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(np.isfinite(self.std), (y - self.mean) / self.std, np.nan)
+        return in_stds(y - self.mean, self.std)
 
     @classmethod
     def unknown(cls, y: Array) -> "Innovations":
@@ -230,12 +229,15 @@ class SquareRootFilter:
         error0, s0, bent0 = np.empty((n, k)), np.empty(n), np.zeros(n)  # the same as predicted before the block
         total, traces = np.empty((n, k)), np.full(n, trace)  # rss and trace before each row, in units of `left`
         size = 64 if r <= 128 else 128 if r <= 300 else 256
-        for start in range(0, n, size):
+        start = 0
+        while start < n:
             rows = slice(start, start + size)
-            w = root[rows]
-            inputs = self.design.rows(block.X[rows])
+            w, inputs = root[rows], self.design.rows(block.X[rows])
             P0 = (inputs if self.free is None else inputs[:, self.free]) @ self.L
             P = P0 @ Q * w
+            if len(P) > 1 and np.einsum("ij,ij->i", P, P).max() > _LARGE_LEVERAGE:  # such a row comes alone
+                rows, w, inputs, P0, P = slice(start, start + 1), w[:1], inputs[:1], P0[:1], P[:1]
+            start = rows.start + len(P)
             f0 = inputs @ self.theta.reshape(len(self.theta), -1) + self.design.offset_rest
             error0[rows] = (y[rows] - self.design.offset) - f0  # the digits of y about the offset
             s0[rows] = np.einsum("ij,ij->i", P0, P0)
@@ -262,8 +264,11 @@ class SquareRootFilter:
                 bent0[rows] = np.einsum("ij,ij->i", P0 @ H, P0)
             rss = rss + squares[-1]
             moved += gains.T @ u
-            N = np.linalg.cholesky(P.T @ P + np.eye(r))
-            Q = solve_triangular(N, Q.T, lower=True, check_finite=False).T
+            if len(P) == 1:  # Potter's update
+                Q = Q - (Q @ P.T) @ (P / (C * (C + 1)))
+            else:
+                N = np.linalg.cholesky(P.T @ P + np.eye(r))
+                Q = solve_triangular(N, Q.T, lower=True, check_finite=False).T
         first = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
         at = seen - counts
         rows_before = left * self.rows + _geometric(at, forget)
@@ -273,8 +278,7 @@ class SquareRootFilter:
         )
         scale = np.sqrt(own[:, None] + (spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])
         at_once = np.sqrt(own + first[2] * s0 + (1 - first[2]) * bent0)[:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            issued = error0 / (np.sqrt(first[0]) * at_once)
+        issued = in_stds(error0, np.sqrt(first[0]) * at_once)
         self._leave(Q, moved, rss, trace, float(seen[-1]), forget)
         shape, std = block.y.shape, np.sqrt(variance) * scale
         columns = (y - error, std, dof, scale, issued)
@@ -358,6 +362,12 @@ class SquareRootFilter:
         enough = dof > _ROUNDING * effective
         scaled = np.maximum(rss, 0) / np.where(spread > 0, spread, 1)
         return np.where(enough, scaled / np.where(enough, dof, 1), np.nan), dof, spread
+
+
+def in_stds(error: Array, std: Array) -> Array:
+    """Return errors in units of their std: NaN if the std is not finite, and 0 for no error where it is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(np.isfinite(std), np.where((error == 0) & (std == 0), 0.0, error / std), np.nan)
 
 
 def _geometric(n: Any, forget: float) -> Any:

@@ -39,7 +39,7 @@ _SEVERAL_PASSES = (
     "learned: learn the rows as a stream, with partial_fit or in one pass"
 )
 _PIECE = 64  # rows whose intervals are tracked together, if none was issued for a whole batch
-HUGE = 1e200  # rows with a larger sum of squares may overflow: they are not buffered but folded, or rejected, at once
+HUGE = 1e200  # rows with a larger sum of squares are neither buffered nor predicted, but folded, or rejected, at once
 
 
 def belief_type(settings: Settings) -> type[Belief]:
@@ -225,8 +225,7 @@ class Learner:
             and settings.coef_cov != "clustered"
             and not settings.noise_depends_on_inputs
             and len(block) <= _SHORT
-            and float(np.vdot(block.X, block.X)) < HUGE
-            and float(np.vdot(block.y, block.y)) < HUGE
+            and not _may_overflow(block)
             and self._takes_short(settings)
         )
 
@@ -428,10 +427,13 @@ def _learned(
             if not (exact or settings.needs_innovations):
                 belief, start = belief.learn(block), len(block)
                 continue
-            stop = belief.next_piece(block, start, rows, exact=exact)
+            with np.errstate(
+                over="ignore", invalid="ignore"
+            ):  # rows that are too large are refused as they are learned
+                stop = belief.next_piece(block, start, rows, exact=exact)
             piece = block.part(start, stop)
             after = belief.learn(piece)
-            known = rows > 0 and belief.predicts
+            known = rows > 0 and belief.predicts and not _may_overflow(piece)
             found = belief.innovations(piece, after, exact=exact) if known else Innovations.unknown(piece.y)
             after = after.observing(piece, found, belief)
             if settings.diagnose:
@@ -453,6 +455,11 @@ def _learned(
     return belief, tracking, counts
 
 
+def _may_overflow(block: Block) -> bool:
+    """Whether rows are so large, or NaN, that the squares of their predictions may overflow."""
+    return not (float(np.vdot(block.X, block.X)) < HUGE and float(np.vdot(block.y, block.y)) < HUGE)
+
+
 def _moved(live: SquareRootFilter, X: Array, y: Array) -> tuple[Any, ...]:
     """Update the filter by a few rows; return the columns of their innovations, and the length of the batch."""
     if len(y) > 1 or live.theta.ndim > 1:
@@ -460,4 +467,6 @@ def _moved(live: SquareRootFilter, X: Array, y: Array) -> tuple[Any, ...]:
     variance, dof = live.noise()
     mean, s = live.move(X[0], float(y[0]))
     std = (variance * s) ** 0.5
-    return mean, std, dof, s**0.5, (float(y[0]) - mean) / std if std else math.nan, 1, 1
+    error = float(y[0]) - mean
+    issued = error / std if std else math.copysign(math.inf, error) if error else 0.0
+    return mean, std, dof, s**0.5, issued, 1, 1

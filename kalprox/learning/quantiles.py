@@ -79,7 +79,7 @@ class Quantiles:
         -------
         Quantiles
         """
-        known = np.isfinite(z) if z.ndim == 1 else np.isfinite(z).all(axis=1)
+        known = ~np.isnan(z) if z.ndim == 1 else ~np.isnan(z).any(axis=1)
         weights = known if counts is None else np.where(known, counts, 0)
         rows = float(weights.sum())
         if rows == 0:
@@ -116,7 +116,7 @@ class Quantiles:
         ends, rows, missed = self.ends, self.rows, self.missed
         allowed = np.repeat(_SIDES[:, None], 2, axis=1)
         signed = np.stack([-z, z], axis=1)
-        for one in signed[np.isfinite(z)]:
+        for one in signed[~np.isnan(z)]:
             miss = (one > ends) * 1.0
             ends, missed = ends + _step(rows, 1.0) * (miss - allowed), missed + miss
             rows += 1

@@ -73,10 +73,11 @@ class Sandwich:
             The innovations divided by their scales; NaN for rows without a prediction.
         weights : array of shape (b,), optional
         """
+        known = np.isfinite(u.reshape(len(D), -1)).any(axis=1)
         u = np.nan_to_num(u.reshape(len(D), -1), nan=0.0, posinf=0.0, neginf=0.0)
         size = u if weights is None else u * np.sqrt(weights)[:, None]
         M = np.stack([(D * column[:, None]).T @ (D * column[:, None]) for column in size.T])
-        return Sandwich(self.center, self.M + M, self.clusters + int((u != 0).any(axis=1).sum()), self.groups)
+        return Sandwich(self.center, self.M + M, self.clusters + int(known.sum()), self.groups)
 
     def after_cluster(self, D: Array, u: Array, weights: Array | None, labels: Array | None = None) -> "Sandwich":
         """Return the sum after rows of clusters named by labels, or of the cluster that `closed` completes.

@@ -74,14 +74,28 @@ def test_a_block_gives_the_innovations_of_its_rows_one_by_one(name, kind):
 
 @pytest.mark.parametrize("kind", ["", "targets"])
 def test_on_a_fixed_active_set_l1_is_exact(kind):
-    X, y, _ = rows(kind)
-    y = y + 20 * X[:, [0, 1]].sum(axis=1).reshape(-1, *[1] * (y.ndim - 1))
-    settings = {"penalty": "l1", "alpha": 100.0} if kind == "" else {"penalty": "l1", "alpha": 0.1}
-    if kind == "targets":
-        y = y[:, [0, 2]]
-    zeros = [KalproxRegressor(**settings, diagnose=False).fit(X[:i], y[:i]).coef_ == 0 for i in range(FIRST, N)]
-    assert (zeros == zeros[0]).all() and zeros[0].any() == (kind == "")
+    X, y, _ = rows()
+    X = X - X[:, :2] @ np.linalg.lstsq(X[:, :2], X)[0] * [0, 0, 1, 1]
+    y = X[:, :2].sum(axis=1) * 20 + 0.1 * y
+    y = np.column_stack([y, 0.7 * y + X[:, 0]]) if kind == "targets" else y
+    settings = {"penalty": "l1", "alpha": 40.0}
+    zeros = np.array(
+        [KalproxRegressor(**settings, diagnose=False).fit(X[:i], y[:i]).coef_ == 0 for i in range(FIRST, N)]
+    )
+    assert (zeros == zeros[0]).all() and zeros[0].any()
     check(of_a_block(X, y, None, **settings), one_by_one(X, y, None, **settings), slice(None), 1e-9)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
+def test_rows_of_enormous_leverage_are_learned_and_predicted(size):
+    X, y, _ = rows()
+    X[FIRST:, 3] *= size
+    settings = {"alpha": 1.0, "noise": 0.5}
+    found, (mean, std, _) = of_a_block(X, y, None, **settings), one_by_one(X, y, None, **settings)
+    assert found.std[0] > 1e-3 * size  # the column was known only to one part in its old size
+    rtol = 10 * np.finfo(float).eps * size + 1e-11  # what is left of the column's old uncertainty is a part 1 / size
+    np.testing.assert_allclose(found.mean[1:], mean[1:], rtol=rtol, atol=10 * rtol)
+    np.testing.assert_allclose(found.std, std, rtol=rtol)
 
 
 def test_forgetting_fades_a_penalty_only_within_a_block():

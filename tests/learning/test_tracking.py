@@ -1,0 +1,167 @@
+"""What a learner keeps of its innovations, and the buffer of single rows: reading and saving change nothing."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+from data import behind_link, linear
+
+from kalprox import Calibration, KalproxRegressor
+from kalprox.learning.innovations import Innovations
+from kalprox.learning.tracking import Tracking
+
+
+def same_score(a, b, rtol=0.0):
+    for field in dataclasses.fields(Calibration):
+        ours, theirs = (getattr(model.diagnostics_, field.name) for model in (a, b))
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, err_msg=field.name)
+
+
+def same_state(a, b):
+    """Bit for bit: the estimate, the score and the quantiles."""
+    np.testing.assert_array_equal(a.coef_, b.coef_)
+    np.testing.assert_array_equal(a.coef_std_, b.coef_std_)
+    same_score(a, b)
+    for name in ("ends", "rows", "missed"):
+        np.testing.assert_array_equal(*(getattr(model._learner.quantiles, name) for model in (a, b)))
+
+
+def in_batches(model, X, y, sizes):
+    start = 0
+    for size in sizes:
+        model.partial_fit(X[start : start + size], y[start : start + size])
+        start += size
+        yield model
+
+
+SIZES = [1, 1, 3, 40, 1, 1, 7, 300, 1, 16, 2, 200, 1, 1, 25]
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+@pytest.mark.parametrize("settings", [{"alpha": 3.0}, {"penalty": None}, {"coef_cov": "robust"}, {"penalty": "l1"}])
+def test_reading_saving_and_copying_change_no_bit(settings, targets, tmp_path):
+    X, y = linear(600, 3)
+    y = y if targets == 1 else np.column_stack([y, y**2])
+    *_, plain = in_batches(KalproxRegressor(**settings), X, y, SIZES)
+    for model in in_batches(KalproxRegressor(**settings), X, y, SIZES):
+        model.predict(X[:1], return_std=True)
+        model.predict(X[:5])
+        _ = model.coef_std_, model.diagnostics_.rows, model._learner.quantiles, model.noise_var_
+    same_state(model, plain)
+    model = KalproxRegressor(**settings)
+    for start, size in zip(np.cumsum([0, *SIZES]), SIZES, strict=False):
+        model.partial_fit(X[start : start + size], y[start : start + size])
+        model.save(tmp_path / "model")
+        model = KalproxRegressor.load(tmp_path / "model")
+    np.testing.assert_array_equal(model.coef_, plain.coef_)
+    assert model.diagnostics_.rows == plain.diagnostics_.rows
+    same_score(model, plain, 1e-9)  # a restored filter starts from the information, not from its own rounding
+    half = KalproxRegressor(**settings)
+    for i, model in enumerate(in_batches(half, X, y, SIZES)):
+        if i == 9:
+            other = copy.deepcopy(model)
+    rest = int(np.sum(SIZES[:10]))
+    *_, other = in_batches(other, X[rest:], y[rest:], SIZES[10:])
+    np.testing.assert_array_equal(other.coef_, plain.coef_)
+    same_score(other, plain, 1e-9)
+
+
+@pytest.mark.parametrize("bad", ["nan", "shape", "large"])
+def test_a_refused_batch_loses_nothing(bad):
+    X, y = linear(200, 3)
+    for size in (20, 150) if bad == "large" else (1, 20, 150):
+        model, plain = KalproxRegressor(), KalproxRegressor()
+        for i in range(0, 200, size):
+            for one in (model, plain):
+                one.partial_fit(X[i : i + size], y[i : i + size])
+            wrong = X[:size].copy()
+            wrong[-2:] = {"nan": np.nan, "shape": 0.0, "large": 1.7e308}[bad]
+            wrong = np.hstack([wrong, wrong]) if bad == "shape" else wrong
+            message = {"nan": "must be finite", "shape": "has 6 features", "large": "norms of the rows are too large"}
+            for learn in (model.partial_fit, model.prequential):
+                with pytest.raises(ValueError, match=message[bad]):
+                    learn(wrong, y[:size])
+        same_state(model, plain)
+
+
+def test_without_diagnosis_nothing_is_scored_and_the_same_is_learned():
+    X, y = linear(700, 3)
+    for settings in ({}, {"penalty": None}, {"forget": 0.99}, {"penalty": "l1"}, {"standardize": True}):
+        for sizes in ([1] * 60, SIZES, [700]):
+            *_, model = in_batches(KalproxRegressor(**settings), X, y, sizes)
+            *_, silent = in_batches(KalproxRegressor(diagnose=False, **settings), X, y, sizes)
+            np.testing.assert_allclose(silent.coef_, model.coef_, rtol=1e-9)
+            np.testing.assert_allclose(silent.coef_std_, model.coef_std_, rtol=1e-9)
+            assert silent.diagnostics_.rows == silent._learner.quantiles.rows == 0
+
+
+def test_rows_learned_without_diagnosis_move_nothing_afterwards():
+    X, y = linear(120, 3)
+    model = KalproxRegressor(diagnose=False).fit(X[:100], y[:100])
+    for i in range(100, 110):
+        model.partial_fit(X[i : i + 1], 1e6 * y[i : i + 1])
+    model.set_params(diagnose=True)
+    for i in range(110, 120):
+        model.partial_fit(X[i : i + 1], y[i : i + 1])
+    assert model._learner.quantiles.rows == model.diagnostics_.rows == 10
+
+
+LEARNERS = {
+    "ridge": {},
+    "none": {"penalty": None},
+    "forget": {"forget": 0.98},
+    "l1": {"penalty": "l1", "alpha": 5.0},
+    "smooth": {"penalty": "smooth_l1"},
+    "standardize": {"standardize": True},
+    "auto": {"alpha": "auto"},
+    "link": {"link": "tanh"},
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.filterwarnings("ignore:The noise level cannot be learned", "ignore:With .* rows for")
+def test_prequential_is_predict_then_partial_fit_row_by_row(name):
+    X, y, _ = behind_link("tanh", 160, 3) if name == "link" else (*linear(160, 3), None)
+    first = 100 if name == "link" else 40
+    block, rows = (KalproxRegressor(**LEARNERS[name]).partial_fit(X[:first], y[:first]) for _ in range(2))
+    mean, std = block.prequential(X[first:], y[first:])
+    for i in range(first, 160):
+        expected = rows.predict(X[i : i + 1], return_std=True)
+        if np.isfinite(std[i - first]) or name != "link":  # the warm-up of a link predicts nothing
+            np.testing.assert_allclose([mean[i - first], std[i - first]], np.ravel(expected), rtol=1e-8)
+        rows.partial_fit(X[i : i + 1], y[i : i + 1])
+    np.testing.assert_allclose(block.coef_, rows.coef_, rtol=1e-8)
+    np.testing.assert_allclose(block.coef_std_, rows.coef_std_, rtol=1e-8)
+    assert block.n_rows_seen_ == rows.n_rows_seen_ == 160
+
+
+def test_prequential_from_nothing():
+    X, y = linear(50, 2)
+    mean, std = KalproxRegressor(penalty=None).prequential(X, y)
+    assert np.isnan(mean[0]) and np.isinf(std[:3]).all() and np.isnan(std[3]) and np.isfinite(std[4:]).all()
+    both = KalproxRegressor(penalty=None).prequential(X, np.column_stack([y, -2 * y]))
+    np.testing.assert_allclose(both[0][4:], np.column_stack([mean, -2 * mean])[4:], rtol=1e-9)
+    np.testing.assert_allclose(both[1][4:], np.column_stack([std, 2 * std])[4:], rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-300, 1e150, 1e300])
+def test_targets_and_inputs_of_any_size_are_learned(scale):
+    X, y = linear(300, 3)
+    for settings in ({}, {"penalty": None}, {"alpha": "auto"}, {"coef_cov": "robust"}):
+        model = KalproxRegressor(**settings).partial_fit(X, y).partial_fit(X * scale, y)
+        assert model.n_rows_seen_ == 600 and model.diagnostics_.rows + model.diagnostics_.undetermined == 600
+    constant = KalproxRegressor().fit(X, np.full(300, 3.0))
+    low, high = constant.predict_interval(X[:2], 0.9, method="conformal")
+    np.testing.assert_allclose([low, high], 3.0, rtol=1e-12)
+    assert (KalproxRegressor(coef_cov="robust").fit(X, np.full(300, 3.0)).coef_std_ < 1e-12).all()
+
+
+def test_targets_are_tracked_apart():
+    y = np.random.default_rng(0).normal(size=(40, 2))
+    found = Innovations(np.zeros((40, 2)), np.ones((40, 2)), np.full((40, 2), np.inf), np.ones((40, 2)), y, 1)
+    tracking = Tracking.none(2).scored(y, found).issued(y)
+    other = Tracking.none(2).scored(y[::-1], found).issued(y[::-1])
+    assert tracking.score.rows == 80 and [score.rows for score in tracking.scores] == [40, 40]
+    merged = tracking.merge(other)
+    assert merged.score.rows == 160 and merged.quantiles.rows == 80
