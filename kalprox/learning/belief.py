@@ -129,6 +129,10 @@ class Belief(ABC):
         predicted = self.predict(block.X, None if own is None else np.sqrt(own))
         return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
 
+    def relative_variance(self, X: Array) -> Array | None:
+        """Return the variance of the noise that the inputs X lead to, in units of the noise variance; None if it is 1."""
+        return None
+
     def own_variance(self, block: Block) -> Array | None:
         """Return the variance of the noise of each row of a block in units of the noise variance; None if it is 1."""
         return self.settings.own_variance(block)
@@ -144,11 +148,14 @@ class Belief(ABC):
             counts = self.settings.counts(block.weights)
             seen = np.cumsum(np.ones(len(block)) if counts is None else counts)
             u = (u.T * self.settings.forget ** (seen[-1] - seen)).T
-        weights = block.weights
+        weights, relative = block.weights, before.relative_variance(block.X)
         if self.settings.coef_cov == "robust":
+            weights = weights if relative is None else (1.0 if weights is None else weights) / relative
             return replace(self, sandwich=sandwich.after_rows(D, u, weights))
         if weights is not None and self.settings.weights == "precision":
             weights = np.sqrt(weights)
+        if relative is not None:
+            weights = (1.0 if weights is None else weights) / np.sqrt(relative)
         return replace(self, sandwich=sandwich.after_cluster(D, u, weights, block.groups))
 
     def _scored_inputs(self, block: Block, before: "Belief") -> tuple[Array, Sandwich]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import log
+from math import inf, log
 from typing import Any, ClassVar
 
 import numpy as np
@@ -99,7 +99,8 @@ class ExactBelief(Belief):
         counts, squares, noise = counts_of(weights, self.settings.weights), None, self.input_noise
         if self.settings.noise_depends_on_inputs:
             counts = np.ones(len(block)) if weights is None else self.settings.counts(weights)
-            weights = (1.0 if weights is None else weights) / self._relative_variance(block.X)
+            relative = self.relative_variance(block.X)
+            weights = (counts if weights is None else weights) / (1.0 if relative is None else relative)
         if forget != 1:
             weights, counts, squares, left = faded(np.ones(len(block)) if weights is None else weights, forget, counts)
             info = info.forget(left) if float(info.rows) > 0 else info
@@ -256,6 +257,13 @@ class ExactBelief(Belief):
         return Scorer.of(posterior, self.design, n)
 
     @property
+    def next_cut(self) -> float:
+        """The number of rows after which something else predicts: a new scorer, whatever the batches."""
+        if (scorer := self.current_scorer) is not None:
+            return scorer.rows + scorer.reach
+        return self._exact_rows if float(self.information.rows) < self._exact_rows else inf
+
+    @property
     def filter(self) -> SquareRootFilter:
         """The filter that continues from this belief row by row."""
         return SquareRootFilter.of(self.posterior, self.design, self.settings.noise_var)
@@ -275,17 +283,16 @@ class ExactBelief(Belief):
         elif exact:
             length = _LONGEST if self.has_fixed_penalty and forget == 1 else 1
         elif self.current_scorer is not None:
-            length = int(self.current_scorer.reach)
+            length = self.next_cut - n
         elif self._chooses_alpha:
-            length = int(n)
+            length = min(n, self.next_cut - n)
         else:
-            until = self._exact_rows - int(n)
-            length = min(_LONGEST, until if until > 0 else _LONGEST) if self.has_fixed_penalty else max(1, int(n) // 8)
+            length = min(_LONGEST if self.has_fixed_penalty else n // 8, self.next_cut - n)
         if self.settings.noise_depends_on_inputs:
             length = min(length, max(FEWEST_ROWS, int(n) // 8))  # so that the variance is learned on the way
         if forget != 1:
             length = min(length, max(1, int(log(0.5) / log(forget))))
-        stop = min(len(block), start + length)
+        stop = min(len(block), start + max(int(length), 1))
         if self._chooses_alpha or self.current_scorer is not None or self.posterior.proper:
             return stop
         return start + self._foreseen(block.X[start:stop])
@@ -327,18 +334,15 @@ class ExactBelief(Belief):
         return Innovations.joined([one.take(rows, **options) for one, rows in zip(filters, columns, strict=True)])
 
     def own_variance(self, block: Block) -> Array | None:
-        own = super().own_variance(block)
-        if self.input_noise is None:
-            return own
-        return self._relative_variance(block.X) * (1.0 if own is None else own)
+        own, relative = super().own_variance(block), self.relative_variance(block.X)
+        return own if relative is None else relative * (1.0 if own is None else own)
 
-    def _relative_variance(self, X: Array) -> Array:
-        """Return the relative variance of the noise of rows of X, shape (n,)."""
-        return np.ones(len(X)) if self.input_noise is None else self.input_noise.relative_variance(X, self.mean(X))
+    def relative_variance(self, X: Array) -> Array | None:
+        return None if self.input_noise is None else self.input_noise.relative_variance(X, self.mean(X))
 
     def predict(self, X: Array, sigma: Any = None) -> Predictive:
-        if self.input_noise is not None:
-            sigma = np.sqrt(self._relative_variance(X)) * (1.0 if sigma is None else sigma)
+        if (relative := self.relative_variance(X)) is not None:
+            sigma = np.sqrt(relative) * (1.0 if sigma is None else sigma)
         return super().predict(X, sigma)
 
     def observing(self, block: Block, found: Innovations, before: Belief) -> "ExactBelief":

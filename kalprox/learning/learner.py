@@ -181,18 +181,21 @@ class Learner:
         buffer = self._buffer
         if not buffer.fits(X, y):
             belief.information.fold(X, y)  # raises an error that names the problem
-        if buffer.n >= _FEW and buffer.n >= min(_LONG, float(belief.information.rows)):
+        folded = float(belief.information.rows)
+        full = buffer.n >= _FEW and buffer.n >= min(_LONG, folded)
+        if full or (buffer.n and self.settings.needs_innovations and folded + buffer.n >= belief.next_cut):
             self._keep(*self._with_buffer())
             buffer = self._buffer = RowBuffer(belief.information.d, belief.information.targets)
-        moved = self._by_scorer(X, y) if self._live is None and not predict else None
-        if moved is None:
-            if self._live is None and (predict or self.settings.needs_innovations):
-                self._live = self._filter()
-            moved = (y, y, y, y, y, 1, 0) if self._live is None else _moved(self._live, X, y)
-        buffer.append(X, y, *moved)
+        moved = None if predict else self._by_scorer(X, y)
+        if self._live is None and moved is None and (predict or self.settings.needs_innovations):
+            self._live = self._filter()
+        if self._live is not None:
+            exact = _moved(self._live, X, y)
+            moved = exact if moved is None else moved
+        buffer.append(X, y, *((y, y, y, y, y, 1, 0) if moved is None else moved))
         self._read = None
         self.n_rows += len(y)
-        return moved
+        return (y, y) if moved is None else moved
 
     def _by_scorer(self, X: Array, y: Array) -> tuple[Any, ...] | None:
         """Return the columns of the innovations of a few rows by the scorer of a long stream, if there is one."""
@@ -204,9 +207,13 @@ class Learner:
     def _scorer(self) -> Scorer | None:
         """The scorer, if it still serves after the buffered rows."""
         belief = self._belief
-        scorer = belief.current_scorer if isinstance(belief, ExactBelief) and belief.predicts else None
-        waiting = 0 if self._buffer is None else self._buffer.n
-        return scorer if scorer is not None and scorer.serves(float(belief.information.rows) + waiting) else None  # type: ignore[union-attr]
+        if not isinstance(belief, ExactBelief) or not belief.predicts:
+            return None
+        scorer, rows = (
+            belief.current_scorer,
+            float(belief.information.rows) + (0 if self._buffer is None else self._buffer.n),
+        )
+        return scorer if scorer is not None and scorer.serves(rows) else None
 
     def _filter(self) -> SquareRootFilter | None:
         """Return a filter that continues row by row from all rows so far; None if there is no exact one."""
@@ -226,8 +233,17 @@ class Learner:
             and not settings.noise_depends_on_inputs
             and len(block) <= _SHORT
             and not _may_overflow(block)
+            and not self._crosses_cut(len(block), settings)
             and self._takes_short(settings)
         )
+
+    def _crosses_cut(self, length: int, settings: Settings) -> bool:
+        """Whether a batch must be cut, because what predicts its rows changes on the way."""
+        belief = self._belief
+        if not settings.needs_innovations or length == 1 or not isinstance(belief, ExactBelief):
+            return False
+        rows = float(belief.information.rows) + (0 if self._buffer is None else self._buffer.n)
+        return rows < belief.next_cut < rows + length
 
     def _takes_short(self, settings: Settings) -> bool:
         """Whether single rows can be buffered: they need no prediction, or an exact filter predicts them."""

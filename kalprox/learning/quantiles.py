@@ -12,6 +12,7 @@ __all__ = ["CONFORMAL_LEVELS", "Quantiles"]
 CONFORMAL_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of the intervals that are tracked
 _SLOWEST = 0.02  # the step never gets smaller, so that the quantiles follow a stream that changes
 _DECAY = 0.6
+_FARTHEST = 2.0  # how far a block can move a quantile, in stds, if it misses all its rows
 _SHARED = 0.25  # the exponent of the number of rows whose intervals share one quantile
 
 
@@ -27,7 +28,8 @@ class Quantiles:
     where a miss is an observation beyond the end of the interval that was issued before the block. Over a whole stream
     the sum of eta * (miss - a / 2) is therefore the last q minus the first: with a constant eta the share of misses
     differs from a / 2 by (q_last - q_first) / (eta rows), for any sequence of observations and any model. The step eta
-    of one row is max(rows^-0.6, 0.02). That of a block of b rows, whose intervals share one q, is divided by b^0.25.
+    of one row is max(rows^-0.6, 0.02). That of a block of b rows, whose intervals share one q, is divided by b^0.25,
+    and at most 2 / b.
 
     Attributes
     ----------
@@ -149,4 +151,4 @@ _SIDES = (1 - np.array(CONFORMAL_LEVELS)) / 2
 
 def _step(before: float, rows: float) -> float:
     """Return eta for a block of this many rows after `before` others."""
-    return float(max((before + rows) ** -_DECAY, _SLOWEST) / rows**_SHARED)
+    return float(min(max((before + rows) ** -_DECAY, _SLOWEST) / rows**_SHARED, _FARTHEST / rows))

@@ -19,7 +19,8 @@ _PROBES = 8  # random directions from which the mean leverage of a block is esti
 _SAMPLE = 512  # rows of a block, evenly spaced, whose mean leverage is estimated
 _SMALL_LEVERAGE = 0.05  # the mean leverage of a block above which its rows need exact innovations
 _LAG = 0.002  # the largest mean leverage times the number of rows not learned yet, relative to the rows that were
-_SHORTEST, _SHARE = 256, 0.25  # rows, and share of all rows, that may be learned before the scorer is made afresh
+_SHORTEST = 256  # rows that are learned before the scorer is made afresh, at least; and at most
+_SHARE, _PER_COEFFICIENT = 1 / 64, 40  # this share of all rows, or as many rows per coefficient as it costs to make one
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,8 @@ class Scorer:
     """The estimate and the noise after some rows, which predict later rows as well as the estimate before each would.
 
     With n rows and p coefficients the mean leverage is about p / n, and an estimate that lacks the last m of them
-    predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below n / 4.
+    predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below n / 64 or
+    40 p, so that it follows a stream that changes.
     The mean leverage of a block, tr(V X'X) / b, is that of the squared projections of its rows on a few random
     directions L w, with V = L L', scaled so that it is exact for the rows learned so far.
 
@@ -81,7 +83,7 @@ class Scorer:
     def reach(self) -> float:
         """The number of rows for which the scorer serves."""
         p = len(self.center) + 1
-        return min(max(_SHORTEST, _LAG * self.rows**2 / p), max(_SHORTEST, _SHARE * self.rows))
+        return float(int(max(_SHORTEST, min(_LAG * self.rows**2 / p, max(_SHARE * self.rows, _PER_COEFFICIENT * p)))))
 
     def innovations(self, block: Block, own: Array | None, rows: float) -> Innovations | None:
         """Return the innovations of a block after `rows` rows; None if their leverage is not small.
