@@ -216,11 +216,29 @@ class Learner:
         return scorer if scorer is not None and scorer.serves(rows) else None
 
     def _filter(self) -> SquareRootFilter | None:
-        """Return a filter that continues row by row from all rows so far; None if there is no exact one."""
-        belief = self.belief
-        if not isinstance(belief, ExactBelief) or not belief.has_fixed_penalty or not belief.posterior.proper:
+        """Return a filter that continues row by row from all rows so far; None if there is no exact one.
+
+        It takes the buffered batches one after the other, as they came, so that it has the same bits whenever it is
+        made, also after saving and restoring.
+        """
+        belief, buffer = self._belief, self._buffer
+        if not isinstance(belief, ExactBelief) or not belief.has_fixed_penalty or self.settings.forget != 1:
             return None
-        return belief.filter if self.settings.forget == 1 and belief.predicts else None
+        if not (belief.predicts and belief.posterior.proper):
+            belief, buffer = self.belief, None
+            assert isinstance(belief, ExactBelief)
+            if not (belief.predicts and belief.posterior.proper):
+                return None
+        live = belief.filter
+        for block in buffer.in_batches() if buffer else ():
+            _moved(live, block.X, block.y)
+        return live
+
+    def _followed(self) -> SquareRootFilter | None:
+        """Return the filter that has predicted the buffered rows; None if they were not predicted."""
+        if self._live is None and self._buffer and self._buffer.batches.any():
+            self._live = self._filter()
+        return self._live
 
     def _is_short(self, block: Block, settings: Settings) -> bool:
         return (
@@ -309,7 +327,8 @@ class Learner:
     @property
     def noise(self) -> Noise:
         """The noise variance used in predictions, and its degrees of freedom."""
-        return self.belief.noise if self._live is None else Noise(*map(np.asarray, self._live.noise()))
+        live = self._followed()
+        return self.belief.noise if live is None else Noise(*map(np.asarray, live.noise()))
 
     @property
     def belief(self) -> Belief:
@@ -375,7 +394,7 @@ class Learner:
 
         It predicts batches of any size, so that all predictions between two folds come from the same estimate.
         """
-        if self._live is None and X.shape[0] == 1:
+        if self._followed() is None and X.shape[0] == 1:
             self._live = self._filter()
         return self._live if isinstance(X, np.ndarray) else None
 

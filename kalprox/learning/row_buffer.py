@@ -1,5 +1,6 @@
 """The buffer of single rows and short batches, which are folded together."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,15 @@ class RowBuffer:
     def block(self) -> Block:
         """The buffered rows."""
         return Block(*self.rows[:2])
+
+    def in_batches(self) -> Iterator[Block]:
+        """The buffered rows in the batches in which they came; rows that were not predicted are one batch."""
+        (X, y), batches, start = self.rows[:2], self.batches, 0
+        while start < self.n:
+            predicted = np.flatnonzero(batches[start:])
+            length = int(batches[start]) or (int(predicted[0]) if len(predicted) else self.n - start)
+            yield Block(X[start : start + length], y[start : start + length])
+            start += length
 
     @property
     def innovations(self) -> Innovations:

@@ -395,6 +395,28 @@ def test_saved_copied_and_pickled_models_go_on_bit_for_bit(tmp_path, kind, engin
         assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["model", "robust"])
+def test_rows_one_by_one_go_on_bit_for_bit_after_loading(tmp_path, kind):
+    X, y, _ = rows(600)
+    straight = KalproxRegressor(penalty=None, coef_cov=kind).fit(X[:100], y[:100])
+    model = KalproxRegressor(penalty=None, coef_cov=kind).fit(X[:100], y[:100])
+    start = 100
+    for i, length in enumerate([1, 1, 5, 1, 30, 1, 1, 200, 1, 60, 1, 1]):
+        batch = slice(start, start + length)
+        straight.partial_fit(X[batch], y[batch])
+        model.partial_fit(X[batch], y[batch])
+        if i % 2:
+            model.save(tmp_path / "model")
+            model = KalproxRegressor.load(tmp_path / "model")
+        else:
+            model = copy.deepcopy(model)
+        start += length
+        assert np.array_equal(model.predict(X, return_std=True), straight.predict(X, return_std=True))
+    model.save(tmp_path / "model")
+    straight.save(tmp_path / "straight")
+    assert (tmp_path / "model").read_bytes() == (tmp_path / "straight").read_bytes()
+
+
 def test_labels_of_clusters_may_be_longer_than_the_header_of_a_file(tmp_path):
     X, y, _ = rows(500)
     groups = np.array([5000 * '"' + str(i) for i in range(500)])
