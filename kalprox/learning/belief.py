@@ -130,7 +130,7 @@ class Belief(ABC):
         return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
 
     def relative_variance(self, X: Array) -> Array | None:
-        """Return the variance of the noise that the inputs X lead to, in units of the noise variance; None if it is 1."""
+        """Return the variance of the noise at the inputs X, in units of the noise variance; None if it is 1."""
         return None
 
     def own_variance(self, block: Block) -> Array | None:

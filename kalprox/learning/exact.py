@@ -100,7 +100,8 @@ class ExactBelief(Belief):
         if self.settings.noise_depends_on_inputs:
             counts = np.ones(len(block)) if weights is None else self.settings.counts(weights)
             relative = self.relative_variance(block.X)
-            weights = (counts if weights is None else weights) / (1.0 if relative is None else relative)
+            weights = np.ones(len(block)) if weights is None else weights
+            weights = weights if relative is None else weights / relative
         if forget != 1:
             weights, counts, squares, left = faded(np.ones(len(block)) if weights is None else weights, forget, counts)
             info = info.forget(left) if float(info.rows) > 0 else info

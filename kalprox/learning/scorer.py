@@ -28,10 +28,10 @@ class Scorer:
     """The estimate and the noise after some rows, which predict later rows as well as the estimate before each would.
 
     With n rows and p coefficients the mean leverage is about p / n, and an estimate that lacks the last m of them
-    predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below n / 64 or
-    40 p, so that it follows a stream that changes.
-    The mean leverage of a block, tr(V X'X) / b, is that of the squared projections of its rows on a few random
-    directions L w, with V = L L', scaled so that it is exact for the rows learned so far.
+    predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below n / 64
+    or 40 p, so that it follows a stream that changes. The mean leverage of a block, tr(V X'X) / b, is that of the
+    squared projections of its rows on a few random directions L w, with V = L L', scaled so that it is exact for the
+    rows learned so far.
 
     Attributes
     ----------
