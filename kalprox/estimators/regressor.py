@@ -449,7 +449,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         start = 0
         for block in batch:  # type: ignore[union-attr]
             stop = start + len(block)
-            found.append(learner.predict(block.X, None if relative is None else relative[start:stop]))
+            sigmas = None if relative is None else relative[start:stop]
+            found.append(learner.predict(block.X, sigmas, alone=X.shape[0] == 1))
             start = stop
         mean = np.concatenate([one.mean for one in found])
         return (mean, np.concatenate([one.std for one in found])) if return_std else mean

@@ -66,7 +66,7 @@ def predict(
             quarantine.take(block.bad, block.read)
             columns = np.full((len(NAMES), block.read), np.nan)
             if len(block):
-                predicted = found.learner.predict(block.X)
+                predicted = found.learner.predict(block.X, alone=False)
                 mean, std = predicted.mean, predicted.std
                 if ends is None:
                     low, high = predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)

@@ -106,15 +106,15 @@ class Design:
         if self.center is None or self.scale is None:
             return X @ theta
         coef = (theta[self.first :].T / self.scale).T
-        constant = self._constant(coef, theta[0]) if self.intercept else self.offset_rest
+        constant = self._constant(coef.T, theta[0]) if self.intercept else self.offset_rest
         if isinstance(X, np.ndarray):
             return ((X - self.center if self.intercept else X) @ coef + constant) + self.offset
         return X @ coef + ((self.offset - self.center @ coef) + constant)
 
     def _constant(self, coef: Array, first: Array) -> Array:
-        """What is added to (x - center) @ coef + offset; `first` is the first entry of theta."""
+        """What is added to (x - center) @ coef' + offset, for coef of shape (..., d) and the `first` entry of theta."""
         constant = first + self.offset_rest
-        return constant if self.center_rest is None else constant - self.center_rest @ coef
+        return constant if self.center_rest is None else constant - coef @ self.center_rest
 
     def regularizer(self, g: Regularizer) -> Regularizer:
         """Return the regulariser of theta for a penalty g on the coefficients; an intercept is not penalised."""
@@ -130,7 +130,7 @@ class Design:
         if not self.intercept:
             return np.zeros(theta.shape[:-1])
         coef = self.coef(theta)
-        return (self.offset - coef @ self.center) + self._constant(coef.T, theta[..., 0])
+        return (self.offset - coef @ self.center) + self._constant(coef, theta[..., 0])
 
     def jacobian(self) -> Array | None:
         """Return the matrix that maps theta to (intercept, coef) for a zero offset; None for a function."""

@@ -384,17 +384,20 @@ class Learner:
         live = self._live_for(X)
         return self.belief.mean(X) if live is None else live.mean(X)
 
-    def predict(self, X: Array, sigma: Any = None) -> Predictive:
-        """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1)."""
-        live = self._live_for(X) if sigma is None else None
+    def predict(self, X: Array, sigma: Any = None, *, alone: bool = True) -> Predictive:
+        """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1).
+
+        `alone` is False if these are some of the rows to predict.
+        """
+        live = self._live_for(X, alone=alone) if sigma is None else None
         return self.belief.predict(X, sigma) if live is None else live.predict(X)
 
-    def _live_for(self, X: Any) -> SquareRootFilter | None:
+    def _live_for(self, X: Any, *, alone: bool = True) -> SquareRootFilter | None:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
 
         It predicts batches of any size, so that all predictions between two folds come from the same estimate.
         """
-        if self._followed() is None and X.shape[0] == 1:
+        if self._followed() is None and X.shape[0] == 1 and alone:
             self._live = self._filter()
         return self._live if isinstance(X, np.ndarray) else None
 

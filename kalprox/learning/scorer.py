@@ -29,9 +29,9 @@ class Scorer:
 
     With n rows and p coefficients the mean leverage is about p / n, and an estimate that lacks the last m of them
     predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below n / 64
-    or 40 p, so that it follows a stream that changes. The mean leverage of a block, tr(V X'X) / b, is that of the
-    squared projections of its rows on a few random directions L w, with V = L L', scaled so that it is exact for the
-    rows learned so far.
+    or 40 p, so that it follows a stream that changes. Whether the mean leverage of a block,
+    tr(V X'X) / b, is still small is estimated from the projections of its rows on a few random directions L w, with
+    V = L L', scaled so that the estimate is exact for the rows learned so far.
 
     Attributes
     ----------
@@ -41,6 +41,8 @@ class Scorer:
         The coefficients of each target and the random directions, and what they give at `center`.
     variance, dof : arrays of shape (k,)
         The noise variance and its degrees of freedom.
+    leverage : float
+        The mean leverage of the rows learned so far, with which all rows are predicted.
     rows : float
         The number of rows learned when the scorer was made.
     """
@@ -50,6 +52,7 @@ class Scorer:
     constant: Array
     variance: Array
     dof: Array
+    leverage: float
     rows: float
 
     @classmethod
@@ -73,7 +76,8 @@ class Scorer:
         constant -= (np.where(near, center, 0) + (0.0 if design.center_rest is None else design.center_rest)) @ maps
         noise = posterior.noise
         variance, dof = (np.broadcast_to(np.asarray(a, float), k).copy() for a in (noise.variance, noise.dof))
-        return cls(np.where(near, 0, center), maps, constant, variance, dof, rows)
+        leverage = float(np.mean(posterior.edf)) / rows
+        return cls(np.where(near, 0, center), maps, constant, variance, dof, leverage, rows)
 
     def serves(self, rows: float) -> bool:
         """Whether the scorer may predict rows that come after this many."""
@@ -94,12 +98,11 @@ class Scorer:
         X = block.X - self.center if self.center.any() else block.X
         some = X if len(X) <= _SAMPLE else X[:: len(X) // _SAMPLE]
         projected = some @ self.maps[:, k:] + self.constant[k:]
-        leverage = float(np.vdot(projected, projected)) / len(some) + 1 / self.rows
-        if not leverage < _SMALL_LEVERAGE:
+        if not float(np.vdot(projected, projected)) / len(some) < _SMALL_LEVERAGE:
             return None
         coef, constant = (self.maps[:, :k], self.constant[:k]) if k > 1 else (self.maps[:, 0], self.constant[0])
         mean = (X @ coef + constant).reshape(block.y.shape)
-        scale = np.sqrt((1.0 if own is None else own) + leverage)
+        scale = np.sqrt((1.0 if own is None else own) + self.leverage)
         std = np.sqrt(self.variance)
         if block.y.ndim == 1:
             predicted = Student(mean, np.broadcast_to(scale * std, len(X)), self.dof[0])

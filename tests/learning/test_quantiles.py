@@ -19,7 +19,7 @@ CUTS = {"rows": range(1, 600), "blocks": range(50, 600, 50), "mixture": [1, 2, 3
 
 def step(before, rows):
     """The step of a block of this many rows, as the class states it."""
-    return max((before + rows) ** -0.6, 0.02) / rows**0.25
+    return min(max((before + rows) ** -0.6, 0.02) / rows**0.25, 2 / rows)
 
 
 def sums(z, cuts):

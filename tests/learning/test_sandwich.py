@@ -120,7 +120,7 @@ def test_merging_adds_the_sums(shift):
             np.testing.assert_allclose(found, expected, rtol=1e-6 if shift else 1e-11)
         else:  # a cluster that goes on is one cluster
             sums = [
-                sum(one.sandwich.groups[g] @ recentred(one.sandwich, merged.sandwich).T for one in (a, b))
+                sum(one.sandwich.groups[str(g)] @ recentred(one.sandwich, merged.sandwich).T for one in (a, b))
                 for g in range(5)
             ]
             total = sum(s[:, :, None] * s[:, None, :] for s in sums)
