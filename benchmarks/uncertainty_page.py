@@ -5,6 +5,7 @@ from typing import Any
 
 from benchmarks.coverage import CLAIMS, DRAWN, KINDS
 from benchmarks.page import insert
+from kalprox.pages.style import FAINT, INK, LINES
 
 __all__ = ["write_page"]
 
@@ -38,8 +39,13 @@ def _run(found: Found) -> str:
 
 
 def _table(head: list[str], lines: list[list[str]]) -> str:
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines))
+    """A table in Markdown; columns of numbers are aligned on the right."""
+    numbers = [
+        all(cell.lstrip("*-")[:1].isdigit() or not cell for cell in column) for column in zip(*lines, strict=True)
+    ]
+    rule = ["---:" if number else "---" for number in numbers]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in (head, rule, *lines)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
 
 
 def _share(found: Found | None, claimed: bool = True) -> str:
@@ -165,7 +171,7 @@ def _figures(result: dict[str, Found], folder: Path) -> None:
     if "streams" in result:
         drawings["dependent-rows"] = lambda fig: _draw_intervals(fig, result["streams"][DRAWN])
     if "flights" in result:
-        drawings["flights-coverage"] = lambda fig: _draw_windows(fig, result["flights"]["conformal, in blocks"])
+        drawings["flights-coverage"] = lambda fig: _draw_windows(fig, result["flights"]["conformal, row by row"])
     for name, draw in drawings.items():
         (folder / f"{name}.svg").write_bytes(render(Figure(name, "", "", {}, draw, size=(6.4, 3.6)), "svg"))
 
@@ -177,8 +183,8 @@ def _draw_intervals(fig: Any, found: Found) -> None:
         intervals = found[f"interval, {name}"]
         missed = [not low <= 0 <= high for low, high in intervals]
         for i, ((low, high), miss) in enumerate(zip(intervals, missed, strict=True)):
-            ax.plot([low, high], [i, i], color="#c0392b" if miss else "#8a8a8a", linewidth=1.6 if miss else 1.2)
-        ax.axvline(0, color="black", linewidth=0.8)
+            ax.plot([low, high], [i, i], color=LINES[1][0] if miss else FAINT, linewidth=1.6 if miss else 1.2)
+        ax.axvline(0, color=INK, linewidth=0.8)
         ax.set_title(f"{title}: {sum(missed)} of {len(missed)} miss", fontsize=9)
         ax.set_xlabel("interval less the true coefficient")
         ax.set_yticks([])
@@ -188,11 +194,11 @@ def _draw_intervals(fig: Any, found: Found) -> None:
 def _draw_windows(fig: Any, found: Found) -> None:
     """The coverage of 90% intervals in windows along the year."""
     ax = fig.add_subplot()
-    for (name, one), color in zip(found.items(), ("#1f5f99", "#c0392b"), strict=True):
-        windows = one["windows"]
+    for name, (color, *_) in zip(("gaussian", "conformal"), reversed(LINES[:2]), strict=True):
+        windows, share = found[name]["windows"], found[name]["coverage"]
         along = [2 * i + 0.5 for i in range(len(windows))]
-        ax.plot(along, windows, label=f"{name}: {one['coverage']:.3f} of all rows", color=color, linewidth=1.3)
-    ax.axhline(0.9, color="black", linewidth=0.8)
+        ax.plot(along, windows, label=f"{name}: {share:.3f} of all rows", color=color, linewidth=1.3)
+    ax.axhline(0.9, color=INK, linewidth=0.8)
     ax.set_xlabel("flights learned, thousands")
     ax.set_ylabel("coverage of 1,000 flights")
     fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
