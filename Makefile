@@ -6,7 +6,7 @@ BIN := .venv/bin
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all bench lint clean
+.PHONY: demo test test-all bench uncertainty lint clean
 
 demo: .venv/.run
 	$(BIN)/kalprox demo
@@ -20,6 +20,10 @@ test-all: lint .venv/.spark
 # kalprox beside its peers, in an environment of their own: make bench, make bench ARGS=--quick
 bench: .bench/.run
 	.bench/bin/python -m benchmarks $(ARGS)
+
+# How often intervals cover, and the verdict on real data: rewrites docs/uncertainty.md. make uncertainty ARGS=--quick
+uncertainty: .bench/.run
+	.bench/bin/python -m benchmarks.uncertainty $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -47,7 +51,9 @@ clean:
 	if command -v java >/dev/null; then $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[spark]"; fi
 	touch $@
 
+# Without their dependencies: ISLP is there for a file of data and never imported, ondil pins an older NumPy than it needs.
 .bench/.run: pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv .bench
 	.bench/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[estimator,files,report]" -r benchmarks/requirements.txt
+	.bench/bin/pip install --quiet --disable-pip-version-check --no-deps ISLP ondil
 	touch $@

@@ -128,6 +128,21 @@ def _estimator(length: int | None, **options: Any) -> Callable[[Data, Settings],
     return build
 
 
+def _prequential(length: int) -> Callable[[Data, Settings], Callable[[], Any]]:
+    def build(data: Data, settings: Settings) -> Callable[[], Any]:
+        from kalprox import KalproxRegressor
+
+        def go() -> Any:
+            model = KalproxRegressor(fit_intercept=False)
+            for X, y in _blocks(data, length):
+                model.prequential(X, y)
+            return model.coef_
+
+        return go
+
+    return build
+
+
 # ---- SciPy, scikit-learn and River ------------------------------------------------------------------------
 
 
@@ -297,8 +312,9 @@ PEERS = [
     Peer("kalprox Information.fold, 4,096", "kalprox", _fold(BLOCK), facts=_FREE),
     Peer("kalprox Information.fold, 1,024", "kalprox", _fold(1024), facts=_FREE),
     Peer("kalprox KalproxRegressor.fit", "kalprox", _estimator(None)),
-    Peer("kalprox partial_fit, 4,096", "kalprox", _estimator(BLOCK), note="judged as it goes"),
+    Peer("kalprox partial_fit, 4,096", "kalprox", _estimator(BLOCK), note="every row scored"),
     Peer("kalprox partial_fit, 4,096, diagnose=False", "kalprox", _estimator(BLOCK, diagnose=False)),
+    Peer("kalprox prequential, 4,096", "kalprox", _prequential(BLOCK), most_d=300, note="each row predicted exactly"),
     Peer("kalprox partial_fit, 64", "kalprox", _estimator(BATCH), at_most(5000), most_d=300),
     Peer("SciPy qr of all rows", "scipy", _scipy_qr, most_d=300, facts=_FREE),
     Peer("scikit-learn Ridge", "scikit-learn", _sklearn("Ridge", alpha=1.0)),

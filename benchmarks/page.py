@@ -34,12 +34,17 @@ def main(page: Path, *results: Path) -> None:
     }.items():
         parts[name] = _tables([r for r in rows if r["work"] == work])
     parts["files"] = _files([r for r in rows if r["work"].startswith("from files")])
+    insert(page, parts)
+    _figures(rows, page.parent / "performance")
+
+
+def insert(page: Path, parts: dict[str, str]) -> None:
+    """Replace what the page has between the marks of each part."""
     text = page.read_text()
     for name, part in parts.items():
         marked = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end -->)", flags=re.S)
         text = marked.sub(lambda m, part=part: f"{m[1]}{part}\n{m[2]}", text)
     page.write_text(text)
-    _figures(rows, page.parent / "performance")
 
 
 def _linear(rows: Rows) -> str:

@@ -9,10 +9,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["STREAMS", "Stream", "autoregressive", "predictions", "stream"]
+__all__ = ["DIAGNOSES", "STREAMS", "Stream", "autoregressive", "predictions", "stream"]
 
 INTERCEPT = 1.0
 CLUSTER = 10  # rows of a cluster
+DIAGNOSES = {  # the right word of the verdict on a linear model of each kind
+    "independent": "calibrated",
+    "AR(.5)": "correlated",
+    "AR(.9)": "correlated",
+    "clusters of 10": "correlated",
+    "sd = |x_0|": "unequal spread",
+    "sd grows with the prediction": "unequal spread",
+    "1% outliers x 20": "heavy tails",
+    "Student 3": "heavy tails",
+    "level shift": "drifting",
+    "slow drift": "drifting",
+    "sorted, nonlinear": "drifting",
+    "noise given x 2": "under-confident",
+    "noise given x .5": "over-confident",
+}
 
 
 class Stream(NamedTuple):

@@ -1,4 +1,4 @@
-"""The documents are run: the README's first example, and the extensions that CONTRIBUTING shows."""
+"""The documents are run: the README's first example, those on uncertainty, and the extensions of CONTRIBUTING."""
 
 import re
 from pathlib import Path
@@ -15,6 +15,7 @@ import kalprox as kp
 from kalprox import covariance, likelihoods, models, regularizers
 from kalprox._arrays import namespace, pytree, static
 from kalprox.algorithms.refine import refine
+from kalprox.calibration.verdict import _ADVICE
 from kalprox.learning import penalties
 
 ROOT = Path(__file__).parent.parent
@@ -44,6 +45,19 @@ def test_the_readme_example_runs_and_finds_the_truth():
     assert np.all(np.abs(mean - [1.0, 0.0, -0.5]) < 0.04)  # L1 shrinks by about lam over the precision, 30 in 1000
     assert np.all(sigma < 0.02)
     assert scope["out"].calibration.verdict().word == "calibrated"
+
+
+def test_the_examples_on_uncertainty_run_and_the_verdict_is_what_the_page_says():
+    scope = {}
+    for code in blocks("docs/uncertainty.md"):
+        exec(code, scope)
+    assert scope["verdict"].word == "unequal spread"
+    assert scope["unequal"].diagnostics_.verdict().word == "calibrated"
+
+
+def test_the_page_on_uncertainty_lists_every_word_of_the_verdict():
+    words = re.findall(r"^\| ([a-z -]+) \|", (ROOT / "docs/uncertainty.md").read_text(), flags=re.M)
+    assert {*_ADVICE, "not judged"} <= set(words)
 
 
 def test_the_table_of_contributing_names_every_file_and_package_and_no_other():

@@ -6,25 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.streams import STREAMS, predictions, stream
+from benchmarks.streams import DIAGNOSES, STREAMS, predictions, stream
 from kalprox.calibration import FALSE_ALARMS, Calibration, Verdict
 from kalprox.calibration.verdict import LEVELS
 
-DIAGNOSES = {
-    "independent": "calibrated",
-    "AR(.5)": "correlated",
-    "AR(.9)": "correlated",
-    "clusters of 10": "correlated",
-    "sd = |x_0|": "unequal spread",
-    "sd grows with the prediction": "unequal spread",
-    "1% outliers x 20": "heavy tails",
-    "Student 3": "heavy tails",
-    "level shift": "drifting",
-    "slow drift": "drifting",
-    "sorted, nonlinear": "drifting",
-    "noise given x 2": "under-confident",
-    "noise given x .5": "over-confident",
-}
 D = 5
 
 
