@@ -35,7 +35,7 @@ _EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in
 _LONGEST = 4096  # rows of a piece whose innovations are exact
 _ABOVE = 1 + 1e-13  # lest rounding leave a coefficient nonzero at the largest alpha
 _SMALLEST, _NEGLIGIBLE = 1e-3, 0.01  # the smallest alpha scored: a part of the largest, and of what noise has
-_CHUNK = 4096  # rows predicted at a time
+_CHUNK = 1024  # rows predicted at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,10 +304,15 @@ class ExactBelief(Belief):
         A new direction is one that neither the rows learned so far nor the penalty determine.
         """
         factor = self.posterior.factor
-        new = factor.undetermined(self.design.rows(X))
-        if not new[0]:
-            return int(np.argmax(new)) if new.any() else len(X)
-        run = int(np.argmin(new)) if not new.all() else len(X)
+        for start in range(0, len(X), _CHUNK):  # which takes less memory than all rows at once
+            new = factor.undetermined(self.design.rows(X[start : start + _CHUNK]))
+            if new.any() and (start or not new[0]):
+                return start + int(np.argmax(new))
+            if new.any():
+                break
+        else:
+            return len(X)
+        run = int(np.argmin(new)) if not new.all() else len(new)
         run = min(run, factor.null.shape[1])
         inputs = self.design.rows(X[:run])
         parts = (inputs if factor.free is None else inputs[:, factor.free]) / factor.scale @ factor.null

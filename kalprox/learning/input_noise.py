@@ -12,7 +12,7 @@ from kalprox.learning.saved import Saved, expect
 __all__ = ["InputNoise"]
 
 _SHRINKAGE = 10.0  # rows of average spread by which the coefficients of the log variance are shrunk to zero
-_FLOOR = 0.01  # of the variance, added to squared innovations, whose logarithm may be anything below
+_FLOOR = 0.03  # of the variance, added to squared innovations, whose logarithm may be anything below
 _FEWEST_ROWS = 100  # rows more than columns that are learned before the variance depends on the inputs
 _LARGEST = 6.0  # the largest absolute log of a relative variance
 

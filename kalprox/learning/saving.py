@@ -16,7 +16,7 @@ from kalprox.regularizers import Regularizer
 
 __all__ = ["from_parts", "learner_parts", "load_learner", "save_learner"]
 
-_MAY_BE_INFINITE = ("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued")
+_MAY_BE_INFINITE = ("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued", "scorer.dof")
 _ESTIMATOR = ("block_size", "on_bad_rows")  # settings of the estimator that a learner does not have
 
 
