@@ -180,12 +180,14 @@ def called(function: Callable) -> Callable:
     """Return `jax.jit(function)`, kept as one call inside a loop that is compiled around it.
 
     On a CPU, XLA runs the operations of a loop one after the other if there are at most eight of them, and hands more
-    to a scheduler, which takes half a microsecond per iteration. A call counts as one operation. The hint only affects
-    speed.
+    to a scheduler, which takes half a microsecond per iteration. A call counts as one operation. On other devices the
+    function is returned as it is.
     """
     import jax
     from jax.experimental.xla_metadata import set_xla_metadata
 
+    if jax.default_backend() != "cpu":
+        return function
     compiled = jax.jit(function)
 
     @wraps(function)
