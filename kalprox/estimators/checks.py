@@ -40,7 +40,8 @@ def checked_rows(
         raise ValueError(f"X and y must have one row per observation; got {X.shape[0]} and {len(y)} rows.")
     weights = None
     if sample_weight is not None:
-        if np.shape(sample_weight) == y.shape[:1] and not np.any(sample_weight):
+        given = np.asarray(sample_weight)
+        if given.shape == y.shape[:1] and not given.any():
             if not may_be_empty:
                 raise ValueError("sample_weight must be positive for at least one row; got zeros only.")
             weights = np.zeros(len(y))
