@@ -19,8 +19,8 @@ _PROBES = 8  # random directions from which the mean leverage of a block is esti
 _SAMPLE = 512  # rows of a block, evenly spaced, whose mean leverage is estimated
 _SMALL_LEVERAGE = 0.05  # the mean leverage of a block above which its rows need exact innovations
 _LAG = 0.002  # the largest mean leverage times the number of rows not learned yet, relative to the rows that were
-_SHORTEST = 256  # rows that are learned before the scorer is made afresh, at least; and at most
-_SHARE, _PER_COEFFICIENT = 1 / 64, 40  # this share of all rows, or as many rows per coefficient as it costs to make one
+_SHORTEST, _LONG = 256, 8192  # rows that are learned before the scorer is made afresh, at least and usually at most
+_SHARE = 1 / 64, 1 / 4  # the largest share of all rows, if that is more, or less
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +28,8 @@ class Scorer:
     """The estimate and the noise after some rows, which predict later rows as well as the estimate before each would.
 
     With n rows and p coefficients the mean leverage is about p / n, and an estimate that lacks the last m of them
-    predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below n / 64
-    or 40 p, so that it follows a stream that changes. Whether the mean leverage of a block,
+    predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below 8,192
+    or n / 64, so that it follows a stream that changes. Whether the mean leverage of a block,
     tr(V X'X) / b, is still small is estimated from the projections of its rows on a few random directions L w, with
     V = L L', scaled so that the estimate is exact for the rows learned so far.
 
@@ -87,7 +87,8 @@ class Scorer:
     def reach(self) -> float:
         """The number of rows for which the scorer serves."""
         p = len(self.center) + 1
-        return float(int(max(_SHORTEST, min(_LAG * self.rows**2 / p, max(_SHARE * self.rows, _PER_COEFFICIENT * p)))))
+        farthest = min(max(_SHARE[0] * self.rows, _LONG), _SHARE[1] * self.rows)
+        return float(int(max(_SHORTEST, min(_LAG * self.rows**2 / p, farthest))))
 
     def innovations(self, block: Block, own: Array | None, rows: float) -> Innovations | None:
         """Return the innovations of a block after `rows` rows; None if their leverage is not small.

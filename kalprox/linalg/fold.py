@@ -129,7 +129,7 @@ def _chosen_shift(
     rows = np.concatenate([X, Y], axis=1, dtype=T.dtype)
     mean = rows[0] + np.average(rows - rows[0], axis=0, weights=weights)
     far = FAR * np.average((rows - mean) ** 2, axis=0, weights=weights)
-    moved = np.where((mean - shift) ** 2 > far, np.where(mean**2 > far, mean, 0), shift).astype(T.dtype)
+    moved = np.where(mean**2 > far, np.where((mean - shift) ** 2 > far, mean, shift), 0).astype(T.dtype)
     return (T if T[0, 0] == 0 else recenter(T, shift - moved)), moved
 
 
