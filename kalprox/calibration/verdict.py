@@ -105,7 +105,14 @@ class Verdict(NamedTuple):
     def __str__(self) -> str:
         if self.word == "not judged":
             return f"not judged, because {self.reason}."
-        text = [f"{self.word}: {_ADVICE[self.word]}"]
+        advice = _ADVICE[self.word]
+        if self.word == "calibrated" and self.undetermined > self.rows / 2:
+            total = self.rows + self.undetermined
+            advice = (
+                f"But only {self.rows:.10g} of {total:.10g} rows could be judged, because no finite std was stated for "
+                "the others: look for enormous values, or for columns that the rows do not determine."
+            )
+        text = [f"{self.word}: {advice}"]
         if self.rows > 0:
             (a, b), fewer = self.nis_bounds, f" (as informative as {self.worth:.0f})"
             text.append(

@@ -166,3 +166,13 @@ def test_sums_of_an_older_version_are_judged_as_far_as_they_go():
     verdict = old.verdict()
     assert verdict.word == "over-confident" and np.isnan([check.p_value for check in verdict.checks]).all()
     assert old.update(0.0, 1.0, y).verdict().word == "heavy tails"
+
+
+def test_rows_judged_well_do_not_speak_for_many_that_were_not():
+    y = np.random.default_rng(0).normal(size=300)
+    std = np.where(np.arange(300) < 150, 1.0, np.inf)
+    few = Calibration().update(np.zeros(300), np.where(np.arange(300) < 290, 1.0, np.inf), y).verdict()
+    many = Calibration().update(np.zeros(300), std, y).verdict()
+    assert many.word == few.word == "calibrated"
+    assert str(many).startswith("calibrated: But only 150 of 300 rows could be judged")
+    assert "reliable" in str(few) and "reliable" not in str(many)
