@@ -18,7 +18,7 @@ _FAR = 16  # mean^2 / variance beyond which a column is shifted, as in `kalprox.
 _PROBES = 8  # random directions from which the mean leverage of a block is estimated
 _SAMPLE = 512  # rows of a block, evenly spaced, whose mean leverage is estimated
 _SMALL_LEVERAGE = 0.05  # the mean leverage of a block above which its rows need exact innovations
-_LAG = 0.002  # the largest mean leverage times the number of rows not learned yet, relative to the rows that were
+_LAG = 0.01  # the largest mean leverage times the number of rows not learned yet, relative to the rows that were
 _SHORTEST, _LONG = 256, 8192  # rows that are learned before the scorer is made afresh, at least and usually at most
 _SHARE = 1 / 64, 1 / 4  # the largest share of all rows, if that is more, or less
 
