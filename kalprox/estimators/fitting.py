@@ -30,8 +30,8 @@ class Fitting(LearnerEstimator):
         sample_weight : array-like of shape (n,), optional
             The weights of the rows; see `weights`. A row of weight 0 is ignored.
         groups : array-like of shape (n,), optional
-            The cluster of each row, a number or a text, for coef_cov="clustered", which `fit` needs; the name of a
-            column for a Spark frame.
+            The cluster of each row, a number or a text; the name of a column for a Spark frame. Required with
+            coef_cov="clustered".
 
         Returns
         -------

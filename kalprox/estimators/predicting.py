@@ -11,6 +11,7 @@ from kalprox._checks import check_positive
 from kalprox.engines.collections import is_collection, predict_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import Rows, batch_of
+from kalprox.learning.quantiles import INTERVALS
 from kalprox.predictive import Student
 
 __all__ = ["Predicting"]
@@ -133,8 +134,8 @@ class Predicting(LearnerEstimator):
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
-        if method not in ("gaussian", "conformal"):
-            raise ValueError(f"method must be 'gaussian' or 'conformal'; got {method!r}.")
+        if method not in INTERVALS:
+            raise ValueError(f"method must be one of {', '.join(INTERVALS)}; got {method!r}.")
         mean, std = self.predict(X, return_std=True, sigma=sigma)
         noise = self._fitted.noise
         if noise.reason:

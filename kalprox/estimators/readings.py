@@ -31,9 +31,9 @@ class Readings(LearnerEstimator):
         level : float
             Strictly between 0 and 1.
         anytime : bool
-            Whether the interval may be looked at after every row. If False, the probability is that of one look: who
-            looks at the 95% interval 400 times, finds the truth outside at some look in about half of all streams. If
-            True, the intervals are a confidence sequence: the probability that any of them, however many, misses the
+            Whether the interval may be looked at after every row. If False, the probability is that of one look: with
+            400 looks at the 95% interval, the truth is outside at some look in about half of all streams. If True, the
+            intervals are a confidence sequence: the probability that any of them, however many, misses the
             coefficient is at most 1 - level. They are always about least squares on all columns, need a linear model
             and forget=1, and assume independent normal noise. They are narrowest, 1.6 times as wide as those for one
             look, at about 1,000 rows, 1.8 times as wide at 100,000, and mostly unbounded below 40.
@@ -184,7 +184,10 @@ class Readings(LearnerEstimator):
 
     @property
     def diagnostics_(self) -> Calibration:
-        """The prequential score: the `Calibration` of predictions made by `partial_fit` before learning the rows."""
+        """The prequential score: the `Calibration` of the predictions that were made of rows before they were learned.
+
+        `diagnostics_.verdict()` states in words what it shows; see `diagnose` for the rows that are predicted.
+        """
         return self._fitted.score
 
     @property
