@@ -124,7 +124,7 @@ class Belief(ABC):
         return min(len(block), start + length)
 
     def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
-        """Return the innovations of a piece that only the belief `after` has learned; see `next_piece`."""
+        """Return the innovations of a piece, which this belief predicts and `after` has learned; see `next_piece`."""
         own = self.own_variance(block)
         predicted = self.predict(block.X, None if own is None else np.sqrt(own))
         return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
@@ -240,7 +240,7 @@ class Belief(ABC):
 
     @cached_property
     def coef_std(self) -> Array:
-        """The standard errors of the coefficients, shape (d,) or (k, d), conditional on those that a kink selects."""
+        """The standard errors of the coefficients, shape (d,) or (k, d); see `debiased` if the penalty has kinks."""
         return np.sqrt(self._variances(self._var(self.posterior)))
 
     def _variances(self, variances: Array) -> Array:
@@ -250,7 +250,7 @@ class Belief(ABC):
 
     @cached_property
     def intercept_std(self) -> Array:
-        """The standard error of the intercept, shape () or (k,), conditional as `coef_std`; zero without intercept."""
+        """The standard error of the intercept, shape () or (k,), as `coef_std`; zero without intercept."""
         return self._intercept_std(self.posterior)
 
     def _intercept_std(self, posterior: Posterior) -> Array:

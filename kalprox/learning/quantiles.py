@@ -7,8 +7,9 @@ from scipy import special
 
 from kalprox._arrays import Array
 
-__all__ = ["CONFORMAL_LEVELS", "Quantiles"]
+__all__ = ["CONFORMAL_LEVELS", "INTERVALS", "Quantiles"]
 
+INTERVALS = ("gaussian", "conformal")  # the kinds of predictive intervals
 CONFORMAL_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of the intervals that are tracked
 _SLOWEST = 0.02  # the step never gets smaller, so that the quantiles follow a stream that changes
 _DECAY = 0.6
@@ -125,7 +126,7 @@ class Quantiles:
         return Quantiles(ends, rows, missed)
 
     def merge(self, other: "Quantiles") -> "Quantiles":
-        """Return the mean of both, weighted by their rows: where the tracking of all rows would be about now."""
+        """Return the mean of both, weighted by their rows, which is about what tracking all rows would give."""
         rows = self.rows + other.rows
         share = other.rows / rows if rows else 0.0
         return Quantiles(self.ends + share * (other.ends - self.ends), rows, self.missed + other.missed)
