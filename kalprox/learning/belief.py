@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.learning.design import Design
-from kalprox.learning.innovations import Innovations
+from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.sandwich import Sandwich, scores_at
@@ -125,6 +125,8 @@ class Belief(ABC):
 
     def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece, which this belief predicts and `after` has learned; see `next_piece`."""
+        if may_overflow(block):
+            return Innovations.unknown(block.y)
         own = self.own_variance(block)
         predicted = self.predict(block.X, None if own is None else np.sqrt(own))
         return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))

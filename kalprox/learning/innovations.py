@@ -18,9 +18,10 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.sources import Block
 
-__all__ = ["Innovations", "SquareRootFilter", "in_stds"]
+__all__ = ["HUGE", "Innovations", "SquareRootFilter", "in_stds", "may_overflow"]
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
+HUGE = 1e200  # rows with a larger sum of squares are neither buffered nor predicted, but folded, or rejected, at once
 _LARGE_LEVERAGE = 1e4  # above it the Cholesky factors of a block lose digits
 
 
@@ -363,6 +364,11 @@ class SquareRootFilter:
         enough = dof > _ROUNDING * effective
         scaled = np.maximum(rss, 0) / np.where(spread > 0, spread, 1)
         return np.where(enough, scaled / np.where(enough, dof, 1), np.nan), dof, spread
+
+
+def may_overflow(block: Block) -> bool:
+    """Whether rows are so large, or NaN, that the squares of their predictions may overflow."""
+    return not (float(np.vdot(block.X, block.X)) < HUGE and float(np.vdot(block.y, block.y)) < HUGE)
 
 
 def in_stds(error: Array, std: Array) -> Array:

@@ -87,9 +87,14 @@ class Quantiles:
         rows = float(weights.sum())
         if rows == 0:
             return self
-        low, high = self.ends[:, 0, None], self.ends[:, 1, None]  # (levels, 1) or (levels, 1, k)
-        w = weights[:, None] if z.ndim == 2 else weights
-        missed = np.stack([(w * (-z[None] > low)).sum(axis=1), (w * (z[None] > high)).sum(axis=1)], axis=1)
+        if z.ndim == 1 and counts is None:  # the counts of many rows against all ends, from one sorting
+            z = np.sort(z[known])
+            below, above = np.searchsorted(z, -self.ends[:, 0]), np.searchsorted(z, self.ends[:, 1], side="right")
+            missed = np.stack([below, len(z) - above], axis=1).astype(float)
+        else:
+            low, high = self.ends[:, 0, None], self.ends[:, 1, None]  # (levels, 1) or (levels, 1, k)
+            w = weights[:, None] if z.ndim == 2 else weights
+            missed = np.stack([(w * (-z[None] > low)).sum(axis=1), (w * (z[None] > high)).sum(axis=1)], axis=1)
         allowed = rows * _SIDES.reshape(-1, *[1] * (missed.ndim - 1))
         ends = self.ends + _step(self.rows, rows) * (missed - allowed)
         return Quantiles(ends, self.rows + rows, self.missed + missed)
