@@ -136,8 +136,10 @@ class Learner:
         settings = self.settings if settings is None else settings
         if self._is_short(batch, settings):
             self.configure(settings)
-            mean, std = self.learn_rows(batch.X, batch.y, predict=True)[:2]
-            return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
+            self._live = self._live or self._filter()
+            if self._live is not None:
+                mean, std = self.learn_rows(batch.X, batch.y, predict=True)[:2]
+                return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
         made: list[Innovations] = []
         self._learn(batch, settings, made)
         return np.concatenate([one.mean for one in made]), np.concatenate([one.std for one in made])
