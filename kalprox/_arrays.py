@@ -86,7 +86,7 @@ def available_dtype(xp: ModuleType, dtype: Any) -> Any:
 
 def certainly(predicate: Any) -> bool:
     """Whether all entries of a NumPy boolean are true; False for JAX arrays, whose values are not looked at."""
-    return namespace(predicate) is np and bool(np.all(predicate))
+    return namespace(predicate) is np and bool(np.asarray(predicate).all())
 
 
 def special_functions(xp: ModuleType) -> ModuleType:

@@ -13,6 +13,7 @@ is a valid start.
 The linear algebra is in `kalprox.linalg`: `fold` and `triangle` add triangles, `downdate` subtracts them.
 """
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -216,6 +217,8 @@ class Information(LeastSquares):
         weights: Array | None = None,
         counts: Array | None = None,
         squares: Array | None = None,
+        *,
+        visit: Callable[[int, int], None] | None = None,
     ) -> "Information":
         """Return the sum of this information and that of a block of rows; exact up to rounding.
 
@@ -235,6 +238,9 @@ class Information(LeastSquares):
         squares : array of shape (b,), optional
             What each row adds to `squares`. The default is its count; other values are needed if forgetting has faded
             the rows, see `kalprox.sources.forgetting.faded`.
+        visit : function, optional
+            Called with the ends (i, j) of every piece of the rows before it is folded, and perhaps again. The piece is
+            then in the cache, so that other work on its rows is faster here than before or after.
 
         Returns
         -------
@@ -262,7 +268,7 @@ class Information(LeastSquares):
             )
         dtype = _dtype(namespace(self.T, X, y, weights), self.T, X, y)
         Y = y.reshape(len(X), self.T.shape[1] - 1 - self.d)
-        T, shift = fold(self.T, self.shift, X, Y, weights, dtype)
+        T, shift = fold(self.T, self.shift, X, Y, weights, dtype, visit)
         if not all_finite(T):
             for name, values in (("X", X), ("y", Y)):
                 check_finite(name, masked(weights, values))

@@ -123,6 +123,14 @@ class Belief(ABC):
         length = 1 if exact else max(FEWEST_ROWS, rows) if self.predicts else len(block)
         return min(len(block), start + length)
 
+    def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple[Self, Innovations]:
+        """Return the belief after a piece, and the innovations of the piece; see `next_piece`.
+
+        `known` is False if nothing was learned before, so that nothing is predicted.
+        """
+        after, known = self.learn(block), known and self.predicts
+        return after, self.innovations(block, after, exact=exact) if known else Innovations.unknown(block.y)
+
     def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece, which this belief predicts and `after` has learned; see `next_piece`."""
         if may_overflow(block):

@@ -1,6 +1,6 @@
 """The exact belief of a linear model, computed from the information of the rows alone."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, log
@@ -94,7 +94,9 @@ class ExactBelief(Belief):
             belief = belief._fold(rows, belief._scored(rows))
         return belief
 
-    def _fold(self, block: Block, scores: AlphaScores | None) -> "ExactBelief":
+    def _fold(
+        self, block: Block, scores: AlphaScores | None, visit: Callable[[int, int], None] | None = None
+    ) -> "ExactBelief":
         info, weights, forget, sandwich = self.information, block.weights, self.settings.forget, self.sandwich
         counts, squares, noise = counts_of(weights, self.settings.weights), None, self.input_noise
         if self.settings.noise_depends_on_inputs:
@@ -107,9 +109,10 @@ class ExactBelief(Belief):
             info = info.forget(left) if float(info.rows) > 0 else info
             sandwich = sandwich and sandwich.forget(float(left))  # type: ignore[arg-type]
             noise = noise and noise.forget(float(left))  # type: ignore[arg-type]
-        info = info.fold(block.X, block.y, weights, counts, squares)
+        info = info.fold(block.X, block.y, weights, counts, squares, visit=visit)
         added: dict[str, Any] = {"spread_before": self.spread, "sandwich": sandwich, "input_noise": noise}
-        added["scorer"] = self.current_scorer if float(self.information.rows) else None
+        scorer = self.current_scorer if float(self.information.rows) else None
+        added["scorer"] = scorer if scorer is None or scorer.serves_on(float(info.rows), len(block)) else None
         return ExactBelief(self.settings, info, scores, **added)
 
     @property
@@ -236,7 +239,7 @@ class ExactBelief(Belief):
 
     @property
     def _needs_every_leverage(self) -> bool:
-        """Whether the exact filter predicts all rows: a score needs the leverage of its own row."""
+        """Whether the exact filter predicts all rows, because robust standard errors need the leverage of each."""
         return self.settings.coef_cov != "model" and self.has_fixed_penalty and self.settings.forget == 1
 
     @property
@@ -259,7 +262,7 @@ class ExactBelief(Belief):
 
     @property
     def next_cut(self) -> float:
-        """The number of rows after which something else predicts: a new scorer, whatever the batches."""
+        """The number of rows at which predictions change: from exact innovations to a scorer, or to the next one."""
         if (scorer := self.current_scorer) is not None:
             return scorer.rows + scorer.reach
         return self._exact_rows if float(self.information.rows) < self._exact_rows else inf
@@ -299,7 +302,10 @@ class ExactBelief(Belief):
         return start + self._foreseen(block.X[start:stop])
 
     def _foreseen(self, X: Array) -> int:
-        """Return the number of rows before the first in a new direction, or of first rows in different new directions.
+        """Return how many of these rows can be predicted together.
+
+        They are those before the first row in a new direction or, if the first row is in one, the rows at the start
+        that each add another new direction.
 
         A new direction is one that neither the rows learned so far nor the penalty determine.
         """
@@ -320,12 +326,28 @@ class ExactBelief(Belief):
         repeated = size <= np.finfo(float).eps ** 0.5 * np.linalg.norm(parts, axis=1)
         return max(int(np.argmax(repeated)) if repeated.any() else run, 1)
 
+    def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["ExactBelief", Innovations]:
+        """Return the belief after a piece, and its innovations: by the scorer if there is one and leverage is small."""
+        scorer = self.current_scorer if self.predicts and not exact else None
+        if scorer is None:
+            return super().scored(block, known=known, exact=exact)
+        mean = np.empty((len(block), len(scorer.variance)))
+
+        def visit(start: int, stop: int) -> None:
+            mean[start:stop] = scorer.predictor(block.X[start:stop]).reshape(stop - start, -1)
+
+        if self._by_prediction:
+            after = self.learn(block)
+            visit(0, len(block))
+        else:
+            after = self._fold(block, None, visit)
+        if not scorer.mean_leverage(self.information, after.information) < SMALL_LEVERAGE:
+            return after, self.innovations(block, after)
+        return after, scorer.innovations(block, mean, self.own_variance(block), float(self.information.rows))
+
     def innovations(self, block: Block, after: "ExactBelief", *, exact: bool = False) -> Innovations:
-        """Return the innovations of a piece: by the scorer if there is one and leverage is small, else exactly."""
-        own, scorer = self.own_variance(block), self.current_scorer
-        if scorer is not None and not exact:
-            if scorer.mean_leverage(self.information, after.information) < SMALL_LEVERAGE:
-                return scorer.innovations(block, own, float(self.information.rows))
+        """Return the innovations of a piece, equal to those of its rows one by one."""
+        own = self.own_variance(block)
         if may_overflow(block):
             return Innovations.unknown(block.y)
         posterior, settings = self.posterior, self.settings

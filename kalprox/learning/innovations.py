@@ -18,7 +18,7 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.sources import Block
 
-__all__ = ["HUGE", "Innovations", "SquareRootFilter", "in_stds", "may_overflow"]
+__all__ = ["HUGE", "Innovations", "SquareRootFilter", "common", "in_stds", "may_overflow"]
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 HUGE = 1e200  # rows with a larger sum of squares are neither buffered nor predicted, but folded, or rejected, at once
@@ -373,8 +373,16 @@ def may_overflow(block: Block) -> bool:
 
 def in_stds(error: Array, std: Array) -> Array:
     """Return errors in units of their std: NaN if the std is not finite, and 0 for no error where it is 0."""
+    one = common(std)
+    if np.ndim(one) == 0 and 0 < one < math.inf:
+        return error / one
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(np.isfinite(std), np.where((error == 0) & (std == 0), 0.0, error / std), np.nan)
+
+
+def common(values: Array) -> Array:
+    """Return the one number that an array holds by broadcasting, which saves work on each entry, or the array."""
+    return values[0] if values.strides == (0,) and len(values) else values
 
 
 def _geometric(n: Any, forget: float) -> Any:

@@ -472,9 +472,7 @@ def _learned(
             ):  # rows that are too large are refused as they are learned
                 stop = belief.next_piece(block, start, rows, exact=exact)
             piece = block.part(start, stop)
-            after = belief.learn(piece)
-            known = rows > 0 and belief.predicts
-            found = belief.innovations(piece, after, exact=exact) if known else Innovations.unknown(piece.y)
+            after, found = belief.scored(piece, known=rows > 0, exact=exact)
             after = after.observing(piece, found, belief)
             if settings.diagnose:
                 times.append(settings.counts(piece.weights))

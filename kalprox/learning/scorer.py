@@ -9,18 +9,21 @@ from kalprox.information import Information
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.saved import Saved, expect
+from kalprox.linalg.centering import FAR
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.sources import Block
 
 __all__ = ["SMALL_LEVERAGE", "Scorer"]
 
-_FAR = 16  # mean^2 / variance beyond which a column is shifted, as in `kalprox.linalg.fold`
 _PROBES = 8  # random directions from which the mean leverage of a block is estimated
 SMALL_LEVERAGE = 0.05  # the mean leverage of a block above which its rows need exact innovations
 _LAG = 0.01  # the largest mean leverage times the number of rows not learned yet, relative to the rows that were
-_SHORTEST, _LONG = 256, 8192  # rows that are learned before the scorer is made afresh, at least and usually at most
-_SHARE = 1 / 64, 1 / 4  # the largest share of all rows, if that is more, or less
+_SHORTEST = 256  # rows that a scorer predicts at least
+# The most rows that it predicts: as many, as many for each coefficient, so that solving takes little of the time, or a
+# share of the rows learned, whichever is more; and never more than the second share of them.
+_LONG, _PER_COEFFICIENT, _SHARES = 8192, 320, (1 / 64, 1 / 4)
+_MANY = 4 * _LONG  # rows from which a scorer may be replaced before it ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +31,11 @@ class Scorer:
     """The estimate and the noise after some rows, which predict later rows as well as the estimate before each would.
 
     With n rows and p coefficients the mean leverage is about p / n, and an estimate that lacks the last m of them
-    predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below 8,192
-    or n / 64, so that it follows a stream that changes. Whether the mean leverage of a block,
-    tr(V X'X) / b, is still small is estimated from the projections of its rows on a few random directions L w, with
-    V = L L', scaled so that the estimate is exact for the rows learned so far. The sum of their squares is found from
-    the triangles of the information before and after the block.
+    predicts with a variance larger by p m / n^2. The scorer predicts as many rows m as keep that below 0.01, but at
+    least 256; and at most 8,192, 320 p or n / 64, whichever is more, and n / 4. So it follows a stream that changes.
+    Whether the mean leverage of a block, tr(V X'X) / b, is still small is estimated from the projections of its rows on
+    a few random directions L w, with V = L L', scaled so that the estimate is exact for the rows learned so far. The
+    sum of the squares of the projections follows from the triangles of the information before and after the block.
 
     Attributes
     ----------
@@ -71,7 +74,7 @@ class Scorer:
         probes *= (max(float(np.mean(posterior.edf)) - first, 0.0) / total) ** 0.5 if total > 0 else 0.0
         maps = np.hstack([theta[first:], probes]) / scale[:, None]
         k, spread = theta.shape[1], (R**2).sum(axis=0) * scale**2 / rows
-        near = center**2 <= _FAR * spread  # these columns need no shift to keep the digits of the predictions
+        near = center**2 <= FAR * spread  # these columns need no shift to keep the digits of the predictions
         constant = np.zeros(k + _PROBES)
         constant[:k] = (theta[0] if first else 0.0) + design.offset_rest + design.offset
         constant -= (np.where(near, center, 0) + (0.0 if design.center_rest is None else design.center_rest)) @ maps
@@ -84,11 +87,20 @@ class Scorer:
         """Whether the scorer may predict rows that come after this many."""
         return rows - self.rows < self.reach
 
+    def serves_on(self, rows: float, length: int) -> bool:
+        """Whether to keep the scorer after as many rows, the last block of which had this length.
+
+        Among the first rows of a stream it is kept until it ends, so that the score does not depend on the blocks.
+        Later scorers differ little. One that would end within another block of the same length is then replaced before
+        that block, which need not be cut.
+        """
+        return rows < _MANY or self.serves(rows + length - 1)
+
     @property
     def reach(self) -> float:
         """The number of rows for which the scorer serves."""
         p = len(self.center) + 1
-        farthest = min(max(_SHARE[0] * self.rows, _LONG), _SHARE[1] * self.rows)
+        farthest = min(max(_LONG, _PER_COEFFICIENT * p, _SHARES[0] * self.rows), _SHARES[1] * self.rows)
         return float(int(max(_SHORTEST, min(_LAG * self.rows**2 / p, farthest))))
 
     def mean_leverage(self, before: Information, after: Information) -> float:
@@ -107,25 +119,30 @@ class Scorer:
         k = len(self.variance)
         projected = (block.X - self.center) @ self.maps[:, k:] + self.constant[k:]
         small = float(np.vdot(projected, projected)) < SMALL_LEVERAGE * len(projected)
-        return self.innovations(block, None, rows) if small else None
+        return self.innovations(block, self.predictor(block.X), None, rows) if small else None
 
-    def innovations(self, block: Block, own: Array | None, rows: float) -> Innovations:
+    def predictor(self, X: Array) -> Array:
+        """Return the predictive means for rows of X."""
+        k = len(self.variance)
+        X = X - self.center if self.center.any() else X
+        coef = self.maps[:, 0].copy() if k == 1 else self.maps[:, :k]  # a vector is multiplied faster if it is compact
+        return X @ coef + (self.constant[0] if k == 1 else self.constant[:k])
+
+    def innovations(self, block: Block, mean: Array, own: Array | None, rows: float) -> Innovations:
         """Return the innovations of rows of small leverage that come after `rows` rows.
 
-        `own` is the variance of the noise of each row in units of the noise variance.
+        `mean` are the predictive means, and `own` are the variances of the noise of each row in units of the noise
+        variance.
         """
-        k = len(self.variance)
-        X = block.X - self.center if self.center.any() else block.X
-        coef, constant = (self.maps[:, :k], self.constant[:k]) if k > 1 else (self.maps[:, 0], self.constant[0])
-        mean = (X @ coef + constant).reshape(block.y.shape)
+        mean = mean.reshape(block.y.shape)
         scale = np.sqrt((1.0 if own is None else own) + self.leverage)
         std = np.sqrt(self.variance)
         if block.y.ndim == 1:
-            predicted = Student(mean, np.broadcast_to(scale * std, len(X)), self.dof[0])
+            predicted = Student(mean, np.broadcast_to(scale * std, len(mean)), self.dof[0])
         else:
             scale = np.broadcast_to(np.reshape(scale, (-1, 1)), mean.shape)
             predicted = Student(mean, scale * std, self.dof)
-        together = int(rows - self.rows) + len(X)  # all rows that the scorer predicts share its noise variance
+        together = int(rows - self.rows) + len(mean)  # all rows that the scorer predicts share its noise variance
         return Innovations.of(block.y, predicted, scale)._replace(together=together)
 
     @classmethod

@@ -8,7 +8,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.calibration import Calibration
-from kalprox.learning.innovations import Innovations
+from kalprox.learning.innovations import Innovations, common
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.saved import Saved, expect
 
@@ -54,7 +54,7 @@ class Tracking:
         """
         columns = (np.reshape(a, (len(y), -1)).T for a in (found.mean, found.std, y, found.dof))
         scores = tuple(
-            score.update(mean, _common(std), target, _common(dof), counts, together=found.together)
+            score.update(mean, common(std), target, common(dof), counts, together=found.together)
             for score, mean, std, target, dof in zip(self.scores, *columns, strict=True)
         )
         return replace(self, scores=scores)
@@ -91,8 +91,3 @@ class Tracking:
         quantiles = saved.value(Quantiles, "quantiles") if "quantiles" in saved else none.quantiles
         expect(quantiles.ends.shape == none.quantiles.ends.shape)
         return cls((*scores, *none.scores[len(scores) :]), quantiles, str(saved.header.get("not_judged", "")))
-
-
-def _common(values: Array) -> Array:
-    """Return the one number that an array holds by broadcasting, which saves work on each entry, or the array."""
-    return values[0] if len(values) and values.strides == (0,) else values

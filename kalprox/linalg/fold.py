@@ -3,6 +3,7 @@
 Gram matrices are used where they keep the digits, which is found out along the way, and QR elsewhere.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,15 @@ _CHUNK = 512  # rows at a time: enough for BLAS, few enough for the cache
 _FIRST_GRAM, _LONGEST_GRAM = 1024, 65536  # rows in one Gram matrix, doubled while it succeeds: a failure is cheap
 
 
-def fold(T: Array, shift: Array, X: Array, Y: Array, weights: Array | None, dtype: Any) -> tuple[Array, Array]:
+def fold(
+    T: Array,
+    shift: Array,
+    X: Array,
+    Y: Array,
+    weights: Array | None,
+    dtype: Any,
+    visit: Callable[[int, int], None] | None = None,
+) -> tuple[Array, Array]:
     """Fold the rows sqrt(w) [1 | X - c | Y - m] into the triangle T, with shift = (c, m).
 
     The shift follows the rows: these rows decide if they have more weight than all before, and it moves to the mean of
@@ -45,26 +54,41 @@ def fold(T: Array, shift: Array, X: Array, Y: Array, weights: Array | None, dtyp
         Weights >= 0, or None for weight one. A row of weight 0 changes nothing, whatever it holds.
     dtype : dtype
         What to compute in.
+    visit : function, optional
+        Called with the ends of every piece of the rows before it is folded, and perhaps again, while it is in the
+        cache.
 
     Returns
     -------
     T, shift : arrays
         The triangle of all rows, and its shift.
     """
-    xp = namespace(T, X, Y, weights)
+    xp, visit = namespace(T, X, Y, weights), visit or _no_visit
     if xp is not np:
+        visit(0, len(X))
         w = xp.ones(len(X), dtype) if weights is None else weights
         return compiled(_fold_jax)(*(xp.asarray(a, dtype) for a in (T, shift, X, Y, w)))
     if weights is not None and not weights.all():
+        visit(0, len(X))  # the numbers of the rows that are left are others
+        visit = _no_visit
         X, Y, weights = (a[weights > 0] for a in (X, Y, weights))
     if len(X) == 0:
         return T, shift
     with np.errstate(all="ignore"):  # the caller looks at T for values that are not finite
-        return _fold_numpy(T.astype(dtype, copy=False), shift.astype(dtype, copy=False), X, Y, weights)
+        return _fold_numpy(T.astype(dtype, copy=False), shift.astype(dtype, copy=False), X, Y, weights, visit)
+
+
+def _no_visit(start: int, stop: int) -> None:
+    pass
 
 
 def _fold_numpy(
-    T: np.ndarray, shift: np.ndarray, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None
+    T: np.ndarray,
+    shift: np.ndarray,
+    X: np.ndarray,
+    Y: np.ndarray,
+    weights: np.ndarray | None,
+    visit: Callable[[int, int], None],
 ) -> tuple[np.ndarray, np.ndarray]:
     """`fold` for weights > 0."""
     n, p, d = len(X), len(T), X.shape[1]
@@ -74,6 +98,7 @@ def _fold_numpy(
     syrk = lapack("syrk", T.dtype)
 
     def rows(i: int, j: int) -> np.ndarray:
+        visit(i, j)
         b = B[: j - i]
         b[:, 0] = 1
         if shift[:d].any():
@@ -95,7 +120,8 @@ def _fold_numpy(
         factor = None
         if worth_a_try(T, stop - start):
             if unchanged and not shift[:d].any():
-                G = gram_in_place(X[start:stop], Y[start:stop] - shift[d:], 2 * _CHUNK)
+                twice = [(i, min(i + 2 * _CHUNK, stop)) for i in range(start, stop, 2 * _CHUNK)]
+                G = gram_in_place(X, Y, shift[d:], twice, visit)
             else:
                 G = np.zeros((p, p), T.dtype, order="F")
                 for i, j in chunks:

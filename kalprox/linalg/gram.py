@@ -1,6 +1,7 @@
 """Gram matrices: their Cholesky factor is the triangle of the rows, at half the cost of QR or less, but it keeps the
 digits only where the columns are far from collinear."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,17 +31,23 @@ def cholesky(G: np.ndarray) -> np.ndarray | None:
     return U
 
 
-def gram_in_place(X: np.ndarray, Y: np.ndarray, chunk: int) -> np.ndarray:
-    """Return the upper half of [1 | X | Y]'[1 | X | Y], reading X where it is in memory, `chunk` rows at a time."""
+def gram_in_place(
+    X: np.ndarray, Y: np.ndarray, m: np.ndarray, chunks: list[tuple[int, int]], visit: Callable[[int, int], None]
+) -> np.ndarray:
+    """Return the upper half of B'B, with B = [1 | X | Y - m], for some chunks of rows, reading X in place.
+
+    `visit` is called with the ends of each chunk, which is then in the cache.
+    """
     d, k = X.shape[1], Y.shape[1]
     syrk, gemm = lapack("syrk", X.dtype), lapack("gemm", X.dtype)
-    E = np.concatenate([np.ones((len(Y), 1)), Y], axis=1, dtype=X.dtype)
-    XX, EX, G = (np.zeros(shape, X.dtype, order="F") for shape in ((d, d), (1 + k, d), (1 + d + k, 1 + d + k)))
-    for i in range(0, len(X), chunk):
-        x, e = X[i : i + chunk].T, E[i : i + chunk].T
-        XX = syrk(1.0, x, beta=1.0, c=XX, overwrite_c=1)
-        EX = gemm(1.0, e, x, trans_b=1, beta=1.0, c=EX, overwrite_c=1)
-    EE = syrk(1.0, E.T)
+    shapes = (d, d), (1 + k, d), (1 + k, 1 + k), (1 + d + k, 1 + d + k)
+    XX, EX, EE, G = (np.zeros(shape, X.dtype, order="F") for shape in shapes)
+    for i, j in chunks:
+        visit(i, j)
+        e = np.concatenate([np.ones((j - i, 1)), Y[i:j] - m], axis=1, dtype=X.dtype)
+        XX = syrk(1.0, X[i:j].T, beta=1.0, c=XX, overwrite_c=1)
+        EX = gemm(1.0, e.T, X[i:j].T, trans_b=1, beta=1.0, c=EX, overwrite_c=1)
+        EE = syrk(1.0, e.T, beta=1.0, c=EE, overwrite_c=1)
     G[1 : 1 + d, 1 : 1 + d] = XX
     G[0, 1 : 1 + d], G[1 : 1 + d, 1 + d :] = EX[0], EX[1:].T
     G[0, 0], G[0, 1 + d :], G[1 + d :, 1 + d :] = EE[0, 0], EE[0, 1:], EE[1:, 1:]
