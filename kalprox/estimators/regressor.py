@@ -14,12 +14,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kalprox._arrays import Array
-from kalprox._checks import check_positive
+from kalprox._checks import LARGEST, check_positive
 from kalprox.calibration import Calibration
 from kalprox.engines.collections import is_collection, partition_collection, predict_collection
-from kalprox.estimators.checks import Rows, batch_of, checked_rows
+from kalprox.estimators.checks import Rows, batch_of, check_size, checked_rows
 from kalprox.learning.belief import Belief, Path
-from kalprox.learning.learner import HUGE, Learner
+from kalprox.learning.learner import Learner
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.saving import load_learner, save_learner
 from kalprox.learning.settings import Settings, same
@@ -104,7 +104,8 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     tol : float
         With a nonlinear link, `fit` stops when a step changes theta by less than this, relative to its size.
     on_bad_rows : {"raise", "skip"}
-        What to do with rows that have NaN or infinity in X or y: raise an error, or skip them and count them in
+        What to do with rows that have NaN, infinity or a value above 1e70 in size, whose powers would overflow, in X or
+        y, or such a value times the square root of the row's weight: raise an error, or skip them and count them in
         `n_rows_rejected_`.
     start : array of shape (d,) or (1 + d,), optional
         Where the search starts: theta for a function, (intercept, coef) for a nonlinear link.
@@ -309,7 +310,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         >>> model.coef_.round(8), model.n_rows_seen_
         (array([2.]), 3)
         """
-        if sample_weight is None and groups is None and self._is_one_row(X) and _is_one(y) and abs(y[0]) < HUGE**0.5:
+        if sample_weight is None and groups is None and self._is_one_row(X) and _is_one(y) and abs(y[0]) < LARGEST:
             self._learner.learn_rows(X, y)
             return self
         settings, fitted, unchanged = self._settings_now()
@@ -441,6 +442,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             return predict_collection(self, X, return_std)
         learner = self._fitted
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        check_size(self, X)
         if learner.settings.is_exact and not return_std:
             return learner.mean(X)
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
@@ -465,6 +467,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         if is_collection(X):
             raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        check_size(self, X)
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
         return np.concatenate([belief.minimax(block.X) for block in batch])  # type: ignore[union-attr]
 
@@ -671,7 +674,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
 
     @property
     def n_rows_rejected_(self) -> int:
-        """The number of rows skipped because of NaN or infinity; see `on_bad_rows`."""
+        """The number of rows skipped because of NaN, infinity or values that are too large; see `on_bad_rows`."""
         return self._fitted.n_rejected
 
     @property
@@ -821,7 +824,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
             and X.dtype == _FLOAT64
             and "feature_names_in_" not in mine
             and all(map(is_, mine["_current"](mine), mine["_given"]))  # no parameter has changed
-            and float(np.vdot(X, X)) < HUGE  # False for NaN
+            and float(np.vdot(X, X)) < LARGEST**2  # False for NaN
         )
 
 

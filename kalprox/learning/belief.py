@@ -281,9 +281,11 @@ class Belief(ABC):
         return np.where(infinite, unit, C)
 
     def _var(self, posterior: Posterior) -> Array:
-        """Return the variances of theta under `coef_cov`, shape (p,) or (k, p)."""
-        C = self._sandwiched(posterior)
-        return np.asarray(posterior.var()) if C is None else np.diagonal(C, axis1=-2, axis2=-1)
+        """Return the variances of theta under `coef_cov`, shape (p,) or (k, p); NaN where rounding left nothing."""
+        if (C := self._sandwiched(posterior)) is None:
+            return np.asarray(posterior.var())
+        variances = np.diagonal(C, axis1=-2, axis2=-1)
+        return np.where(variances >= 0, variances, np.nan)
 
     def _dof(self, posterior: Posterior) -> Array:
         """Return the degrees of freedom of the intervals of coefficients, shape () or (k,)."""

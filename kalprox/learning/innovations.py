@@ -22,6 +22,7 @@ __all__ = ["Innovations", "SquareRootFilter", "in_stds"]
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 _LARGE_LEVERAGE = 1e4  # above it the Cholesky factors of a block lose digits
+_FORGOTTEN = 1e-100  # no block fades earlier rows further, lest what is left of them underflow
 
 
 class Innovations(NamedTuple):
@@ -215,11 +216,14 @@ class SquareRootFilter:
         counts, own = ones if counts is None else counts, ones if own is None else own
         weights = counts if block.weights is None else block.weights
         seen = np.cumsum(counts)
+        at = seen - counts
         left = ones  # of what was there before the block, when a row is predicted
         if forget != 1:
-            left = forget ** (seen - counts)
+            seen = np.minimum(seen, math.log(_FORGOTTEN) / math.log(forget))
+            at = np.minimum(at, seen)
+            left = forget**at
             worth = np.where(counts > 0, (1 - forget**counts) / (1 - forget) / np.where(counts > 0, counts, 1), 0)
-            weights = weights * worth / (left * forget**counts)
+            weights = weights * worth / forget**seen
         root = np.sqrt(weights)[:, None]
         r, k = self.L.shape[1], y.shape[1]
         Q, moved = np.eye(r), np.zeros((r, k))  # L Q is the root after the rows so far, L moved the change of theta
@@ -270,7 +274,6 @@ class SquareRootFilter:
                 N = np.linalg.cholesky(P.T @ P + np.eye(r))
                 Q = solve_triangular(N, Q.T, lower=True, check_finite=False).T
         first = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
-        at = seen - counts
         rows_before = left * self.rows + _geometric(at, forget)
         squares_before = left**2 * self.squares + _geometric(at, forget**2)
         variance, dof, spread = self._noise(
