@@ -59,7 +59,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         ElasticNet, which divide the sum of squares by n. "auto" chooses alpha, for linear models only. For ridge it
         maximises the evidence, times a weak prior (the share of the variance of y that X explains is uniform) if there
         are no more rows than coefficients, or if otherwise all or nothing would be taken for noise. For other penalties
-        it minimises the errors of predictions: alpha is c sqrt(n), each batch is predicted with every c of a grid
+        it minimises the errors of predictions: alpha is c sqrt(n), each row is predicted with every c of a grid
         before it is learned, and `fit` then uses the rows in their order. Below 40 rows, alpha is instead the smallest
         that sets to zero what noise could explain as well.
     l1_ratio : float
