@@ -553,7 +553,7 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         >>> low.round(2), high.round(2)
         (array([ 0.82, -0.03]), array([1.11, 0.26]))
         """
-        return self._belief.coef_interval(level, anytime)
+        return self._with_std.coef_interval(level, anytime)
 
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
         """Draw coefficients and intercepts from the posterior.
@@ -625,18 +625,20 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
         If the penalty has kinks or bounds, the standard errors are conditional on the coefficients that it selected,
         and ignore how far it pulls them: `coef_` plus or minus two of them is no confidence interval (such intervals of
         level 95% covered 22% to 84%). Use `coef_interval`.
+
+        They are NaN, with a warning, if coef_cov="clustered" has seen fewer than two clusters.
         """
-        return self._belief.coef_std
+        return self._with_std.coef_std
 
     @property
     def intercept_std_(self) -> Any:
         """The standard error of the intercept: a number, or an array of shape (k,)."""
-        return self._belief.intercept_std[()]
+        return self._with_std.intercept_std[()]
 
     @property
     def covariance_(self) -> Array:
         """The covariance matrix of the coefficients, shape (d, d), or (k, d, d) if y has k columns."""
-        return self._belief.covariance
+        return self._with_std.covariance
 
     @property
     def noise_var_(self) -> Any:
@@ -795,6 +797,14 @@ class KalproxRegressor(RegressorMixin, BaseEstimator):
     @property
     def _belief(self) -> Belief:
         return self._fitted.belief
+
+    @property
+    def _with_std(self) -> Belief:
+        """The belief, for reading standard errors: warns if there are none."""
+        belief = self._belief
+        if belief.why_no_std:
+            warnings.warn(belief.why_no_std, RuntimeWarning, stacklevel=3)
+        return belief
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner")

@@ -261,16 +261,31 @@ class Belief(ABC):
             return np.sqrt((at_zero @ C @ at_zero.T)[..., 0, 0])
         return np.sqrt(np.asarray(posterior.noise.variance) * posterior.leverage(at_zero)[0])
 
+    @property
+    def why_no_std(self) -> str:
+        """Why robust or clustered standard errors are NaN; empty if they are not."""
+        kind, count = self.settings.coef_cov, 0.0 if self.sandwich is None else self.sandwich.count
+        if kind == "model" or count >= 2:
+            return ""
+        needed, more = "rows that were predicted before they were learned", "Learn more rows."
+        if kind == "clustered":
+            needed = "clusters"
+            more = "Learn another batch, which is a cluster of its own, or give groups with two labels or more."
+        return (
+            f"coef_cov={kind!r} needs at least two {needed}, got {count:g}, and more rows than coefficients: standard "
+            f"errors are NaN. {more}"
+        )
+
     def _sandwiched(self, posterior: Posterior) -> Array | None:
         """Return the robust or clustered covariance of theta, (p, p) or (k, p, p); None with coef_cov="model".
 
-        NaN with fewer than two rows or clusters.
+        NaN with fewer than two rows or clusters, see `why_no_std`.
         """
         kind, sandwich = self.settings.coef_cov, self.sandwich
         if kind == "model":
             return None
         unit = np.asarray(posterior.per_target([factor.covariance() for factor in posterior.metric_factors]))
-        if sandwich is None or sandwich.count < 2:
+        if sandwich is None or self.why_no_std:
             return np.full(unit.shape, np.nan)
         M = sandwich.total(self.design)
         infinite = np.isinf(unit)
