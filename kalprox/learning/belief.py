@@ -263,17 +263,14 @@ class Belief(ABC):
 
     @property
     def why_no_std(self) -> str:
-        """Why robust or clustered standard errors are NaN; empty if they are not."""
-        kind, count = self.settings.coef_cov, 0.0 if self.sandwich is None else self.sandwich.count
-        if kind == "model" or count >= 2:
+        """Why clustered standard errors are NaN; empty if they are not. (Others are NaN without degrees of freedom.)"""
+        count = 0.0 if self.sandwich is None else self.sandwich.count
+        if self.settings.coef_cov != "clustered" or count >= 2:
             return ""
-        needed, more = "rows that were predicted before they were learned", "Learn more rows."
-        if kind == "clustered":
-            needed = "clusters"
-            more = "Learn another batch, which is a cluster of its own, or give groups with two labels or more."
         return (
-            f"coef_cov={kind!r} needs at least two {needed}, got {count:g}, and more rows than coefficients: standard "
-            f"errors are NaN. {more}"
+            f"coef_cov='clustered' needs at least two clusters, got {count:g}, and more rows than coefficients: "
+            "standard errors are NaN. Learn another batch, which is a cluster of its own, or give groups with two labels "
+            "or more."
         )
 
     def _sandwiched(self, posterior: Posterior) -> Array | None:
@@ -285,7 +282,7 @@ class Belief(ABC):
         if kind == "model":
             return None
         unit = np.asarray(posterior.per_target([factor.covariance() for factor in posterior.metric_factors]))
-        if sandwich is None or self.why_no_std:
+        if sandwich is None or sandwich.count < 2:
             return np.full(unit.shape, np.nan)
         M = sandwich.total(self.design)
         infinite = np.isinf(unit)

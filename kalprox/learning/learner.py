@@ -471,7 +471,7 @@ def _learned(
                 stop = belief.next_piece(block, start, rows, exact=exact)
             piece = block.part(start, stop)
             after = belief.learn(piece)
-            known = rows > 0 and belief.predicts and not _may_overflow(piece)
+            known = rows > 0 and belief.predicts and (piece.weights is None or not _may_overflow(piece))
             found = belief.innovations(piece, after, exact=exact) if known else Innovations.unknown(piece.y)
             after = after.observing(piece, found, belief)
             if settings.diagnose:
@@ -494,7 +494,7 @@ def _learned(
 
 
 def _may_overflow(block: Block) -> bool:
-    """Whether rows are so large, or NaN, that the squares of their predictions may overflow."""
+    """Whether rows, as those of weight 0, are so large, or NaN, that the squares of their predictions may overflow."""
     return not (float(np.vdot(block.X, block.X)) < HUGE and float(np.vdot(block.y, block.y)) < HUGE)
 
 

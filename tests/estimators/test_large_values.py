@@ -8,6 +8,7 @@ import scipy.sparse
 from kalprox import KalproxRegressor
 from kalprox._checks import LARGEST
 from kalprox.engines import ArrayPartition
+from kalprox.sources import ArraySource
 from kalprox.sources.quarantine import Reason
 
 LARGE = [1.01e70, 1e160, 1.7e308]
@@ -178,3 +179,15 @@ def test_weights_that_forget_everything_before_them(rows):
 def test_the_paper_repeats_no_row_without_end(rows):
     with pytest.raises(ValueError, match=r"got a sum of .*e\+1"):
         KalproxRegressor(method="paper", noise=1.0, penalty=None).fit(*rows, sample_weight=np.full(200, 1e13))
+
+
+def test_a_source_of_arrays_names_the_row(spoiled, rows):
+    X, y, value = spoiled
+    with pytest.raises(ValueError, match=f"row 5 has {value}. Rescale"):
+        KalproxRegressor().fit_source(ArraySource(X, y), 3)
+    with pytest.raises(ValueError, match=r"row 5 has .* and the weight 1e\+80"):
+        ArraySource(*rows, np.where(np.arange(200) == 5, 1e80, 1.0))
+    weights = np.ones(200)
+    weights[5] = 0.0  # such a row may hold anything
+    model = KalproxRegressor().fit_source(ArraySource(X, y, weights), 3)
+    np.testing.assert_allclose(model.coef_, KalproxRegressor().fit(*rows, weights).coef_, rtol=1e-12)

@@ -190,8 +190,7 @@ def test_without_clusters_fit_says_what_is_missing():
 def test_without_degrees_of_freedom_they_are_unknown():
     X, y, _ = rows(4)
     model = KalproxRegressor(penalty=None, coef_cov="robust", engine="local").fit(X, y)
-    with pytest.warns(RuntimeWarning, match="coef_cov='robust' needs .* more rows than coefficients"):
-        assert np.isnan(model.coef_std_).all()
+    assert np.isnan(model.coef_std_).all()
 
 
 def test_one_cluster_tells_nothing_and_says_so():
