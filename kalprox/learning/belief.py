@@ -269,8 +269,8 @@ class Belief(ABC):
             return ""
         return (
             f"coef_cov='clustered' needs at least two clusters, got {count:g}, and more rows than coefficients: "
-            "standard errors are NaN. Learn another batch, which is a cluster of its own, or give groups with two labels "
-            "or more."
+            "standard errors are NaN. Learn another batch, which is a cluster of its own, or give groups with two or "
+            "more labels."
         )
 
     def _sandwiched(self, posterior: Posterior) -> Array | None:
