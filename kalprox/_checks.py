@@ -8,6 +8,10 @@ from kalprox._arrays import Array, eager, is_traced, namespace
 
 _ROWS_AT_ONCE = 4096  # rows checked at a time, so that the search for NaN takes little memory
 
+# No value, no weight and no value times the root of its row's weight may be larger. The largest numbers computed are
+# squares of sums of w x e over n rows, e a difference of two values, and (2 n LARGEST^2)^2 is finite for n = 1e12.
+LARGEST = 1e70
+
 
 def concrete(value: Any) -> np.ndarray | None:
     """Return `value` as a NumPy array, or None if it has no values: a JAX tracer or placeholder."""
@@ -76,6 +80,41 @@ def check_finite(name: str, value: Any) -> None:
         raise ValueError(
             f"{name} must be finite; got NaN or infinity in {len(rows)} row(s): {shown}. Remove them first."
         )
+
+
+def all_usable(weights: Array | None, *arrays: Array) -> bool:
+    """Whether all rows are certainly `usable`, in one step that needs no copies; False if it takes a closer look.
+
+    Parameters
+    ----------
+    weights : array of shape (n,) or None
+    *arrays : arrays of NumPy
+        The values of the rows, in any shape.
+    """
+    total = sum(float(np.vdot(a, a)) for a in arrays)
+    most = 1.0 if weights is None else float(np.max(weights, initial=0.0))
+    return most <= LARGEST and max(most, 1.0) * total < LARGEST**2  # False for NaN
+
+
+def row_sizes(*arrays: Array) -> Array:
+    """Return the largest absolute value of each row in all the arrays; NaN if one of its values is."""
+    sizes = (np.abs(a).reshape(len(a), -1).max(axis=1, initial=0.0) for a in arrays)
+    return np.maximum.reduce(list(sizes))
+
+
+def usable(weights: Array | None, size: Array) -> Array:
+    """Return which rows are finite and not too large to learn from, see `LARGEST`.
+
+    Parameters
+    ----------
+    weights : array of shape (n,) or None
+    size : array of shape (n,)
+        The largest absolute value of each row; see `row_sizes`.
+    """
+    if weights is None:
+        return size <= LARGEST
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (weights <= LARGEST) & (size * np.sqrt(np.maximum(weights, 1.0)) <= LARGEST)
 
 
 def check_same_length(X: Array, y: Array) -> None:

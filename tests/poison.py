@@ -169,6 +169,8 @@ CASES = [
     csv_cell("NaN", "NaN", R.NOT_FINITE),
     csv_cell("inf", "-inf", R.NOT_FINITE),
     csv_cell("1e999", "1e999", R.NOT_FINITE),
+    csv_cell("1e160", "1e160", R.TOO_LARGE),
+    csv_cell("-1.7e308 in the target", "-1.7e308", R.TOO_LARGE, "y"),
     csv_cell("400 digits", "9" * 400, R.NOT_FINITE, "y"),
     csv_cell("a NUL in a number", b"1\x002", R.NUL),
     csv_cell("bytes that are not UTF-8 in a number", b"1\xff", R.NOT_UTF8),
@@ -276,6 +278,12 @@ CASES = [
         {"weight": "w"},
     ),
     Case(
+        "csv: weights that are too large, also for the values of their rows",
+        text("p.csv", "y,a,b,w\n0,0,0,1e300\n1e50,1e50,0,1e40\n6,2,2,1e60\n2e50,2e50,0,1e41\n"),
+        Outcome(2, ((1, "w", R.TOO_LARGE), (4, "w", R.WEIGHT_TOO_LARGE))),
+        {"weight": "w"},
+    ),
+    Case(
         "csv: too many levels",
         text("p.csv", "y,a,b,c\n" + "".join(f"{i},{i},0,n{i}\n" for i in range(1500))),
         Outcome(error="column 'c' has 1,500 levels, more than the 1,000"),
@@ -329,6 +337,7 @@ CASES = [
     json_line("a list in a number", '{"y": 1, "a": [3], "b": 1}', "a", R.NOT_NUMBER),
     json_line("NaN", '{"y": 1, "a": NaN, "b": 1}', "a", R.NOT_FINITE),
     json_line("1e999", '{"y": 1, "a": 1e999, "b": 1}', "a", R.NOT_FINITE),
+    json_line("1e160", '{"y": 1, "a": 1e160, "b": 1}', "a", R.TOO_LARGE),
     json_line("5000 digits", '{"y": 1, "a": ' + "9" * 5000 + ', "b": 1}', "a", R.NOT_FINITE),
     json_line("null", '{"y": null, "a": 1, "b": 1}', "y", R.MISSING),
     json_line("a key that is not there", '{"y": 1, "b": 1}', "a", R.MISSING),
@@ -375,6 +384,11 @@ CASES = [
         "parquet: null, NaN and inf",
         table("p.parquet", _column([0.0, None, 2.0, np.nan, 4.0, -np.inf])),
         Outcome(3, ((2, "a", R.MISSING), (4, "a", R.NOT_FINITE), (6, "a", R.NOT_FINITE))),
+    ),
+    Case(
+        "parquet: too large",
+        table("p.parquet", _column([0.0, 1e160, 2.0, 3.0, -1.7e308])),
+        Outcome(3, ((2, "a", R.TOO_LARGE), (5, "a", R.TOO_LARGE))),
     ),
     Case(
         "parquet: numbers as text",

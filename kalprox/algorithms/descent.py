@@ -67,6 +67,8 @@ class Problem:
             raise ValueError("The source must have at least one good row; got none.")
         if rows.information is None:
             return None
+        if not rows.information.rows > 0:
+            raise ValueError("The source must have at least one row of positive weight; got zeros only.")
         T = np.asarray(rows.information.triangle(), theta.dtype)
         R, z, prior = T[:-1, :-1], T[:-1, -1], 0.0
         if self.prior is not None:

@@ -150,7 +150,7 @@ def drifting(sequence: Sequence, scores: Dependence, sizes: Dependence, shape: S
     common = typical**2 * shape.excess / 4 / np.maximum(place[:, None], place)
     mean_p, mean_sd = _changes(score, np.diag(scores.variance * scores.long_run / n), place)
     size_p, size_sd = _changes(size, np.diag(own) + common, place)
-    size_sd /= typical
+    size_sd = size_sd / typical if typical > 0 else 0.0
     level = CHECK_ALARMS / 2
     found = (mean_p < level and mean_sd >= MATERIAL_SHIFT) or (size_p < level and size_sd >= MATERIAL_SPREAD)
     measured = f"along the stream the mean of the scores varies by {mean_sd:.2f}, and their spread by {size_sd:.0%}"

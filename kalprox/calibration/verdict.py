@@ -184,7 +184,8 @@ def judge(
     spread = _spread(nis, nis_bounds, coverages[-1], coverage_bounds)
     if others := [check.word for check in (unequal, heavy, skewed) if check.found]:
         # These make the NIS, and each coverage, wrong in their own way; the inner half of the errors is safer to judge.
-        bulk = special.ndtri(0.75) / special.ndtri((1 + coverages[0]) / 2) if coverages[0] < 1 else 0.0
+        inner = max(special.ndtri((1 + coverages[0]) / 2), 1e-9)  # of no row, if no row is covered
+        bulk = special.ndtri(0.75) / inner
         if spread == "over-confident" and bulk > _BULK:
             findings.insert(findings.index(others[0]), spread)
     elif spread:
@@ -231,13 +232,14 @@ def coverage_range(n: float, level: float) -> Range:
     """The range of the coverage of intervals of this level; see `expected_ranges`."""
     if n <= 0:
         return 0.0, 1.0
-    trials, z = max(round(n), 1), special.ndtri((1 + level) / 2)
+    trials, z = max(round(min(n, _MANY)), 1), special.ndtri((1 + level) / 2)
     few, many = (_binomial_quantile(p, trials, level) / trials for p in (_TAIL, 1 - _TAIL))
     wide, narrow = (2 * special.ndtr(z * f) - 1 for f in (1 + MATERIAL, 1 - MATERIAL))
     return float(min(few, narrow)), float(max(many, wide))
 
 
 _TAIL = SPREAD_ALARMS / 4  # two tests, two sides
+_MANY = 1e9  # rows, beyond which `MATERIAL` alone decides; quantiles of larger binomials take long, or overflow
 
 
 def _binomial_quantile(p: float, n: int, level: float) -> float:

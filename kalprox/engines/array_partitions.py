@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox._checks import LARGEST, all_usable, row_sizes, usable
 from kalprox.sources.base import Block
 from kalprox.sources.files import SourceError
 from kalprox.sources.labels import labels_of
@@ -19,7 +20,7 @@ BLOCK_ROWS = 1 << 13  # rows per block of a partition in memory
 
 @dataclass(frozen=True)
 class ArrayPartition:
-    """Arrays in memory. A row with a value that is not finite, a negative weight or no cluster is a bad row.
+    """Arrays in memory. A row with a value that is not finite or too large, a bad weight or no cluster is a bad row.
 
     Parameters
     ----------
@@ -55,12 +56,8 @@ class ArrayPartition:
     def _block(self, first: int, groups: Any, X: Any, y: Any, w: Any) -> Block:
         n, labels = len(y), None
         bad: dict[int, BadRow] = {}
-        for name, a in (("weight", w), ("y", y), ("X", X)):
-            if a is None or np.isfinite(a.sum()):  # the common case, in one step
-                continue
-            for at, *column in np.argwhere(~np.isfinite(a)).tolist():
-                row = BadRow(self.name, first + at + 1, name + str(column or ""), Reason.NOT_FINITE, "")
-                bad.setdefault(at, row)
+        if not all_usable(w, X.ravel("K"), y.ravel("K")):
+            bad = self._unusable(first, X, y, w)
         for at in np.flatnonzero(w < 0).tolist() if w is not None else ():
             bad.setdefault(at, BadRow(self.name, first + at + 1, "weight", Reason.NEGATIVE_WEIGHT, f"{w[at]:g}"))
         if groups is not None:
@@ -72,3 +69,17 @@ class ArrayPartition:
             good[list(bad)] = False
             X, y, w, labels = (None if a is None else a[good] for a in (X, y, w, labels))
         return Block(X, y, w, n, [bad[at] for at in sorted(bad)], groups=labels)
+
+    def _unusable(self, first: int, X: Array, y: Array, w: Array | None) -> dict[int, BadRow]:
+        """The rows that are not finite or too large, by their positions."""
+        bad: dict[int, BadRow] = {}
+        for name, a in (("y", y), ("X", X)) if w is None else (("weight", w), ("y", y), ("X", X)):
+            for at, *column in np.argwhere(~(np.abs(a) <= LARGEST)).tolist():
+                value = a[(at, *column)]
+                why, shown = (Reason.TOO_LARGE, f"{value:g}") if np.isfinite(value) else (Reason.NOT_FINITE, "")
+                bad.setdefault(at, BadRow(self.name, first + at + 1, name + str(column or ""), why, shown))
+        if w is not None:
+            for at in np.flatnonzero(~usable(w, row_sizes(X, y))).tolist():
+                row = BadRow(self.name, first + at + 1, "weight", Reason.WEIGHT_TOO_LARGE, f"{w[at]:g}")
+                bad.setdefault(at, row)
+        return bad

@@ -67,6 +67,14 @@ class LearnerEstimator(BaseEstimator):
     def _belief(self) -> Belief:
         return self._fitted.belief
 
+    @property
+    def _with_std(self) -> Belief:
+        """The belief, for reading standard errors: warns if there are none."""
+        belief = self._belief
+        if belief.why_no_std:
+            warnings.warn(belief.why_no_std, RuntimeWarning, stacklevel=3)
+        return belief
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner")
 

@@ -7,11 +7,11 @@ import scipy.sparse
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from kalprox._arrays import Array
-from kalprox.learning.learner import HUGE
+from kalprox._checks import LARGEST, all_usable, check_finite, row_sizes, usable
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.labels import labels_of
 
-__all__ = ["Rows", "batch_of", "checked_rows", "is_one_row", "is_one_target"]
+__all__ = ["Rows", "batch_of", "check_size", "checked_rows", "is_one_row", "is_one_target"]
 
 _FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
 _BLOCK_BYTES = 1 << 25  # the size of a block of dense rows if block_size="auto"
@@ -37,15 +37,18 @@ def checked_rows(
     linear: bool,
     may_be_empty: bool = False,
 ) -> tuple[Rows, int]:
-    """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors.
+    """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors, or names bad rows.
 
-    All weights may be zero only with `may_be_empty`.
+    All weights may be zero only with `may_be_empty`. Values above `kalprox._checks.LARGEST` are bad, as infinity is.
     """
-    if not reset and sample_weight is None and groups is None and _need_no_checks(model, X, y, linear):
+    if not reset and sample_weight is None and groups is None and _need_no_checks(model, X, y):
         return Rows(X, y), 0
     finite = model.on_bad_rows == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     if finite:
+        if isinstance(y, np.ndarray) and y.dtype.kind == "f":
+            check_finite("y", y)  # scikit-learn does not name the rows
+        how["ensure_all_finite"] = scipy.sparse.issparse(X)
         X, y = validate_data(model, X, y, reset=reset, multi_output=linear, y_numeric=True, **how)
     else:
         how["ensure_all_finite"] = False
@@ -66,18 +69,51 @@ def checked_rows(
         else:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     labels = None if groups is None else _checked_groups(groups, len(y))
+    rows = Rows(X, y, weights, labels)
+    good = None if all_usable(weights, _entries(X), y) else usable(weights, np.maximum(_sizes(X), _sizes(y)))
+    if good is None or good.all():
+        return rows, 0
     if finite:
-        return Rows(X, y, weights, labels), 0
-    good = np.isfinite(y.reshape(len(y), -1)).all(axis=1)
-    if scipy.sparse.issparse(X):
-        of_entry = np.repeat(np.arange(len(y)), np.diff(X.indptr))
-        good[of_entry[~np.isfinite(X.data)]] = False
-    else:
-        good &= np.isfinite(X).all(axis=1)
+        check_finite("X", X.data if scipy.sparse.issparse(X) else X)
+        raise ValueError(_why_too_large(model, rows, int(np.argmin(good))))
     if not good.any():
-        raise ValueError("X and y must have at least one row without NaN or infinity; got none.")
+        raise ValueError(
+            f"X and y must have at least one row without NaN, infinity or values above {LARGEST:g}; got none."
+        )
     weights, labels = (None if a is None else a[good] for a in (weights, labels))
     return Rows(X[good], y[good], weights, labels), int((~good).sum())
+
+
+def check_size(model: Any, X: Any) -> None:
+    """Raise a ValueError if finite rows to predict have a value that is too large; see `kalprox._checks.LARGEST`."""
+    if not all_usable(None, _entries(X)) and not (good := usable(None, _sizes(X))).all():
+        raise ValueError(_why_too_large(model, Rows(X, np.zeros(len(good))), int(np.argmin(good))))
+
+
+def _entries(X: Any) -> Array:
+    """Return the stored entries of rows in one dimension, without a copy if X is contiguous."""
+    return X.data if scipy.sparse.issparse(X) else X.ravel("K")
+
+
+def _sizes(a: Any) -> Array:
+    """Return the largest absolute value of each row."""
+    return abs(a).max(axis=1).toarray().ravel() if scipy.sparse.issparse(a) else row_sizes(a)
+
+
+def _why_too_large(model: Any, rows: Rows, row: int) -> str:
+    """Return the error message for finite rows, of which this one is too large."""
+    X, y, weights, _ = rows
+    values = np.append(X[[row]].toarray() if scipy.sparse.issparse(X) else X[row], y[row])
+    at = int(np.abs(values).argmax())
+    names = getattr(model, "feature_names_in_", range(X.shape[1]))
+    where = f"row {row}, {f'column {names[at]!r} of X' if at < X.shape[1] else 'y'}"
+    limit = f"must be at most {LARGEST:g} in size, so that sums of squares stay finite"
+    if weights is None or abs(values[at]) > LARGEST:
+        return f"Values {limit}; got {values[at]:.6g} in {where}. Rescale the column, or leave out the row."
+    return (
+        f"Weights, and values times the square root of their weight, {limit}; got the weight {weights[row]:.6g} for "
+        f"the value {values[at]:.6g} in {where}. Divide all weights by a common factor, or rescale the column."
+    )
 
 
 def _checked_groups(groups: Any, n: int) -> Array:
@@ -90,10 +126,10 @@ def _checked_groups(groups: Any, n: int) -> Array:
     return labels
 
 
-def _need_no_checks(model: Any, X: Any, y: Any, linear: bool) -> bool:
+def _need_no_checks(model: Any, X: Any, y: Any) -> bool:
     """Whether X and y are arrays that pass scikit-learn's checks, which take as long as learning the rows.
 
-    For a linear model NaN and infinity need no check here: the fold finds them and names the rows.
+    NaN, infinity and values that are too large are not looked for: if there may be any, the full checks are run.
     """
     return (
         type(X) is type(y) is np.ndarray
@@ -102,13 +138,8 @@ def _need_no_checks(model: Any, X: Any, y: Any, linear: bool) -> bool:
         and X.shape[1] == model.n_features_in_
         and y.shape == X.shape[:1] != (0,)
         and not hasattr(model, "feature_names_in_")
-        and ((linear and model.on_bad_rows == "raise") or (_finite(X) and _finite(y)))
+        and all_usable(None, _entries(X), y)
     )
-
-
-def _finite(a: Array) -> bool:
-    with np.errstate(over="ignore", invalid="ignore"):  # if the sum overflows, the full checks are run
-        return bool(np.isfinite(a.sum()))
 
 
 def batch_of(rows: Rows, block_size: int | str, *, whole: bool) -> Block | ArraySource:
@@ -122,9 +153,9 @@ def batch_of(rows: Rows, block_size: int | str, *, whole: bool) -> Block | Array
 
 def is_one_row(X: Any, d: int) -> bool:
     """Whether X is one row of d finite numbers in float64, with a sum of squares far from overflow."""
-    return type(X) is np.ndarray and X.shape == (1, d) and X.dtype == _FLOAT64 and float(np.vdot(X, X)) < HUGE
+    return type(X) is np.ndarray and X.shape == (1, d) and X.dtype == _FLOAT64 and float(np.vdot(X, X)) < LARGEST**2
 
 
 def is_one_target(y: Any) -> bool:
     """Whether y is the target of one row in float64, with a square far from overflow."""
-    return type(y) is np.ndarray and y.shape == (1,) and y.dtype == _FLOAT64 and abs(y[0]) < HUGE**0.5
+    return type(y) is np.ndarray and y.shape == (1,) and y.dtype == _FLOAT64 and abs(y[0]) < LARGEST

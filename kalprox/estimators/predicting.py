@@ -10,7 +10,7 @@ from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.engines.collections import is_collection, predict_collection
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.checks import Rows, batch_of
+from kalprox.estimators.checks import Rows, batch_of, check_size
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.predictive import Student
 
@@ -74,6 +74,7 @@ class Predicting(LearnerEstimator):
             return predict_collection(self, X, return_std)
         learner = self._fitted
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        check_size(self, X)
         if learner.settings.is_exact and not return_std:
             return learner.mean(X)
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
@@ -98,6 +99,7 @@ class Predicting(LearnerEstimator):
         if is_collection(X):
             raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        check_size(self, X)
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
         return np.concatenate([belief.minimax(block.X) for block in batch])  # type: ignore[union-attr]
 

@@ -56,7 +56,7 @@ class Readings(LearnerEstimator):
         >>> low.round(2), high.round(2)
         (array([ 0.82, -0.03]), array([1.11, 0.26]))
         """
-        return self._belief.coef_interval(level, anytime)
+        return self._with_std.coef_interval(level, anytime)
 
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
         """Draw coefficients and intercepts from the posterior.
@@ -130,18 +130,20 @@ class Readings(LearnerEstimator):
         If the penalty has kinks or bounds, the standard errors are conditional on the coefficients that it selected,
         and ignore how far it pulls them: `coef_` plus or minus two of them is no confidence interval (such intervals of
         level 95% covered 22% to 84%). Use `coef_interval`.
+
+        They are NaN, with a warning, if coef_cov="clustered" has seen fewer than two clusters.
         """
-        return self._belief.coef_std
+        return self._with_std.coef_std
 
     @property
     def intercept_std_(self) -> Any:
         """The standard error of the intercept: a number, or an array of shape (k,)."""
-        return self._belief.intercept_std[()]
+        return self._with_std.intercept_std[()]
 
     @property
     def covariance_(self) -> Array:
         """The covariance matrix of the coefficients, shape (d, d), or (k, d, d) if y has k columns."""
-        return self._belief.covariance
+        return self._with_std.covariance
 
     @property
     def noise_var_(self) -> Any:
@@ -179,7 +181,7 @@ class Readings(LearnerEstimator):
 
     @property
     def n_rows_rejected_(self) -> int:
-        """The number of rows skipped because of NaN or infinity; see `on_bad_rows`."""
+        """The number of rows skipped because of NaN, infinity or values that are too large; see `on_bad_rows`."""
         return self._fitted.n_rejected
 
     @property

@@ -43,7 +43,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
         ElasticNet, which divide the sum of squares by n. "auto" chooses alpha, for linear models only. For ridge it
         maximises the evidence, times a weak prior (the share of the variance of y that X explains is uniform) if there
         are no more rows than coefficients, or if otherwise all or nothing would be taken for noise. For other penalties
-        it minimises the errors of predictions: alpha is c sqrt(n), each batch is predicted with every c of a grid
+        it minimises the errors of predictions: alpha is c sqrt(n), each row is predicted with every c of a grid
         before it is learned, and `fit` then uses the rows in their order. Below 40 rows, alpha is instead the smallest
         that sets to zero what noise could explain as well.
     l1_ratio : float
@@ -88,7 +88,8 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
     tol : float
         With a nonlinear link, `fit` stops when a step changes theta by less than this, relative to its size.
     on_bad_rows : {"raise", "skip"}
-        What to do with rows that have NaN or infinity in X or y: raise an error, or skip them and count them in
+        What to do with rows that have NaN, infinity or a value above 1e70 in size, whose powers would overflow, in X or
+        y, or such a value times the square root of the row's weight: raise an error, or skip them and count them in
         `n_rows_rejected_`.
     start : array of shape (d,) or (1 + d,), optional
         Where the search starts: theta for a function, (intercept, coef) for a nonlinear link.

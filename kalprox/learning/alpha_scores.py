@@ -4,20 +4,27 @@ The best alpha grows as the square root of the number of rows, as the noise in t
 c in alpha = c sqrt(rows), and what early rows say about c holds for later rows too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox.learning.design import Design
 from kalprox.learning.penalties import Penalty
+from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
 
-__all__ = ["FEWEST_ROWS", "AlphaScores", "doubling_pieces", "null_ratio"]
+__all__ = ["FEWEST_ROWS", "AlphaScores", "null_ratio", "piece_reaching"]
 
 FEWEST_ROWS, _ENOUGH = 32, 8  # rows learned before the first prediction, and rows scored before the scores decide
 _STEP = 10**-0.25  # from one c to the next
 _MOST = 41  # values of c
 _DRAWS = 99  # of noise
+_CHUNK = 1024  # rows predicted at a time
+
+
+def _none() -> Array:
+    return np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,9 @@ class AlphaScores:
     A row counts in proportion to the number of rows scored up to it. The choice then is about estimates from as many
     rows as there are now, and large errors of the first estimates, from fewer rows than columns, lose their influence.
 
+    The estimates that predict are kept until as many rows have come as there were when they were made, whatever the
+    batches, so that the scores do not depend on how the rows are cut into batches.
+
     Attributes
     ----------
     c : array of shape (m,)
@@ -35,11 +45,25 @@ class AlphaScores:
         The weighted sum of squared errors for each c and target.
     rows : float
         The sum of the weights of the rows scored.
+    center, maps, constant, offset : arrays of shape (d,), (d, m k), (m k,) and (k,)
+        The estimates for each c and target: x is predicted as (x - center) @ maps + constant + offset.
+    left : float
+        The number of rows that these estimates will still predict. If there are none, the next row needs new ones.
     """
 
     c: Array
     squares: Array
     rows: float
+    center: Array = field(default_factory=_none)
+    maps: Array = field(default_factory=_none)
+    constant: Array = field(default_factory=_none)
+    offset: Array = field(default_factory=_none)
+    left: float = field(default_factory=float)
+
+    @classmethod
+    def none(cls, targets: int) -> "AlphaScores":
+        """Return the scores of no c, as long as all of them predict the same."""
+        return cls(np.zeros(0), np.zeros((0, targets)), 0.0)
 
     @classmethod
     def start(cls, largest: float, targets: int) -> "AlphaScores":
@@ -71,6 +95,47 @@ class AlphaScores:
         squares = np.pad(self.squares, ((above, below), (0, 0)), mode="edge")
         return AlphaScores(c[:_MOST], squares[:_MOST], self.rows)
 
+    def predicting(self, design: Design, theta: Array, rows: float) -> "AlphaScores":
+        """Return the scores with estimates, made from `rows` rows, that predict as many (but at least 32).
+
+        Parameters
+        ----------
+        design : Design
+            The coordinates of theta.
+        theta : array of shape (p, m k)
+            For each c, for each target.
+        rows : float
+        """
+        assert design.center is not None and design.scale is not None
+        offset = np.broadcast_to(design.offset + design.offset_rest, self.squares.shape[1:])
+        about = replace(design, offset=0.0, offset_rest=0.0)
+        constant = about.predictor(design.center[None], theta)[0]
+        maps = theta[design.first :] / design.scale[:, None]
+        new = AlphaScores(self.c, self.squares, self.rows, design.center, maps, constant, np.array(offset))
+        return new.waiting(rows)
+
+    def waiting(self, rows: float) -> "AlphaScores":
+        """Return the scores whose estimates, if any, were made from `rows` rows and serve for as many."""
+        return replace(self, left=float(max(FEWEST_ROWS, int(rows))))
+
+    def scored(self, block: Block, counts: Array | None, forget: float) -> "AlphaScores":
+        """Return the scores after a block of rows, at most as many as are left to predict. O(b d m).
+
+        Parameters
+        ----------
+        block : Block
+        counts : array of shape (b,), optional
+            How often each row counts; 1 by default.
+        forget : float
+        """
+        scores, k = self, self.squares.shape[1]
+        for start in range(0, len(block), _CHUNK) if self.maps.size else ():
+            some = block.part(start, start + _CHUNK)
+            predicted = ((some.X - self.center) @ self.maps + self.constant).reshape(len(some), -1, k)
+            errors = (some.y.reshape(len(some), 1, k) - self.offset) - predicted
+            scores = scores.after(errors, np.ones(len(some)) if some.weights is None else some.weights, forget)
+        return replace(scores, left=self.left - float(len(block) if counts is None else counts.sum()))
+
     def after(self, errors: Array, weights: Array, forget: float) -> "AlphaScores":
         """Return the scores after a block of b rows, whose predictions with each c had these errors.
 
@@ -86,7 +151,7 @@ class AlphaScores:
         weights, _, _, left = faded(weights, forget)
         squares = np.einsum("b,bmk->mk", weights * seen / seen[-1], errors**2)
         squares += self.squares * (self.rows / seen[-1] * (1.0 if left is None else float(left)))
-        return AlphaScores(self.c, squares, float(seen[-1]))
+        return replace(self, squares=squares, rows=float(seen[-1]))
 
     @property
     def best(self) -> float | None:
@@ -134,11 +199,7 @@ def null_ratio(penalty: Penalty, R: Array, dof: float | None) -> float:
     return penalty.largest_alpha(s[:rank, None] * Vt[:rank], noise)
 
 
-def doubling_pieces(rows: int, length: int) -> list[slice]:
-    """Cut a block of `length` rows, which follow `rows` others, so that no piece is longer than all rows before it."""
-    pieces, start = [], 0
-    while start < length:
-        stop = min(length, start + max(FEWEST_ROWS, rows + start))
-        pieces.append(slice(start, stop))
-        start = stop
-    return pieces
+def piece_reaching(total: float, counts: Array | None, length: int) -> int:
+    """Return how many of the next `length` rows come until their counts (1 by default) add up to `total`."""
+    found = np.ceil(total) if counts is None else np.searchsorted(np.cumsum(counts), total) + 1
+    return int(min(max(found, 1), length))

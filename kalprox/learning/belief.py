@@ -271,10 +271,22 @@ class Belief(ABC):
             return np.sqrt((at_zero @ C @ at_zero.T)[..., 0, 0])
         return np.sqrt(np.asarray(posterior.noise.variance) * posterior.leverage(at_zero)[0])
 
+    @property
+    def why_no_std(self) -> str:
+        """Why clustered standard errors are NaN; empty if they are not. (Others are NaN without degrees of freedom.)"""
+        count = 0.0 if self.sandwich is None else self.sandwich.count
+        if self.settings.coef_cov != "clustered" or count >= 2:
+            return ""
+        return (
+            f"coef_cov='clustered' needs at least two clusters, got {count:g}, and more rows than coefficients: "
+            "standard errors are NaN. Learn another batch, which is a cluster of its own, or give groups with two or "
+            "more labels."
+        )
+
     def _sandwiched(self, posterior: Posterior) -> Array | None:
         """Return the robust or clustered covariance of theta, (p, p) or (k, p, p); None with coef_cov="model".
 
-        NaN with fewer than two rows or clusters.
+        NaN with fewer than two rows or clusters, see `why_no_std`.
         """
         kind, sandwich = self.settings.coef_cov, self.sandwich
         if kind == "model":
@@ -291,9 +303,11 @@ class Belief(ABC):
         return np.where(infinite, unit, C)
 
     def _var(self, posterior: Posterior) -> Array:
-        """Return the variances of theta under `coef_cov`, shape (p,) or (k, p)."""
-        C = self._sandwiched(posterior)
-        return np.asarray(posterior.var()) if C is None else np.diagonal(C, axis1=-2, axis2=-1)
+        """Return the variances of theta under `coef_cov`, shape (p,) or (k, p); NaN where rounding left nothing."""
+        if (C := self._sandwiched(posterior)) is None:
+            return np.asarray(posterior.var())
+        variances = np.diagonal(C, axis1=-2, axis2=-1)
+        return np.where(variances >= 0, variances, np.nan)
 
     def _dof(self, posterior: Posterior) -> Array:
         """Return the degrees of freedom of the intervals of coefficients, shape () or (k,)."""

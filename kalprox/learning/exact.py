@@ -11,7 +11,7 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.information import Equations, Information, merge
-from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, doubling_pieces, null_ratio
+from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, null_ratio, piece_reaching
 from kalprox.learning.belief import Belief, Path, check_any_row, refuse_scores
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
@@ -88,10 +88,15 @@ class ExactBelief(Belief):
         """Return the belief after one more block of b rows. Exact up to rounding; O(b d^2)."""
         if not self._by_prediction:
             return self._fold(block, None)
-        belief = self
-        for piece in doubling_pieces(int(self.information.rows), len(block)):
-            rows = block.part(piece.start, piece.stop)
-            belief = belief._fold(rows, belief._scored(rows))
+        belief, start = self, 0
+        while start < len(block):
+            scores, counts = belief._predicting(), self.settings.counts(block.weights)
+            total = belief._unscored_rows if scores is None else scores.left
+            stop = start + piece_reaching(total, None if counts is None else counts[start:], len(block) - start)
+            rows = block.part(start, stop)
+            counts = None if counts is None else counts[start:stop]
+            belief = belief._fold(rows, scores and scores.scored(rows, counts, self.settings.forget))
+            start = stop
         return belief
 
     def _fold(
@@ -151,31 +156,30 @@ class ExactBelief(Belief):
     def _by_prediction(self) -> bool:
         return self.settings.penalty.alpha == "auto" and self.settings.penalty.selection == "prediction"
 
-    def _scored(self, block: Block) -> AlphaScores | None:
-        """Return the scores of alpha = c sqrt(rows) after predicting this block, which has not been learned yet.
+    @property
+    def _unscored_rows(self) -> float:
+        """The number of rows to learn before the first estimates that predict rows for the scores."""
+        if self.settings.forget == 1:
+            return FEWEST_ROWS - float(self.information.rows)
+        return 1 if 1 / (1 - self.settings.forget) > FEWEST_ROWS else inf  # rows fade: as many may never remain
 
-        O(b d m) for m values of c, and their solutions, about O(d^3).
+    def _predicting(self) -> AlphaScores | None:
+        """Return the scores of alpha = c sqrt(rows), with the estimates that predict the next rows.
+
+        Estimates are made anew, about O(d^3) for m values of c, if those that there are have served.
         """
-        rows = float(self.information.rows)
-        if rows < FEWEST_ROWS:
-            return self.scores
+        scores, rows = self.scores, float(self.information.rows)
+        if rows < FEWEST_ROWS or (scores is not None and scores.left > 0):
+            return scores
         penalty, equations = self.settings.penalty, self.centered
         z, k = equations.z.reshape(self.information.d, -1), self.information.targets or 1
         largest = penalty.largest_alpha(equations.R, z) / rows**0.5 * _ABOVE
-        if not largest > 0:
-            return self.scores  # the columns or the targets are constant, and all alphas give the same
-        scores = self.scores or AlphaScores.start(largest, k)
+        if not largest > 0:  # the columns or the targets are constant, and all alphas give the same
+            return (scores or AlphaScores.none(k)).waiting(rows)
+        scores = scores if scores is not None and len(scores.c) else AlphaScores.start(largest, k)
         scores = scores.reaching(largest, min(_SMALLEST * largest, _NEGLIGIBLE * self._noise_alpha / rows**0.5))
         thetas = [belief.posterior.mean for belief in self.for_alphas(scores.c * rows**0.5)]
-        theta = np.stack(thetas, axis=1).reshape(len(thetas[0]), -1)  # for each c, for each target
-        design, middle = replace(self.design, offset=0.0, offset_rest=0.0), self.design.offset + self.design.offset_rest
-        for start in range(0, len(block), _CHUNK):
-            some = block.part(start, start + _CHUNK)
-            predicted = design.predictor(some.X, theta).reshape(len(some), -1, k)
-            errors = some.y.reshape(len(some), 1, k) - middle - predicted
-            weights = np.ones(len(some)) if some.weights is None else some.weights
-            scores = scores.after(errors, weights, self.settings.forget)
-        return scores
+        return scores.predicting(self.design, np.stack(thetas, axis=1).reshape(len(thetas[0]), -1), rows)
 
     @property
     def _noise_alpha(self) -> float:
@@ -654,8 +658,10 @@ class ExactBelief(Belief):
             expect(alphas.shape == values.shape and info.rows > 0)
             scores = AlphaScores.of_log_scores(alphas, values, float(info.rows), k)
         if scores is not None:
-            expect(scores.c.ndim == 1 and len(scores.c) and (scores.c > 0).all() and (np.diff(scores.c) < 0).all())
+            expect(scores.c.ndim == 1 and (scores.c > 0).all() and (np.diff(scores.c) < 0).all())
             expect(scores.squares.shape == (len(scores.c), k) and (scores.squares >= 0).all() and scores.rows >= 0)
+            shapes = scores.center.shape, scores.maps.shape, scores.constant.shape, scores.offset.shape
+            expect(not scores.maps.size or shapes == ((d,), (d, len(scores.c) * k), (len(scores.c) * k,), (k,)))
         spread = saved["spread"] if "spread" in saved else np.zeros(d)
         expect(spread.shape == (d,) and (spread >= 0).all())
         scorer = Scorer.restored(d, info.targets, saved) if "scorer" in saved else None

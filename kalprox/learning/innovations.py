@@ -12,17 +12,18 @@ import numpy as np
 from scipy.linalg.blas import dger
 
 from kalprox._arrays import Array
+from kalprox._checks import all_usable
 from kalprox.learning.design import Design
 from kalprox.linalg.triangle import solve_triangular
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.sources import Block
 
-__all__ = ["HUGE", "Innovations", "SquareRootFilter", "common", "in_stds", "may_overflow"]
+__all__ = ["Innovations", "SquareRootFilter", "common", "in_stds", "may_overflow"]
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
-HUGE = 1e200  # rows with a larger sum of squares are neither buffered nor predicted, but folded, or rejected, at once
 _LARGE_LEVERAGE = 1e4  # above it the Cholesky factors of a block lose digits
+_FORGOTTEN = 1e-100  # no block fades earlier rows further, lest what is left of them underflow
 
 
 class Innovations(NamedTuple):
@@ -216,11 +217,14 @@ class SquareRootFilter:
         counts, own = ones if counts is None else counts, ones if own is None else own
         weights = counts if block.weights is None else block.weights
         seen = np.cumsum(counts)
+        at = seen - counts
         left = ones  # of what was there before the block, when a row is predicted
         if forget != 1:
-            left = forget ** (seen - counts)
+            seen = np.minimum(seen, math.log(_FORGOTTEN) / math.log(forget))
+            at = np.minimum(at, seen)
+            left = forget**at
             worth = np.where(counts > 0, (1 - forget**counts) / (1 - forget) / np.where(counts > 0, counts, 1), 0)
-            weights = weights * worth / (left * forget**counts)
+            weights = weights * worth / forget**seen
         root = np.sqrt(weights)[:, None]
         (f, r), k = self.L.shape, y.shape[1]
         L, moved = self.L, np.zeros((f, k))  # the root after the rows so far, and the change of theta
@@ -279,7 +283,6 @@ class SquareRootFilter:
                 N = np.linalg.cholesky(P.T @ P + np.eye(r))
                 L = solve_triangular(N.T, L.T, transposed=True).T
         first = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
-        at = seen - counts
         rows_before = left * self.rows + _geometric(at, forget)
         squares_before = left**2 * self.squares + _geometric(at, forget**2)
         variance, dof, spread = self._noise(
@@ -367,8 +370,8 @@ class SquareRootFilter:
 
 
 def may_overflow(block: Block) -> bool:
-    """Whether rows are so large, or NaN, that the squares of their predictions may overflow."""
-    return not (float(np.vdot(block.X, block.X)) < HUGE and float(np.vdot(block.y, block.y)) < HUGE)
+    """Whether some rows cannot be predicted, because those of weight 0 are NaN or too large; others were checked."""
+    return block.weights is not None and not all_usable(None, block.X.ravel("K"), block.y.ravel("K"))
 
 
 def in_stds(error: Array, std: Array) -> Array:

@@ -11,7 +11,7 @@ from kalprox._arrays import Array
 from kalprox.calibration import Calibration
 from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.exact import ExactBelief
-from kalprox.learning.innovations import HUGE, Innovations, SquareRootFilter, may_overflow
+from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
@@ -24,7 +24,7 @@ from kalprox.noise import Noise
 from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block, Counts, Source
 
-__all__ = ["HUGE", "Learner", "belief_type"]
+__all__ = ["Learner", "belief_type"]
 
 # Blocks of 256 rows or fewer are buffered. The buffer is folded at 1,024 rows, which takes a tenth of the time of
 # folding the rows one by one, or as soon as it holds as many rows (but at least 16) as were folded before.
@@ -170,7 +170,7 @@ class Learner:
         self.n_rows += counts.good
 
     def learn_rows(self, X: Array, y: Array, *, predict: bool = False) -> tuple[Any, ...]:
-        """Learn a few rows of weight 1 through the buffer; the sum of their squares must be below `HUGE`.
+        """Learn a few rows of weight 1 through the buffer.
 
         Returns the mean, std, dof, scale and standardised error of each row, predicted from all rows before it, if they
         are needed or `predict` is True.
@@ -251,7 +251,6 @@ class Learner:
             and settings.coef_cov != "clustered"
             and not settings.noise_depends_on_inputs
             and len(block) <= _SHORT
-            and not may_overflow(block)
             and not self._crosses_cut(len(block), settings)
             and self._takes_short(settings)
         )

@@ -23,6 +23,7 @@ from kalprox.sources import Block, Counts, Source
 __all__ = ["PaperBelief"]
 
 _RECORD = 8192  # rows between two records of a run, the same for all batches so that the loop compiles once
+_MOST = 1e9  # rows that a batch is repeated to
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,11 @@ class PaperBelief(Belief):
         if block.weights is not None:
             if (block.weights != np.round(block.weights)).any():
                 raise ValueError("method='paper' needs whole numbers as sample_weight, by which it repeats the rows.")
+            if (total := block.weights.sum()) > _MOST:
+                raise ValueError(
+                    f"method='paper' repeats the rows by sample_weight, at most to {_MOST:g} rows at a time; got a "
+                    f"sum of {total:.6g}. Use smaller weights, or method='exact'."
+                )
             X, y = (np.repeat(a, block.weights.astype(int), axis=0) for a in (X, y))
         if len(X) == 0:
             return self

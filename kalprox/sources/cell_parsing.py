@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kalprox._checks import LARGEST
 from kalprox.sources._arrow import pa, pc
 from kalprox.sources.cell_types import plain
 from kalprox.sources.labels import label_of
@@ -16,13 +17,14 @@ from kalprox.sources.quarantine import Reason
 __all__ = [
     "MISSING",
     "Faults",
-    "all_finite",
+    "certainly_usable",
     "distinct",
     "parse_days",
     "parse_labels",
     "parse_levels",
     "parse_numbers",
     "shown",
+    "why_bad",
 ]
 
 MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NULL", "null"]
@@ -50,23 +52,29 @@ def shown(column: Any, at: int) -> str:
 
 
 def parse_numbers(column: Any) -> tuple[np.ndarray, Faults | None]:
-    """A column as float64; every cell that is not a finite number is bad."""
+    """A column as float64; every cell that is not a finite number, or larger than `LARGEST` in size, is bad."""
     column = plain(column)
     if column.type == _BYTES:
         return _from_text(column)
     values = _float(column)
-    finite = np.isfinite(values)
-    if finite.all():
+    good = np.abs(values) <= LARGEST
+    if good.all():
         return values, None
-    at = np.flatnonzero(~finite)
+    at = np.flatnonzero(~good)
     null = np.asarray(column.is_null())[at]
-    return values, Faults(at, [Reason.MISSING if missing else Reason.NOT_FINITE for missing in null])
+    reasons = [Reason.MISSING if missing else why_bad(values[i]) for i, missing in zip(at, null, strict=True)]
+    return values, Faults(at, reasons)
 
 
-def all_finite(column: Any) -> bool:
-    """Whether no cell of a float64 column is NaN or infinite. False, too, where only the sum of the cells overflows."""
-    total = pc.sum(column).as_py()
-    return total is None or bool(np.isfinite(total))
+def certainly_usable(column: Any) -> bool:
+    """Whether no cell of a float64 column is NaN or too large. False, too, where only the sum of the sizes is."""
+    total = pc.sum(pc.abs(column)).as_py()
+    return total is None or total <= LARGEST
+
+
+def why_bad(value: float) -> Reason:
+    """Why a number that is not at most `LARGEST` in size cannot be used."""
+    return Reason.TOO_LARGE if np.isfinite(value) else Reason.NOT_FINITE
 
 
 def parse_days(column: Any) -> tuple[np.ndarray, Faults | None]:
@@ -148,7 +156,7 @@ def _in_days(column: Any) -> np.ndarray:
 def _from_text(column: Any) -> tuple[np.ndarray, Faults | None]:
     try:
         values = _float(column)
-        if np.isfinite(values).all():
+        if (np.abs(values) <= LARGEST).all():
             return values, None
     except pa.ArrowInvalid:
         pass
@@ -157,11 +165,11 @@ def _from_text(column: Any) -> tuple[np.ndarray, Faults | None]:
     mask = np.asarray(good)
     values = np.full(len(cells), np.nan)
     values[mask] = pc.replace_substring_regex(cells.filter(good), _BLANKS, "").cast(pa.float64())
-    at = np.flatnonzero(~np.isfinite(values))
+    at = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if not len(at):
         return values, None
     missing = np.asarray(pc.is_in(cells, _MISSING))
-    why = [Reason.NOT_FINITE if mask[i] else Reason.MISSING if missing[i] else _invalid(cells[i].as_py()) for i in at]
+    why = [why_bad(values[i]) if mask[i] else Reason.MISSING if missing[i] else _invalid(cells[i].as_py()) for i in at]
     return values, Faults(at, why)
 
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from kalprox.sources.cell_parsing import parse_days, parse_labels, parse_numbers
-from kalprox.sources.encoding import BadCells, one_hot, parse_weights
+from kalprox.sources.encoding import BadCells, one_hot, parse_weights, too_heavy
 from kalprox.sources.files import Replay, SourceError
 from kalprox.sources.inference import first_rows, infer_features
 from kalprox.sources.readers.base import Cell, Wanted
@@ -224,6 +224,8 @@ class Columns:
                 X[:, at], faults = parse_days(column) if name in self.dates else parse_numbers(column)
             bad.note(name, faults)
             at += width
+        if self.weight is not None and w is not None:
+            bad.note(self.weight, too_heavy(w, *((X,) if y is None else (X, y))))
         return Encoded(X, y, w, groups, bad.in_order())
 
     def _encoded_names(self, feature: str) -> list[str]:

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from kalprox._checks import all_usable, row_sizes, usable
 from kalprox.sources.cell_parsing import Faults, parse_levels, parse_numbers, shown
 from kalprox.sources.cell_types import plain
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell
 
-__all__ = ["BadCells", "one_hot", "parse_weights"]
+__all__ = ["BadCells", "one_hot", "parse_weights", "too_heavy"]
 
 
 class BadCells:
@@ -42,6 +43,14 @@ def parse_weights(column: Any) -> tuple[np.ndarray, Faults | None]:
     why = dict(zip(faults.at.tolist(), faults.why, strict=True)) if faults else {}
     why |= dict.fromkeys((i for i in np.flatnonzero(values < 0).tolist() if i not in why), Reason.NEGATIVE_WEIGHT)
     return values, Faults(np.array(sorted(why)), [why[i] for i in sorted(why)])
+
+
+def too_heavy(weights: np.ndarray, *values: np.ndarray) -> Faults | None:
+    """The weights that are too large for the values of their rows, and those of rows that have a bad value."""
+    if all_usable(weights, *values):
+        return None
+    at = np.flatnonzero(~usable(weights, row_sizes(*values)))
+    return Faults(at, [Reason.WEIGHT_TOO_LARGE] * len(at)) if len(at) else None
 
 
 def one_hot(column: Any, levels: dict[bytes, int], out: np.ndarray, *, reject_unseen: bool) -> Faults | None:

@@ -22,6 +22,8 @@ class Reason(StrEnum):
     MISSING = "missing"
     NOT_NUMBER = "not a number"
     NOT_FINITE = "not finite"
+    TOO_LARGE = "above 1e70 in size, rescale the column"  # `kalprox._checks.LARGEST`
+    WEIGHT_TOO_LARGE = "weight too large for the values of the row, rescale the weights"
     NOT_DATE = "not a date"
     NOT_TEXT = "not text"
     UNSEEN = "unseen level"

@@ -490,6 +490,7 @@ def test_an_undetermined_parameter_stays_at_its_start_with_infinite_variance():
         ({"source": (np.ones(3), np.ones(4))}, ValueError, "one row per observation"),
         ({"source": (np.ones(3), np.ones(3), np.ones(2))}, ValueError, "weights must have shape"),
         ({"source": (np.ones(3), np.ones(3), -np.ones(3))}, ValueError, "weights must be finite and >= 0"),
+        ({"source": (np.ones(3), np.ones(3), np.zeros(3))}, ValueError, "at least one row of positive weight"),
         ({"source": (np.ones(3), np.ones(3, int))}, TypeError, "y must have a floating dtype"),
         ({"source": (np.ones(3), np.array([1.0, np.nan, 2.0]))}, ValueError, r"1 row\(s\): 1"),
         ({"source": (np.ones(3), np.ones((3, 2)))}, ValueError, "shape of the model's output"),

@@ -277,7 +277,7 @@ def test_coverage_of_the_flights_is_what_a_count_says(flights):
 
 @pytest.mark.parametrize("size", [400, 5000, 16_000])
 def test_the_score_of_flights_in_batches_is_nearly_that_of_single_rows(flights, size):
-    """After 2,048 rows they are predicted at the start of a batch, which on a stormy day is worse by a little."""
+    """After 2,048 rows a scorer predicts those that come until it is made afresh, which changes next to nothing."""
     _, X, y = flights
     X, y = X[:16_000], y[:16_000]
     exact = KalproxRegressor(penalty=None)
@@ -285,5 +285,5 @@ def test_the_score_of_flights_in_batches_is_nearly_that_of_single_rows(flights, 
     expected = exact.diagnostics_
     score = in_batches(KalproxRegressor(penalty=None), X, y, range(size, len(y), size)).diagnostics_
     assert (score.rows, score.undetermined) == (expected.rows, expected.undetermined)
-    assert score.rmse == pytest.approx(expected.rmse, rel=0.01)
-    np.testing.assert_allclose(score.coverage, expected.coverage, atol=0.01)
+    assert score.rmse == pytest.approx(expected.rmse, rel=1e-3)
+    np.testing.assert_allclose(score.coverage, expected.coverage, atol=1e-3)

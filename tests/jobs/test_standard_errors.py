@@ -193,6 +193,19 @@ def test_without_degrees_of_freedom_they_are_unknown():
     assert np.isnan(model.coef_std_).all()
 
 
+def test_one_cluster_tells_nothing_and_says_so():
+    X, y, _ = rows(200)
+    model = KalproxRegressor(coef_cov="clustered").partial_fit(X[:100], y[:100])
+    one = KalproxRegressor(coef_cov="clustered").fit(X, y, groups=["a"] * 200)
+    for some in (model, one):
+        for name in ("coef_std_", "intercept_std_", "covariance_"):
+            with pytest.warns(RuntimeWarning, match="needs at least two clusters, got 1, .* Learn another batch"):
+                assert np.isnan(getattr(some, name)).all()
+        with pytest.warns(RuntimeWarning, match="at least two clusters"):
+            assert np.isnan(some.coef_interval()).all()
+    assert np.isfinite(model.partial_fit(X[100:], y[100:]).coef_std_).all()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_goes_on_from_there(kind):
     X, y, day = rows()

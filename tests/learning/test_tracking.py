@@ -71,7 +71,7 @@ def test_reading_saving_and_copying_change_no_bit(settings, targets, tmp_path):
 @pytest.mark.parametrize("bad", ["nan", "shape", "large"])
 def test_a_refused_batch_loses_nothing(bad):
     X, y = linear(200, 3)
-    for size in (20, 150) if bad == "large" else (1, 20, 150):
+    for size in (1, 20, 150):
         model, plain = KalproxRegressor(), KalproxRegressor()
         for i in range(0, 200, size):
             for one in (model, plain):
@@ -79,7 +79,7 @@ def test_a_refused_batch_loses_nothing(bad):
             wrong = X[:size].copy()
             wrong[-2:] = {"nan": np.nan, "shape": 0.0, "large": 1.7e308}[bad]
             wrong = np.hstack([wrong, wrong]) if bad == "shape" else wrong
-            message = {"nan": "must be finite", "shape": "has 6 features", "large": "norms of the rows are too large"}
+            message = {"nan": "must be finite", "shape": "has 6 features", "large": "at most 1e.70 in size"}
             for learn in (model.partial_fit, model.prequential):
                 with pytest.raises(ValueError, match=message[bad]):
                     learn(wrong, y[:size])
@@ -160,7 +160,7 @@ def test_prequential_from_nothing():
     np.testing.assert_allclose(both[1][4:], np.column_stack([std, 2 * std])[4:], rtol=1e-9)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-300, 1e150, 1e300])
+@pytest.mark.parametrize("scale", [0.0, 1e-300, 1e35, 1e69])
 def test_targets_and_inputs_of_any_size_are_learned(scale):
     X, y = linear(300, 3)
     for settings in ({}, {"penalty": None}, {"alpha": "auto"}, {"coef_cov": "robust"}):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.cell_parsing import MISSING, all_finite
+from kalprox.sources.cell_parsing import MISSING, certainly_usable
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted
 from kalprox.sources.readers.text import BOM, Chunk
@@ -44,7 +44,7 @@ class CsvParser:
             return RawBlock(self._empty(), 0, chunk.offset, sha256=chunk.sha256)
         try:
             table = self._read(chunk.data, dict.fromkeys(self.numbers, pa.float64()))
-            if all(all_finite(table.column(name)) for name in self.numbers):
+            if all(certainly_usable(table.column(name)) for name in self.numbers):
                 table = table.rename_columns(self.names)
                 return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
         except pa.ArrowInvalid:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from kalprox._checks import LARGEST
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.cell_parsing import all_finite
+from kalprox.sources.cell_parsing import certainly_usable, why_bad
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted, guarded
 from kalprox.sources.readers.text import BOM, MAX_RECORD, Chunk, Text, chunks, last_line
@@ -118,7 +119,7 @@ def _by_pyarrow(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> R
         )
     except pa.ArrowInvalid:
         return None
-    if table.num_rows != lines + 1 or not all(all_finite(table.column(name)) for name in numbers):
+    if table.num_rows != lines + 1 or not all(certainly_usable(table.column(name)) for name in numbers):
         return None
     return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
 
@@ -158,9 +159,9 @@ def _number(value: Any, at: int, name: str, bad: list[Cell]) -> float | None:
     if value is None or isinstance(value, bool):
         return value if value is None else float(value)
     number = float(value) if isinstance(value, _Number) else None
-    if number is not None and np.isfinite(number):
+    if number is not None and abs(number) <= LARGEST:
         return number
-    reason = Reason.NOT_NUMBER if number is None else Reason.NOT_FINITE
+    reason = Reason.NOT_NUMBER if number is None else why_bad(number)
     bad.append(Cell(at, name, reason, _shown(value)))
     return None
 
