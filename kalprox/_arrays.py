@@ -100,13 +100,6 @@ def special_functions(xp: ModuleType) -> ModuleType:
     return jax.scipy.special
 
 
-def bincount(bins: Array, weights: Array, length: int) -> Array:
-    """Return the sum of the weights in each of `length` bins."""
-    xp = namespace(bins, weights)
-    size = {"minlength": length} if xp is np else {"length": length}  # JAX needs a static length
-    return xp.bincount(bins, weights=weights, **size)
-
-
 def cast_on_jax(tree: Any, like: Array) -> Any:
     """Return `cast(tree, like)` where either has JAX arrays, else `tree` as it is; this function never imports JAX."""
     return tree if namespace(like, tree) is np else cast(tree, like)

@@ -100,6 +100,7 @@ def _standard_quantile(dof: Any, p: float) -> np.ndarray:
 
 
 _MANY = 200  # degrees of freedom above which the expansions below are accurate to 1e-12
+_LARGE = 1e8  # 48 (dof - 1/2)^2 above which two terms of the expansion of the score are as accurate as stated
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -130,17 +131,22 @@ def standard_score(z: Array, dof: Array) -> tuple[Array, Array]:
     normal, few = xp.isinf(dof), dof < _MANY
     if certainly(normal):  # the same result without computing logarithms
         return z, -(z**2) / 2 - _LOG_ROOT_2PI
-    nu = xp.where(normal, _MANY, dof)
-    log = xp.log1p(z**2 / nu)
-    none_few = certainly(~few)
+    none_normal, none_few = certainly(~normal), certainly(~few)
+    nu = dof if none_normal else xp.where(normal, _MANY, dof)
+    z2 = z * z
+    log = xp.log1p(z2 / nu)
     constant = _many(1 / dof) if none_few else xp.where(few, _few(xp, nu), _many(1 / dof))
-    log_density = xp.where(normal, -(z**2) / 2, -(nu + 1) / 2 * log) + constant
+    log_density = log * (-(nu + 1) / 2) + constant
 
     a = xp.maximum(nu, _MANY) - 0.5
     b = 48 * a**2
     t = a * log
-    hill = ((((-0.4 * t - 3.3) * t - 24) * t - 85.5) / (0.8 * t**2 + 100 + b) + t + 3) / b + 1
-    u = xp.where(normal, z, xp.sign(z) * hill * xp.sqrt(t))
+    hill = t + 3
+    if not certainly(b > _LARGE):  # the next term of the expansion matters
+        hill = (((-0.4 * t - 3.3) * t - 24) * t - 85.5) / (0.8 * (t * t) + (100 + b)) + hill
+    u = xp.copysign((hill / b + 1) * xp.sqrt(t), z)
+    if not none_normal:
+        u, log_density = xp.where(normal, z, u), xp.where(normal, -z2 / 2, log_density)
     if none_few:
         return u, log_density - _LOG_ROOT_2PI
     functions = special_functions(xp)

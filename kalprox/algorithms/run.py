@@ -154,7 +154,7 @@ def _over_blocks(
 def _score_block(calibration: Calibration, alg: Algorithm, state: Any, X: Array, y: Array) -> Calibration:
     """The calibration with the predictions of a block that has not been learned yet."""
     nothing_known = not is_traced(state) and not np.any(np.asarray(state.data.T)) and not np.any(state.prior.T)
-    if state.held is not None or nothing_known:  # a warm-up makes no claim yet, nor do rows that are not there
+    if state.held is not None or nothing_known:  # no claim is made in a warm-up, nor before the first row
         return calibration.update(y.ravel(), np.full(y.size, np.inf), y.ravel())
     predicted = alg.predict(state, X)
     return calibration.update(predicted.mean.ravel(), predicted.std.ravel(), y.ravel(), degrees_of_freedom(predicted))

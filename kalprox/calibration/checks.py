@@ -24,7 +24,7 @@ MATERIAL_SPREAD = 0.05  # the relative standard deviation of their spread along 
 MATERIAL_UNEQUAL = 0.04  # the relative change of the spread with a standard deviation of the prediction
 MATERIAL_KURTOSIS = 1.0  # in excess of 3
 MATERIAL_SKEWNESS = 0.5
-RELABEL = 0.02  # the level at which a spread that looks heavy-tailed is called unequal instead
+RELABEL = 0.02  # the level of the check for unequal spread in a stream that has heavy tails
 
 
 class Check(NamedTuple):
@@ -105,7 +105,7 @@ class Dependence(NamedTuple):
 
     @property
     def long_run(self) -> float:
-        """The variance of the mean of many successive values, divided by what it were if they were independent.
+        """The variance of the mean of many successive values, divided by what it would be if they were independent.
 
         It is the larger of 1 + twice the sum of the correlations and of what the first correlation implies if they fall
         off geometrically, (1 + r)/(1 - r); the first misses what is beyond `LAGS` rows, the second what falls off more
@@ -192,7 +192,8 @@ def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape) -> Check
 def tails(shape: Shape) -> tuple[Check, Check]:
     """Heavy tails, by the kurtosis (above 3 only), and skewness. A wrong spread changes neither.
 
-    Normal scores: the kurtosis by the transformation of Anscombe and Glynn, the skewness normal with variance 6/n.
+    For normal scores, the transformation of Anscombe and Glynn makes the kurtosis a normal score, and the skewness is
+    normal with variance 6/n.
 
     References
     ----------

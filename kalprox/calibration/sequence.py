@@ -24,8 +24,8 @@ VALUES = 5  # of a row, whose products are summed over a segment: 1, x, x^2, sco
 _BITS = 4
 SEGMENTS = 1 << _BITS
 FIRST_LENGTH = 16.0  # rows of a segment, at first
-# Where x becomes x + h, the values of a row are multiplied by 1 + h _SHIFT + h^2 _SHIFT_TWICE.
 _MOST = float(np.finfo(float).max ** 0.2)  # the bound of x, so that x^4 stays finite
+# Where x becomes x + h, the values of a row are multiplied by 1 + h _SHIFT + h^2 _SHIFT_TWICE.
 _SHIFT, _SHIFT_TWICE = np.zeros((2, VALUES, VALUES))
 _SHIFT[1, 0], _SHIFT[2, 1], _SHIFT_TWICE[2, 0] = 1, 2, 1
 

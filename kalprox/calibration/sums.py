@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, bincount, certainly, namespace, pytree, special_functions, static
+from kalprox._arrays import Array, certainly, namespace, pytree, static
 from kalprox._checks import check_finite, check_positive, concrete
 from kalprox.calibration.checks import Shape
 from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined, prolonged
@@ -134,7 +134,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         y = xp.atleast_1d(y)
         mean, std, dof = _like(xp, "mean", mean, y), _like(xp, "std", std, y), _like(xp, "dof", dof, y)
         if weights is None:
-            weights, claims = xp.ones_like(y), std
+            claims = std
             check_finite("y", y)
         else:
             weights = _like(xp, "weights", weights, y)
@@ -286,49 +286,68 @@ def _block(
     std: Array,
     y: Array,
     dof: Array,
-    weights: Array,
+    weights: Array | None,
     together: Array | None,
 ) -> tuple[dict[str, Array], Sequence]:
     """A block's contribution to each sum of `Calibration`, and the sequence continued by the block."""
-    counts = weights > 0
-    judged = counts & xp.isfinite(mean) & xp.isfinite(std) & xp.isfinite(y) & (dof > 0)
+    judged = xp.isfinite(mean) & xp.isfinite(std) & xp.isfinite(y) & (dof > 0)
+    judged = judged if weights is None else judged & (weights > 0)
     complete = certainly(judged)
-    undetermined = xp.zeros((), y.dtype)
-    w = weights if weights.ndim else weights * xp.ones_like(y)
+    undetermined, w = xp.zeros((), y.dtype), xp.ones_like(y) if weights is None else xp.broadcast_to(weights, y.shape)
     if not complete:  # rows that are not judged may hold anything: they are replaced by harmless numbers with weight 0
-        undetermined = xp.where(counts & ~judged, weights, 0).sum()
+        undetermined = xp.where(judged, 0, w).sum()
         w, y, mean, std = (xp.where(judged, a, b) for a, b in ((w, 0), (y, 0), (mean, 0), (std, 1)))
         dof = xp.where(dof > 0, dof, xp.inf)
+        weights = w
     e = y - mean
     std = xp.maximum(std, xp.finfo(y.dtype).tiny)
     limit = xp.finfo(y.dtype).max ** 0.25  # z^4 stays finite, so that no row can turn a sum into NaN
     z = xp.minimum(xp.maximum(e / std, -limit), limit)
     u, log_density = standard_score(z, dof)
-    size, h = xp.abs(u), xp.minimum(xp.maximum(u, -_LARGEST), _LARGEST)
-    bins = xp.minimum(special_functions(xp).ndtr(u) * BINS, BINS - 1).astype(int)
+    h = xp.minimum(xp.maximum(u, -_LARGEST), _LARGEST)
     rows = w.sum()
     pairs = xp.maximum((rows if together is None else together) - 1, 0) / dof
     mean, pairs = (a if a.ndim else xp.full(y.shape, a) for a in (mean, pairs))
-    h2 = h * h
 
-    def total(values: Array) -> Array:
-        return values @ w if xp is np else (values * w).sum()  # JAX may multiply matrices in lower precision
+    def total(a: Array, b: Array | None = None) -> Array:
+        """The weighted sum of a, or of a b."""
+        if xp is not np:  # JAX may multiply matrices in lower precision
+            return (a * w if b is None else a * b * w).sum()
+        return a @ w if b is None else a @ (b if weights is None else b * w)
 
-    vector = np.array if xp is np else xp.stack
+    below = _weight_below(xp, u, weights, rows)
+    h2, vector = h * h, np.array if xp is np else xp.stack
     sums = {
         "rows": rows,
         "undetermined": undetermined,
-        "covered": vector([total((size <= reach).astype(u.dtype)) for reach in _REACH]),
-        "squares": total(u * u),
-        "pit": bincount(bins, w, BINS),
-        "log_score": total(log_density - xp.log(std)),
+        "covered": below[BINS + len(LEVELS) : -1] - below[BINS : BINS + len(LEVELS)],
+        "squares": total(u, u),
+        "pit": xp.diff(xp.concatenate([below[:BINS], below[-1:]])),
+        "log_score": total(log_density) - (total(xp.log(std)) if std.ndim else rows * xp.log(std)),
         "errors": total(e),
-        "squared_errors": total(e * e),
+        "squared_errors": total(e, e),
         "shared": total(pairs),
-        "powers": vector([rows, total(h), total(h2), total(h2 * h), total(h2 * h2)]),
+        "powers": vector([rows, total(h), total(h, h), total(h2, h), total(h2, h2)]),
     }
     return sums, prolonged(xp, before, u, mean, pairs, None if complete else judged)
 
 
+def _weight_below(xp: ModuleType, u: Array, weights: Array | None, rows: Array) -> Array:
+    """The weight of the scores below each of `_ENDS`, after 0 and before all of it. `weights` are 1 if None."""
+    if xp is not np:
+        w = xp.ones_like(u) if weights is None else weights
+        inner = xp.where(u[:, None] < xp.asarray(_ENDS, u.dtype)[None], w[:, None], 0).sum(axis=0)
+        return xp.concatenate([xp.zeros_like(inner[:1]), inner, rows[None]])
+    if weights is None:
+        inner = np.searchsorted(np.sort(u), _ENDS).astype(float)
+    else:
+        order = np.argsort(u)
+        sums = np.concatenate([[0.0], np.cumsum(weights[order])])
+        inner = sums[np.searchsorted(u[order], _ENDS)]
+    return np.concatenate([[0.0], inner, [rows]])
+
+
 _LARGEST = 30.0  # the bound of the scores whose powers are summed
-_REACH = [float(special.ndtri((1 + level) / 2)) for level in LEVELS]
+_REACH = special.ndtri((1 + np.array(LEVELS)) / 2)
+# The ends of the bins of the PIT, and of the central intervals, whose upper ends belong to them.
+_ENDS = np.concatenate([special.ndtri(np.arange(1, BINS) / BINS), -_REACH, np.nextafter(_REACH, np.inf)])

@@ -23,12 +23,10 @@ __all__ = ["BINS", "FALSE_ALARMS", "FEWEST_ROWS", "LEVELS", "MATERIAL", "Verdict
 LEVELS = (0.5, 0.8, 0.95)  # of the central intervals whose coverage is counted
 BINS = 20  # of the PIT histogram
 SPREAD_ALARMS = 0.01  # the largest probability that the spread of a calibrated stream is called wrong
-FALSE_ALARMS = SPREAD_ALARMS + 4 * CHECK_ALARMS  # the largest probability that a calibrated stream is not called that
+FALSE_ALARMS = SPREAD_ALARMS + 4 * CHECK_ALARMS  # the largest probability of any other word for a calibrated stream
 MATERIAL = 0.05  # a relative error of the std below this is called calibrated, however many rows there are
 FEWEST_ROWS = 30  # from this number on, a std wrong by a factor of two is detected with probability 0.99
-_BULK = (
-    1.25  # heavy tails explain a spread that is too small, unless the inner half of the errors is this much too wide
-)
+_BULK = 1.25  # heavy tails explain errors that are too large, unless the inner half of them is this much too wide
 
 Range = tuple[float, float]
 
@@ -173,7 +171,8 @@ def judge(
     """The verdict on the sums of a `Calibration`, where its `verdict` explains the tests.
 
     `shared` is the number of pairs of rows that share a learned noise variance, each divided by its degrees of freedom;
-    `coverages` are those of `LEVELS`, and `uniformity` is Pearson's statistic of the PIT histogram.
+    `coverages` are those of `LEVELS`, and `uniformity` is Pearson's statistic of the PIT histogram. `shape` and
+    `sequence` are the moments of the scores, and their sums in the order of the stream.
     """
     effective = rows / (1 + shared / rows) if rows > 0 else 0.0
     nis_bounds, coverage_bounds = expected_ranges(effective)

@@ -28,14 +28,14 @@ __all__ = ["fit"]
 @click.option("--weight", help="Column of row weights.")
 @click.option(
     "--weights",
-    type=click.Choice(["frequency", "precision"]),
+    type=RegistryChoice("kalprox.sources.weighting", "WEIGHTS"),
     default="frequency",
-    help="Meaning of the weights: frequency counts a row of weight 2 as two rows; precision takes the weight as 1 / "
-    "variance of the noise of the row, up to a common factor.",
+    help="Meaning of the weights of --weight: frequency, a row of weight 2 counts as two rows; precision, the weight "
+    "is 1 / variance of the noise of the row, up to a common factor.",
 )
 @click.option(
     "--coef-cov",
-    type=click.Choice(["model", "robust", "clustered"]),
+    type=RegistryChoice("kalprox.learning.settings", "COEF_COVS"),
     help="What the standard errors of the coefficients assume: model, independent rows with equal noise; robust, noise "
     "whose variance differs from row to row; clustered, rows that depend on each other within the clusters of "
     "--clusters.  [default: clustered with --clusters, else model]",
@@ -80,9 +80,10 @@ __all__ = ["fit"]
 )
 @click.option(
     "--targets",
-    type=click.Choice(["range", "any"]),
+    type=RegistryChoice("kalprox.learning.settings", "TARGETS"),
     default="range",
-    help="Whether targets that lie outside the range of the link, by more than noise can explain, are an error.",
+    help="Targets to accept: range, those that lie in the range of the link, up to noise; any, all. Others are an "
+    "error.",
 )
 @click.option(
     "--penalty",

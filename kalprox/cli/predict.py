@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kalprox.cli.options import LEVEL, output_options, reading_options
+from kalprox.cli.options import LEVEL, RegistryChoice, output_options, reading_options
 
 __all__ = ["predict"]
 
@@ -22,10 +22,10 @@ __all__ = ["predict"]
 @click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
 @click.option(
     "--interval",
-    type=click.Choice(["gaussian", "conformal"]),
+    type=RegistryChoice("kalprox.learning.quantiles", "INTERVALS"),
     default="gaussian",
-    help="Kind of the intervals: gaussian assumes normal noise; conformal was adjusted along the rows of the fit, so "
-    "that it covered its level of them whatever their noise (levels 0.5, 0.8, 0.9, 0.95 and 0.99).",
+    help="Kind of the intervals: gaussian assumes normal noise of equal variance; conformal uses the errors of the "
+    "predictions made during the fit, whatever their distribution (levels 0.5, 0.8, 0.9, 0.95 and 0.99).",
 )
 @reading_options
 @output_options

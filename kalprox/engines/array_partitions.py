@@ -44,7 +44,7 @@ class ArrayPartition:
         lengths = [len(a) for a in (X, y, w, groups) if a is not None]
         if len(set(lengths)) > 1:
             raise SourceError(
-                f"{self.name}: X, y and the weights (and groups) must have the same number of rows; got "
+                f"{self.name}: X, y, the weights and the groups must have the same number of rows; got "
                 f"{', '.join(map(str, lengths))}."
             )
         for first in range(0, len(y), BLOCK_ROWS):

@@ -22,7 +22,7 @@ class DaskPartition:
     Parameters
     ----------
     delayed : tuple
-        The delayed values: of X, y, the weights and the groups those that there are; or the data frame.
+        The delayed values of X and y, and of the weights and the groups if there are any; or the data frame.
     template : ArrayPartition or FramePartition
         The partition in memory that is filled with the computed values.
     skip_unreadable : bool

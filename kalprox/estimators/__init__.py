@@ -1,4 +1,8 @@
-"""scikit-learn estimators: `regressor` defines KalproxRegressor, `checks` validates its input."""
+"""scikit-learn estimators.
+
+`regressor` defines KalproxRegressor and its parameters. Its methods are in `fitting`, `predicting`, `readings` (fitted
+attributes, intervals, draws) and `files` (saving and loading). `base` holds the learner, `checks` validates the rows.
+"""
 
 try:
     from kalprox.estimators.regressor import KalproxRegressor

@@ -7,11 +7,13 @@ import scipy.sparse
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from kalprox._arrays import Array
+from kalprox.learning.learner import HUGE
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.labels import labels_of
 
-__all__ = ["Rows", "batch_of", "checked_rows"]
+__all__ = ["Rows", "batch_of", "checked_rows", "is_one_row", "is_one_target"]
 
+_FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
 _BLOCK_BYTES = 1 << 25  # the size of a block of dense rows if block_size="auto"
 
 
@@ -116,3 +118,13 @@ def batch_of(rows: Rows, block_size: int | str, *, whole: bool) -> Block | Array
         return Block(X, y, weights, groups=groups)
     size = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if isinstance(block_size, str) else block_size
     return ArraySource(X, y, weights, block_rows=size, groups=groups)
+
+
+def is_one_row(X: Any, d: int) -> bool:
+    """Whether X is one row of d finite numbers in float64, with a sum of squares far from overflow."""
+    return type(X) is np.ndarray and X.shape == (1, d) and X.dtype == _FLOAT64 and float(np.vdot(X, X)) < HUGE
+
+
+def is_one_target(y: Any) -> bool:
+    """Whether y is the target of one row in float64, with a square far from overflow."""
+    return type(y) is np.ndarray and y.shape == (1,) and y.dtype == _FLOAT64 and abs(y[0]) < HUGE**0.5

@@ -4,8 +4,9 @@ For rows x_k with targets y_k and weights w_k, in units of the noise variance,
 
     sum_k w_k (y_k - x_k' theta)^2  =  ||R theta - z||^2 + rss,      R upper triangular.
 
-The class stores the triangle T of B = sqrt(w) [1 | X - c | Y - m], with T'T = B'B. The first rows fix c and m. R, z and
-rss, with or without an intercept, are views of T. Information adds: a stream is a left fold, several machines are a
+The class stores the triangle T of B = sqrt(w) [1 | X - c | Y - m], with T'T = B'B. c and m follow the
+means of columns that lie far from zero for their spread. R, z and rss, with or without an intercept, are views of T.
+Information adds: a stream is a left fold, several machines are a
 tree of merges, forgetting multiplies T by a number, and a sliding window subtracts its oldest block. The zero element
 is a valid start.
 
@@ -60,7 +61,7 @@ class Information(LeastSquares):
     T : array of shape (1 + d + k, 1 + d + k)
         The upper triangle of the weighted rows [1 | X - c | Y - m], with a nonnegative diagonal.
     shift : array of shape (d + k,)
-        (c, m), subtracted from [X | Y]. It is zero until the first row fixes it.
+        (c, m), subtracted from [X | Y]. It follows the means of columns that lie far from zero for their spread.
     rows : scalar array
         The number of rows, from which degrees of freedom are counted: the sum of the weights, which are repetitions,
         unless `fold` is given other counts. It is exact if the counts are whole numbers. The sum of the weights is
@@ -88,7 +89,7 @@ class Information(LeastSquares):
     """
 
     T: Array
-    shift: Array  # free, and zero, until the first row fixes it (T[0, 0] = 0)
+    shift: Array
     rows: Array
     squares: Array
     targets: int | None = static(default=None)
@@ -422,7 +423,7 @@ def merge(first: Information, *others: Information) -> Information:
     """Add information: the result is that of all rows together, up to rounding.
 
     The arguments are merged in the given order as a balanced binary tree, O(d^3) per merge. `Information.zero` is the
-    identity element, bit for bit. The shift of the result is that of the arguments of largest weight.
+    identity element, bit for bit. The shift of each merge is that of the side with the larger weight.
 
     Parameters
     ----------

@@ -42,8 +42,9 @@ class FitJob:
     every : int
         Rows between two checkpoints.
     engine, workers, partitions
-        By default the files are read in this process, block by block, and each block is predicted and scored before it
-        is learned. For engines see `kalprox.engines.open` and `kalprox.engines.partitions_of`.
+        By default the files are read in this process, block by block, and each row is predicted and scored before it is
+        learned (with a nonlinear link, in a fit of one pass). For engines see `kalprox.engines.open` and
+        `kalprox.engines.partitions_of`.
     watch : callable
         Called with a `Progress` after every block.
     """

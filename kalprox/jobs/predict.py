@@ -11,13 +11,13 @@ import numpy as np
 from kalprox._files import atomic_open
 from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
+from kalprox.learning.quantiles import INTERVALS
 from kalprox.sources.prefetch import prefetch
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
-__all__ = ["INTERVALS", "predict"]
+__all__ = ["predict"]
 
-INTERVALS = ("gaussian", "conformal")
 NAMES = ("mean", "std", "lower", "upper")
 
 

@@ -106,8 +106,8 @@ class AlphaScores:
 def null_ratio(penalty: Penalty, R: Array, dof: float | None) -> float:
     """Return the alpha, in units of the size of the noise, that noise alone exceeds with probability 0.01.
 
-    It is the largest of 99 values of `Penalty.largest_alpha` for targets of pure noise. Those of another such target
-    are then as probable to exceed it as each of the 99 is, one in 100, however the columns are correlated [1]_.
+    It is the largest of 99 values of `Penalty.largest_alpha`, each for a target of pure noise. The value of one more
+    such target is as likely as each of these to be the largest of all 100, however the columns are correlated [1]_.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.learning.design import Design
-from kalprox.learning.innovations import Innovations
+from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.sandwich import Sandwich, scores_at
@@ -124,7 +124,9 @@ class Belief(ABC):
         return min(len(block), start + length)
 
     def innovations(self, block: Block, after: Self, *, exact: bool = False) -> Innovations:
-        """Return the innovations of a piece that only the belief `after` has learned; see `next_piece`."""
+        """Return the innovations of a piece, which this belief predicts and `after` has learned; see `next_piece`."""
+        if may_overflow(block):
+            return Innovations.unknown(block.y)
         own = self.own_variance(block)
         predicted = self.predict(block.X, None if own is None else np.sqrt(own))
         return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
@@ -240,7 +242,7 @@ class Belief(ABC):
 
     @cached_property
     def coef_std(self) -> Array:
-        """The standard errors of the coefficients, shape (d,) or (k, d), conditional on those that a kink selects."""
+        """The standard errors of the coefficients, shape (d,) or (k, d); see `debiased` if the penalty has kinks."""
         return np.sqrt(self._variances(self._var(self.posterior)))
 
     def _variances(self, variances: Array) -> Array:
@@ -250,7 +252,7 @@ class Belief(ABC):
 
     @cached_property
     def intercept_std(self) -> Array:
-        """The standard error of the intercept, shape () or (k,), conditional as `coef_std`; zero without intercept."""
+        """The standard error of the intercept, shape () or (k,), as `coef_std`; zero without intercept."""
         return self._intercept_std(self.posterior)
 
     def _intercept_std(self, posterior: Posterior) -> Array:

@@ -14,12 +14,12 @@ from kalprox.information import Equations, Information, merge
 from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, doubling_pieces, null_ratio
 from kalprox.learning.belief import Belief, Path, check_any_row, refuse_scores
 from kalprox.learning.design import Design
-from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect
-from kalprox.learning.scorer import Scorer
+from kalprox.learning.scorer import SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
@@ -324,9 +324,10 @@ class ExactBelief(Belief):
         """Return the innovations of a piece: by the scorer if there is one and leverage is small, else exactly."""
         own, scorer = self.own_variance(block), self.current_scorer
         if scorer is not None and not exact:
-            found = scorer.innovations(block, own, float(self.information.rows))
-            if found is not None:
-                return found
+            if scorer.mean_leverage(self.information, after.information) < SMALL_LEVERAGE:
+                return scorer.innovations(block, own, float(self.information.rows))
+        if may_overflow(block):
+            return Innovations.unknown(block.y)
         posterior, settings = self.posterior, self.settings
         if not posterior.proper and posterior.factor.undetermined(self.design.rows(block.X[:1]))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))

@@ -9,18 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dger
 
 from kalprox._arrays import Array
 from kalprox.learning.design import Design
+from kalprox.linalg.triangle import solve_triangular
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.sources import Block
 
-__all__ = ["Innovations", "SquareRootFilter", "in_stds"]
+__all__ = ["HUGE", "Innovations", "SquareRootFilter", "in_stds", "may_overflow"]
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
+HUGE = 1e200  # rows with a larger sum of squares are neither buffered nor predicted, but folded, or rejected, at once
 _LARGE_LEVERAGE = 1e4  # above it the Cholesky factors of a block lose digits
 
 
@@ -221,10 +222,11 @@ class SquareRootFilter:
             worth = np.where(counts > 0, (1 - forget**counts) / (1 - forget) / np.where(counts > 0, counts, 1), 0)
             weights = weights * worth / (left * forget**counts)
         root = np.sqrt(weights)[:, None]
-        r, k = self.L.shape[1], y.shape[1]
-        Q, moved = np.eye(r), np.zeros((r, k))  # L Q is the root after the rows so far, L moved the change of theta
-        slope, H = self._in_root()
-        rss, trace = np.atleast_1d(self.rss).astype(float), self.trace
+        (f, r), k = self.L.shape, y.shape[1]
+        L, moved = self.L, np.zeros((f, k))  # the root after the rows so far, and the change of theta
+        fades = forget != 1 or self.squares != self.rows
+        slope = None if self.slope is None else self.slope.reshape(f, k)
+        rss, trace, taken = np.atleast_1d(self.rss).astype(float), self.trace, np.zeros(k)
         error, s, bent = np.empty((n, k)), np.empty(n), np.zeros(n)
         error0, s0, bent0 = np.empty((n, k)), np.empty(n), np.zeros(n)  # the same as predicted before the block
         total, traces = np.empty((n, k)), np.full(n, trace)  # rss and trace before each row, in units of `left`
@@ -233,42 +235,49 @@ class SquareRootFilter:
         while start < n:
             rows = slice(start, start + size)
             w, inputs = root[rows], self.design.rows(block.X[rows])
-            P0 = (inputs if self.free is None else inputs[:, self.free]) @ self.L
-            P = P0 @ Q * w
+            D = inputs if self.free is None else inputs[:, self.free]
+            P = D @ L * w
             if len(P) > 1 and np.einsum("ij,ij->i", P, P).max() > _LARGE_LEVERAGE:  # such a row comes alone
-                rows, w, inputs, P0, P = slice(start, start + 1), w[:1], inputs[:1], P0[:1], P[:1]
+                rows, w, inputs, D, P = slice(start, start + 1), w[:1], inputs[:1], D[:1], P[:1]
             start = rows.start + len(P)
             f0 = inputs @ self.theta.reshape(len(self.theta), -1) + self.design.offset_rest
             error0[rows] = (y[rows] - self.design.offset) - f0  # the digits of y about the offset
+            P0 = D @ self.L
             s0[rows] = np.einsum("ij,ij->i", P0, P0)
             C = np.linalg.cholesky(P @ P.T + np.eye(len(P)))
-            e = (error0[rows] - P0 @ moved) * w
-            solved = solve_triangular(C, np.hstack([e, P]), lower=True, check_finite=False)
-            u, gains = solved[:, :k], solved[:, k:] @ Q.T
+            e = (error0[rows] - D @ moved) * w
+            solved = solve_triangular(C.T, np.hstack([e, P]), transposed=True)
+            u, gains = solved[:, :k], solved[:, k:] @ L.T  # theta moves by u times the gain of a row
             diagonal = np.diagonal(C)[:, None]
             with np.errstate(divide="ignore", invalid="ignore"):  # a row of weight 0 is not learned, nor judged
                 error[rows] = diagonal * u / w
                 s[rows] = ((diagonal**2 - 1) / w**2)[:, 0]
             squares = np.cumsum(u**2, axis=0)
             total[rows] = rss + squares - u**2
-            if slope is not None and H is not None:
-                steps = np.cumsum(u[:, :, None] * gains[:, None], axis=0)
-                steps = np.concatenate([np.zeros((1, k, r)), steps]) + moved.T
-                change = ((2 * slope.T + steps @ H) * steps).sum(axis=2)  # twice the change of the penalty
-                total[rows] -= change[:-1]
-                fall = np.einsum("ij,ij->i", gains @ H, gains)
+            if slope is not None:
+                bends = self._curved(gains.T)
+                products = gains @ bends
+                fall = np.diagonal(products)
+                # Each row adds this to twice the change of the penalty, (2 slope + H t)'t after the moves t so far.
+                steep = gains @ slope + bends.T @ moved + np.tril(products, -1) @ u
+                more = 2 * u * steep + u**2 * fall[:, None]
+                so_far = taken + np.cumsum(more, axis=0)
+                total[rows] -= so_far - more
+                taken = so_far[-1]
                 traces[rows] = trace - np.cumsum(fall) + fall
                 trace -= fall.sum()
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    bent[rows] = (diagonal**2 / w**2)[:, 0] * fall  # x' V H V x
-                bent0[rows] = np.einsum("ij,ij->i", P0 @ H, P0)
+                if fades:
+                    with np.errstate(divide="ignore", invalid="ignore"):
+                        bent[rows] = (diagonal**2 / w**2)[:, 0] * fall  # x' V H V x
+                    toward = P0 @ self.L.T
+                    bent0[rows] = np.einsum("ij,ji->i", toward, self._curved(toward.T))
             rss = rss + squares[-1]
-            moved += gains.T @ u
+            moved = moved + gains.T @ u
             if len(P) == 1:  # Potter's update
-                Q = Q - (Q @ P.T) @ (P / (C * (C + 1)))
+                L = L - (L @ P.T) @ (P / (C * (C + 1)))
             else:
                 N = np.linalg.cholesky(P.T @ P + np.eye(r))
-                Q = solve_triangular(N, Q.T, lower=True, check_finite=False).T
+                L = solve_triangular(N.T, L.T, transposed=True).T
         first = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
         at = seen - counts
         rows_before = left * self.rows + _geometric(at, forget)
@@ -279,24 +288,17 @@ class SquareRootFilter:
         scale = np.sqrt(own[:, None] + (spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])
         at_once = np.sqrt(own + first[2] * s0 + (1 - first[2]) * bent0)[:, None]
         issued = in_stds(error0, np.sqrt(first[0]) * at_once)
-        self._leave(Q, moved, rss, trace, float(seen[-1]), forget)
+        self._leave(L, moved, rss, trace, float(seen[-1]), forget)
         shape, std = block.y.shape, np.sqrt(variance) * scale
         columns = (y - error, std, dof, scale, issued)
         mean, std, dof, scale, issued = (np.broadcast_to(column, y.shape).reshape(shape) for column in columns)
         return Innovations(mean, std, dof, scale, issued, together=1)
 
-    def _in_root(self) -> tuple[Array | None, Array | None]:
-        """Return the slope and the Hessian of the penalty in the coordinates of L, (r, k) and (r, r)."""
-        if self.slope is None:
-            return None, None
-        slope = self.slope[:, None] if self.slope.ndim == 1 else self.slope
-        return self.L.T @ slope, self.L.T @ self._curved(self.L)
-
-    def _leave(self, Q: Array, moved: Array, rss: Array, trace: float, seen: float, forget: float) -> None:
+    def _leave(self, L: Array, moved: Array, rss: Array, trace: float, seen: float, forget: float) -> None:
         """Assign the state after a block."""
-        step = (self.L @ moved).reshape(self.base.shape)
+        step = moved.reshape(self.base.shape)
         left = forget**seen
-        self.L = np.asfortranarray(self.L @ Q) / left**0.5
+        self.L = np.asfortranarray(L) / left**0.5
         if self.free is None:
             self.theta += step
         else:
@@ -362,6 +364,11 @@ class SquareRootFilter:
         enough = dof > _ROUNDING * effective
         scaled = np.maximum(rss, 0) / np.where(spread > 0, spread, 1)
         return np.where(enough, scaled / np.where(enough, dof, 1), np.nan), dof, spread
+
+
+def may_overflow(block: Block) -> bool:
+    """Whether rows are so large, or NaN, that the squares of their predictions may overflow."""
+    return not (float(np.vdot(block.X, block.X)) < HUGE and float(np.vdot(block.y, block.y)) < HUGE)
 
 
 def in_stds(error: Array, std: Array) -> Array:

@@ -11,7 +11,7 @@ from kalprox._arrays import Array
 from kalprox.calibration import Calibration
 from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.exact import ExactBelief
-from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.innovations import HUGE, Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
@@ -39,7 +39,6 @@ _SEVERAL_PASSES = (
     "learned: learn the rows as a stream, with partial_fit or in one pass"
 )
 _PIECE = 64  # rows whose intervals are tracked together, if none was issued for a whole batch
-HUGE = 1e200  # rows with a larger sum of squares are neither buffered nor predicted, but folded, or rejected, at once
 
 
 def belief_type(settings: Settings) -> type[Belief]:
@@ -137,8 +136,10 @@ class Learner:
         settings = self.settings if settings is None else settings
         if self._is_short(batch, settings):
             self.configure(settings)
-            mean, std = self.learn_rows(batch.X, batch.y, predict=True)[:2]
-            return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
+            self._live = self._live or self._filter()
+            if self._live is not None:
+                mean, std = self.learn_rows(batch.X, batch.y, predict=True)[:2]
+                return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
         made: list[Innovations] = []
         self._learn(batch, settings, made)
         return np.concatenate([one.mean for one in made]), np.concatenate([one.std for one in made])
@@ -200,7 +201,7 @@ class Learner:
     def _by_scorer(self, X: Array, y: Array) -> tuple[Any, ...] | None:
         """Return the columns of the innovations of a few rows by the scorer of a long stream, if there is one."""
         scorer = self._scorer
-        found = None if scorer is None else scorer.innovations(Block(X, y), None, float(self.n_rows))
+        found = None if scorer is None else scorer.few_rows(Block(X, y), float(self.n_rows))
         return None if found is None else (*found, len(y))
 
     @property
@@ -250,7 +251,7 @@ class Learner:
             and settings.coef_cov != "clustered"
             and not settings.noise_depends_on_inputs
             and len(block) <= _SHORT
-            and not _may_overflow(block)
+            and not may_overflow(block)
             and not self._crosses_cut(len(block), settings)
             and self._takes_short(settings)
         )
@@ -455,7 +456,8 @@ def _learned(
     issued for the batch as a whole: it is tracked in short pieces, as if they had come one by one.
     """
     exact, at_once, counts = made is not None, rows > 0 and not in_turn, Counts()
-    issued: list[tuple[Array, Array]] = []
+    issued: list[Array] = []
+    times: list[Array | None] = []
     for block in blocks:
         if tracking is None:
             targets = block.y.shape[1] if block.y.ndim == 2 else None
@@ -471,14 +473,13 @@ def _learned(
                 stop = belief.next_piece(block, start, rows, exact=exact)
             piece = block.part(start, stop)
             after = belief.learn(piece)
-            known = rows > 0 and belief.predicts and not _may_overflow(piece)
+            known = rows > 0 and belief.predicts
             found = belief.innovations(piece, after, exact=exact) if known else Innovations.unknown(piece.y)
             after = after.observing(piece, found, belief)
             if settings.diagnose:
-                times = settings.counts(piece.weights)
-                tracking = tracking.scored(piece.y, found, times)
-                z = found.issued if at_once else found.standardised(piece.y)
-                issued.append((z, np.ones(len(piece)) if times is None else times))
+                times.append(settings.counts(piece.weights))
+                tracking = tracking.scored(piece.y, found, times[-1])
+                issued.append(found.issued if at_once else found.standardised(piece.y))
             if made is not None:
                 made.append(found)
             belief, start, rows = after, stop, rows + piece.count
@@ -486,16 +487,13 @@ def _learned(
     if belief.sandwich is not None:
         belief = replace(belief, sandwich=belief.sandwich.closed())
     if issued:
-        z, times = map(np.concatenate, zip(*issued, strict=True))
-        length = len(z) if at_once else _PIECE
+        z, length = np.concatenate(issued), sum(map(len, issued)) if at_once else _PIECE
+        known = [one for one in times if one is not None]  # all of them, or none
+        all_times = np.concatenate(known) if known else None
         for start in range(0, len(z), length):
-            tracking = tracking.issued(z[start : start + length], times[start : start + length])
+            some = slice(start, start + length)
+            tracking = tracking.issued(z[some], None if all_times is None else all_times[some])
     return belief, tracking, counts
-
-
-def _may_overflow(block: Block) -> bool:
-    """Whether rows are so large, or NaN, that the squares of their predictions may overflow."""
-    return not (float(np.vdot(block.X, block.X)) < HUGE and float(np.vdot(block.y, block.y)) < HUGE)
 
 
 def _moved(live: SquareRootFilter, X: Array, y: Array) -> tuple[Any, ...]:

@@ -7,8 +7,9 @@ from scipy import special
 
 from kalprox._arrays import Array
 
-__all__ = ["CONFORMAL_LEVELS", "Quantiles"]
+__all__ = ["CONFORMAL_LEVELS", "INTERVALS", "Quantiles"]
 
+INTERVALS = ("gaussian", "conformal")  # the kinds of predictive intervals
 CONFORMAL_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)  # of the intervals that are tracked
 _SLOWEST = 0.02  # the step never gets smaller, so that the quantiles follow a stream that changes
 _DECAY = 0.6
@@ -86,9 +87,14 @@ class Quantiles:
         rows = float(weights.sum())
         if rows == 0:
             return self
-        low, high = self.ends[:, 0, None], self.ends[:, 1, None]  # (levels, 1) or (levels, 1, k)
-        w = weights[:, None] if z.ndim == 2 else weights
-        missed = np.stack([(w * (-z[None] > low)).sum(axis=1), (w * (z[None] > high)).sum(axis=1)], axis=1)
+        if z.ndim == 1 and counts is None:  # the counts of many rows against all ends, from one sorting
+            z = np.sort(z[known])
+            below, above = np.searchsorted(z, -self.ends[:, 0]), np.searchsorted(z, self.ends[:, 1], side="right")
+            missed = np.stack([below, len(z) - above], axis=1).astype(float)
+        else:
+            low, high = self.ends[:, 0, None], self.ends[:, 1, None]  # (levels, 1) or (levels, 1, k)
+            w = weights[:, None] if z.ndim == 2 else weights
+            missed = np.stack([(w * (-z[None] > low)).sum(axis=1), (w * (z[None] > high)).sum(axis=1)], axis=1)
         allowed = rows * _SIDES.reshape(-1, *[1] * (missed.ndim - 1))
         ends = self.ends + _step(self.rows, rows) * (missed - allowed)
         return Quantiles(ends, self.rows + rows, self.missed + missed)
@@ -125,7 +131,7 @@ class Quantiles:
         return Quantiles(ends, rows, missed)
 
     def merge(self, other: "Quantiles") -> "Quantiles":
-        """Return the mean of both, weighted by their rows: where the tracking of all rows would be about now."""
+        """Return the mean of both, weighted by their rows, which is about what tracking all rows would give."""
         rows = self.rows + other.rows
         share = other.rows / rows if rows else 0.0
         return Quantiles(self.ends + share * (other.ends - self.ends), rows, self.missed + other.missed)

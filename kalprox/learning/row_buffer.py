@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.learning.innovations import Innovations
+from kalprox.learning.innovations import Innovations, in_stds
 from kalprox.learning.saved import Saved, expect
 from kalprox.sources import Block
 
@@ -21,8 +21,9 @@ class RowBuffer:
     n : int
         The number of rows.
     columns : list of arrays
-        X of shape (capacity, d); y and the fields of `Innovations`, of shape (capacity,) or (capacity, k); together
-        and batch of shape (capacity,), the length of the batch that each row came in, or 0 if it was not predicted.
+        X of shape (capacity, d); y and the fields of `Innovations`, of shape (capacity,) or (capacity, k), but for
+        `together` of shape (capacity,); and `batch` of shape (capacity,), the length of the batch that each row came
+        in, or 0 if it was not predicted.
     """
 
     NAMES = ("X", "y", "mean", "std", "dof", "scale", "issued", "together", "batch")
@@ -41,8 +42,8 @@ class RowBuffer:
         found = {name: saved[f"waiting.{name}"] for name in cls.NAMES[:5]}
         old = "waiting.batch" not in saved
         found["scale"] = np.ones_like(found["y"]) if old else saved["waiting.scale"]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            found["issued"] = (found["y"] - found["mean"]) / found["std"] if old else saved["waiting.issued"]
+        errors = found["y"] - found["mean"]
+        found["issued"] = in_stds(errors, found["std"]) if old else saved["waiting.issued"]
         found["together"] = saved["waiting.together"]
         found["batch"] = saved["waiting.together" if old else "waiting.batch"]
         buffer, n = cls(d, targets), len(found["y"])

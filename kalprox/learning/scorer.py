@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox.information import Information
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.saved import Saved, expect
@@ -12,13 +13,12 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.sources import Block
 
-__all__ = ["Scorer"]
+__all__ = ["SMALL_LEVERAGE", "Scorer"]
 
 _FAR = 16  # mean^2 / variance beyond which a column is shifted, as in `kalprox.linalg.fold`
 _PROBES = 8  # random directions from which the mean leverage of a block is estimated
-_SAMPLE = 512  # rows of a block, evenly spaced, whose mean leverage is estimated
-_SMALL_LEVERAGE = 0.05  # the mean leverage of a block above which its rows need exact innovations
-_LAG = 0.002  # the largest mean leverage times the number of rows not learned yet, relative to the rows that were
+SMALL_LEVERAGE = 0.05  # the mean leverage of a block above which its rows need exact innovations
+_LAG = 0.01  # the largest mean leverage times the number of rows not learned yet, relative to the rows that were
 _SHORTEST, _LONG = 256, 8192  # rows that are learned before the scorer is made afresh, at least and usually at most
 _SHARE = 1 / 64, 1 / 4  # the largest share of all rows, if that is more, or less
 
@@ -31,7 +31,8 @@ class Scorer:
     predicts with a variance larger by p m / n^2. The scorer serves as long as that is below 0.002, and m below 8,192
     or n / 64, so that it follows a stream that changes. Whether the mean leverage of a block,
     tr(V X'X) / b, is still small is estimated from the projections of its rows on a few random directions L w, with
-    V = L L', scaled so that the estimate is exact for the rows learned so far.
+    V = L L', scaled so that the estimate is exact for the rows learned so far. The sum of their squares is found from
+    the triangles of the information before and after the block.
 
     Attributes
     ----------
@@ -90,17 +91,31 @@ class Scorer:
         farthest = min(max(_SHARE[0] * self.rows, _LONG), _SHARE[1] * self.rows)
         return float(int(max(_SHORTEST, min(_LAG * self.rows**2 / p, farthest))))
 
-    def innovations(self, block: Block, own: Array | None, rows: float) -> Innovations | None:
-        """Return the innovations of a block after `rows` rows; None if their leverage is not small.
+    def mean_leverage(self, before: Information, after: Information) -> float:
+        """Return the mean leverage of the rows that were learned between two informations. O(d^2)."""
+        return (self._leverages(after) - self._leverages(before)) / float(after.rows - before.rows)
+
+    def _leverages(self, info: Information) -> float:
+        """Return the sum of the leverages of the rows of an information."""
+        k, d = len(self.variance), info.d
+        probes, T = self.maps[:, k:], info.T
+        constant = self.constant[k:] + (info.shift[:d] - self.center) @ probes
+        return float(((T[:, 1 : 1 + d] @ probes + T[:, :1] * constant) ** 2).sum())
+
+    def few_rows(self, block: Block, rows: float) -> Innovations | None:
+        """Return the innovations of a few rows that come after `rows` rows; None if their leverage is not small."""
+        k = len(self.variance)
+        projected = (block.X - self.center) @ self.maps[:, k:] + self.constant[k:]
+        small = float(np.vdot(projected, projected)) < SMALL_LEVERAGE * len(projected)
+        return self.innovations(block, None, rows) if small else None
+
+    def innovations(self, block: Block, own: Array | None, rows: float) -> Innovations:
+        """Return the innovations of rows of small leverage that come after `rows` rows.
 
         `own` is the variance of the noise of each row in units of the noise variance.
         """
         k = len(self.variance)
         X = block.X - self.center if self.center.any() else block.X
-        some = X if len(X) <= _SAMPLE else X[:: len(X) // _SAMPLE]
-        projected = some @ self.maps[:, k:] + self.constant[k:]
-        if not float(np.vdot(projected, projected)) / len(some) < _SMALL_LEVERAGE:
-            return None
         coef, constant = (self.maps[:, :k], self.constant[:k]) if k > 1 else (self.maps[:, 0], self.constant[0])
         mean = (X @ coef + constant).reshape(block.y.shape)
         scale = np.sqrt((1.0 if own is None else own) + self.leverage)

@@ -13,11 +13,11 @@ from kalprox.models import GLM, LINKS, Function, Linear, Model
 from kalprox.sources import Block
 from kalprox.sources.weighting import check_weights, counts_of
 
-__all__ = ["COEF_COVS", "Settings", "same"]
+__all__ = ["COEF_COVS", "TARGETS", "Settings", "same"]
 
 COEF_COVS = ("model", "robust", "clustered")
+TARGETS = ("range", "any")
 _METHODS = ("exact", "paper")
-_TARGETS = ("range", "any")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +75,8 @@ class Settings:
         parameters = {name: value for name, value in locals().items() if name != "cls"}
         if method not in _METHODS:
             raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}.")
-        if targets not in _TARGETS:
-            raise ValueError(f"targets must be one of {', '.join(_TARGETS)}; got {targets!r}.")
+        if targets not in TARGETS:
+            raise ValueError(f"targets must be one of {', '.join(TARGETS)}; got {targets!r}.")
         if not (callable(link) or (isinstance(link, str) and link in LINKS)):
             raise ValueError(f"link must be one of {', '.join(LINKS)}, or a function fn(theta, x); got {link!r}.")
         if isinstance(noise, str):

@@ -119,11 +119,11 @@ def _fold_numpy(
 def _chosen_shift(
     T: np.ndarray, shift: np.ndarray, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return T and its shift, which moves to rows, of more weight than all of T, if it is far from them.
+    """Return T and the shift for more rows, which have more weight than all of T.
 
-    It becomes their mean where that is far from zero on the scale of their spread, and zero elsewhere: near zero, X is
-    better left as it is, neither rounded nor copied. The mean is taken about the first row, so that the mean of a
-    constant column is exact.
+    Where the mean of the rows is far from zero on the scale of their spread, the shift becomes this mean, unless it is
+    close to it already. Elsewhere it becomes zero: X is better left as it is, neither rounded nor copied. The mean is
+    taken about the first row, so that the mean of a constant column is exact.
     """
     weights = None if weights is None else weights[: len(X)]
     rows = np.concatenate([X, Y], axis=1, dtype=T.dtype)

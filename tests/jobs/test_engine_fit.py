@@ -1,13 +1,10 @@
 """KalproxRegressor and `kalprox fit` on an engine: the model of one machine, whatever the partitions."""
 
-import importlib.util
 import json
-import os
 import pickle
 import shutil
 import subprocess
 import sys
-import warnings
 from contextlib import contextmanager
 
 import cloudpickle
@@ -20,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from command import finish, run, start, wait_for
-from distributed import Client, LocalCluster
 
 import kalprox as kp
 from kalprox import KalproxRegressor
@@ -50,27 +46,6 @@ def same(model, expected):
     for name in ("coef_", "coef_std_", "intercept_", "noise_var_"):
         np.testing.assert_allclose(getattr(model, name), getattr(expected, name), rtol=1e-10, atol=1e-12)
     assert model.n_rows_seen_ == expected.n_rows_seen_
-
-
-@pytest.fixture(scope="module")
-def client():
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def spark():
-    if shutil.which("java") is None or importlib.util.find_spec("pyspark") is None:
-        pytest.skip("Spark needs Java and pyspark")
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    with warnings.catch_warnings():  # Java is started by a fork that JAX warns of, and an exec that makes it harmless
-        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-        session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    yield session
-    session.stop()
 
 
 @pytest.mark.parametrize("settings", [{"alpha": 2.0}, {"penalty": "l1", "alpha": 50.0}, {"link": "tanh"}], ids=str)

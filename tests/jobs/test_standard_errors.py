@@ -1,12 +1,7 @@
 """Robust and clustered standard errors, and conformal intervals, of models fitted to files and on engines."""
 
 import copy
-import importlib.util
-import os
 import pickle
-import shutil
-import sys
-import warnings
 from dataclasses import replace
 
 import dask.array as da
@@ -17,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 import statsmodels.api as sm
 from command import invoke
-from distributed import Client, LocalCluster
 
 from kalprox import KalproxRegressor
 from kalprox.jobs.fit import FitJob
@@ -73,27 +67,6 @@ def sandwich(J, e, V, kind, day, rows, edf, meat=None):
         return V @ scores.T @ scores @ V * n / (n - edf)
     sums = np.array([scores[day == g].sum(axis=0) for g in np.unique(day)])
     return V @ sums.T @ sums @ V * (n - 1) / (n - edf) * G / (G - 1)
-
-
-@pytest.fixture(scope="module")
-def client():
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def spark():
-    if shutil.which("java") is None or importlib.util.find_spec("pyspark") is None:
-        pytest.skip("Spark needs Java and pyspark")
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    with warnings.catch_warnings():  # Java is started by a fork that JAX warns of, and an exec that makes it harmless
-        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-        session = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    yield session
-    session.stop()
 
 
 # fits without an order of rows: one more pass, at the estimate

@@ -137,6 +137,20 @@ def test_prequential_is_predict_then_partial_fit_row_by_row(name):
     assert block.n_rows_seen_ == rows.n_rows_seen_ == 160
 
 
+@pytest.mark.parametrize("name", [name for name in LEARNERS if name != "link"])
+@pytest.mark.parametrize(("first", "diagnose"), [(40, False), (5000, True)], ids=["not asked", "long"])
+def test_a_short_batch_is_predicted_where_no_filter_is_exact(name, first, diagnose):
+    X, y = linear(first + 4, 3)
+    block, rows = (
+        KalproxRegressor(diagnose=diagnose, **LEARNERS[name]).partial_fit(X[:first], y[:first]) for _ in range(2)
+    )
+    mean, std = block.prequential(X[first:], y[first:])
+    for i in range(4):
+        row = slice(first + i, first + i + 1)
+        np.testing.assert_allclose([mean[i], std[i]], np.ravel(rows.predict(X[row], return_std=True)), rtol=1e-8)
+        rows.partial_fit(X[row], y[row])
+
+
 def test_prequential_from_nothing():
     X, y = linear(50, 2)
     mean, std = KalproxRegressor(penalty=None).prequential(X, y)

@@ -1,0 +1,80 @@
+"""Saving and loading of fitted estimators: `save` and `load`."""
+
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+
+from kalprox.estimators.base import LearnerEstimator
+from kalprox.learning.learner import Learner
+from kalprox.learning.saving import load_learner, save_learner
+
+__all__ = ["Files"]
+
+
+class Files(LearnerEstimator):
+    """The methods that write a fitted model to a file and read it."""
+
+    def save(self, file: str | PathLike) -> None:
+        """Write the fitted model to a file, atomically and without pickle.
+
+        A model whose link is a function or whose penalty is a `Custom` regulariser cannot be saved.
+
+        Parameters
+        ----------
+        file : str or path-like
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> import tempfile, pathlib
+        >>> model = KalproxRegressor().fit([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(pathlib.Path(folder) / "model.kalprox")
+        ...     same_model = KalproxRegressor.load(pathlib.Path(folder) / "model.kalprox")
+        >>> bool((same_model.coef_ == model.coef_).all())
+        True
+        """
+        if changed := self._checked_settings().changed(self._fitted.settings):
+            raise ValueError(f"{', '.join(changed)} changed since the last fit: call fit or partial_fit before save.")
+        save_learner(file, self._learner, **self._about())
+
+    def _about(self) -> dict[str, Any]:
+        """Return what a model file contains in addition to the learner."""
+        names = getattr(self, "feature_names_in_", None)
+        return {
+            "n_features": self.n_features_in_,
+            "feature_names": None if names is None else list(names),
+            "estimator_settings": {"block_size": self.block_size, "on_bad_rows": self.on_bad_rows},
+        }
+
+    @classmethod
+    def load(cls, file: str | PathLike) -> Self:
+        """Read a model that `save` wrote, so that `partial_fit` can continue.
+
+        The estimate and its covariance continue bit for bit. The score in `diagnostics_` continues to rounding: where
+        rows come one at a time, their predictions are made from an estimate that is computed afresh after loading.
+
+        Parameters
+        ----------
+        file : str or path-like
+
+        Returns
+        -------
+        KalproxRegressor
+
+        Raises
+        ------
+        ModelFileError
+            If the file is not a model file.
+        """
+        learner, about = load_learner(file)
+        return cls._of(learner, about)
+
+    @classmethod
+    def _of(cls, learner: Learner, about: dict[str, Any]) -> Self:
+        model = cls(**{**learner.settings.parameters, **about["estimator_settings"]})
+        model.n_features_in_ = about["n_features"]
+        if about["feature_names"] is not None:
+            model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
+        return model._keep(learner)

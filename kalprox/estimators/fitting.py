@@ -1,0 +1,199 @@
+"""Learning of rows: `fit`, `fit_source`, `partial_fit`, `prequential` and `merge`."""
+
+from typing import Any, Self
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.engines.collections import is_collection, partition_collection
+from kalprox.estimators.base import LearnerEstimator
+from kalprox.estimators.checks import batch_of, checked_rows, is_one_target
+from kalprox.learning.learner import Learner
+from kalprox.learning.sandwich import NEEDS_GROUPS
+from kalprox.learning.settings import Settings, same
+from kalprox.sources import ArraySource, Block, Source
+from kalprox.sources.quarantine import Quarantine
+
+__all__ = ["Fitting"]
+
+
+class Fitting(LearnerEstimator):
+    """The methods that learn rows: from arrays, sources or collections, or those of another model."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Fit the model to these rows, discarding everything learned before.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
+        y : array-like of shape (n,), or (n, k) for a linear model; the name of the target column for a Spark frame
+        sample_weight : array-like of shape (n,), optional
+            The weights of the rows; see `weights`. A row of weight 0 is ignored.
+        groups : array-like of shape (n,), optional
+            The cluster of each row, a number or a text; the name of a column for a Spark frame. Required with
+            coef_cov="clustered".
+
+        Returns
+        -------
+        self : KalproxRegressor
+        """
+        settings = self._checked_settings()
+        if self.engine is not None or is_collection(X):
+            return self._fit_on_engine(X, y, sample_weight, groups, settings)
+        rows, rejected = checked_rows(self, X, y, sample_weight, groups, reset=True, linear=settings.is_exact)
+        batch = batch_of(rows, self.block_size, whole=False)
+        assert isinstance(batch, ArraySource)
+        learner = Learner(settings)
+        learner.fit(batch)
+        learner.n_rejected = rejected
+        return self._keep(learner)
+
+    def fit_source(self, source: Source, d: int) -> Self:
+        """Fit the model to the rows of a source, which need not be in memory.
+
+        A linear model takes one pass, a nonlinear one makes passes until it converges.
+
+        Parameters
+        ----------
+        source : kalprox.sources.Source
+        d : int
+            The number of columns of X.
+
+        Returns
+        -------
+        self : KalproxRegressor
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> X = np.arange(12.0).reshape(6, 2) ** 2
+        >>> source = ArraySource(X, X @ [1.0, 2.0], None, block_rows=2)
+        >>> KalproxRegressor(penalty=None).fit_source(source, 2).coef_.round(8)
+        array([1., 2.])
+        """
+        learner = Learner(self._checked_settings())
+        learner.fit(source)
+        self.n_features_in_ = d
+        return self._keep(learner)
+
+    def _fit_on_engine(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> Self:
+        """Fit on an engine; the sums are those of one machine, up to rounding."""
+        from kalprox import engines
+
+        if groups is None and settings.coef_cov == "clustered":
+            raise ValueError(NEEDS_GROUPS)
+        partitions, names, d = partition_collection(X, y, sample_weight, groups=groups)
+        quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
+        with engines.open(self.engine or engines.engine_of(X)) as engine:
+            self.fit_source(engines.EngineSource(engine, partitions, quarantine=quarantine), d)
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Learn these rows in addition to those learned before.
+
+        With on_bad_rows="raise" a bad row raises an error, none of the rows is learned, and the model stays unchanged.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+        y : array-like of shape (n,), or (n, k) for a linear model
+        sample_weight : array-like of shape (n,), optional
+            The weights of the rows; see `weights`. If every weight is 0, nothing is learned.
+        groups : array-like of shape (n,), optional
+            The cluster of each row, a number or a text, for coef_cov="clustered". A cluster may continue in later
+            batches. By default each batch is a cluster.
+
+        Returns
+        -------
+        self : KalproxRegressor
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> model = KalproxRegressor(penalty=None)
+        >>> for x, y in [(1.0, 3.0), (2.0, 5.0), (3.0, 7.0)]:
+        ...     model = model.partial_fit([[x]], [y])
+        >>> model.coef_.round(8), model.n_rows_seen_
+        (array([2.]), 3)
+        """
+        if sample_weight is None and groups is None and self._takes_row(X) and is_one_target(y):
+            self._learner.learn_rows(X, y)
+            return self
+        settings, fitted, unchanged = self._settings_now()
+        linear = settings.is_exact
+        rows, rejected = checked_rows(
+            self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True
+        )
+        learner = self._learner if fitted else Learner(settings)
+        learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
+        learner.n_rejected += rejected
+        return self if unchanged or not learner.is_fitted else self._keep(learner)
+
+    def prequential(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Array, Array]:
+        """Learn these rows, and return the predictions of each row that were made before it was learned.
+
+        Each row is predicted from all rows before it, exactly as if the rows came one by one. A linear model with
+        penalty None or "ridge" takes a few microseconds per row; with other penalties and links each row is learned in
+        a step of its own.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,), or (n, k) for a linear model
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        mean : array of shape (n,) or (n, k)
+            NaN if nothing was known: before the first row, and during the warm-up of a nonlinear model.
+        std : array of the same shape
+            The scale of the predictive distribution, as in `predict`; infinite if the row could not be predicted.
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> X, y = np.arange(5.0)[:, None], np.array([1.0, 3.1, 4.9, 7.0, 9.1])
+        >>> mean, std = KalproxRegressor(penalty=None).prequential(X, y)
+        >>> mean.round(2), std.round(2)
+        (array([ nan, 1.  , 5.2 , 6.9 , 8.95]), array([ inf,  inf,  nan, 0.22, 0.15]))
+        """
+        settings, fitted, unchanged = self._settings_now()
+        rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=settings.is_exact)
+        learner = self._learner if fitted else Learner(settings)
+        batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
+        found = learner.prequential(batch, settings)
+        learner.n_rejected += rejected
+        if not unchanged:
+            self._keep(learner)
+        return found
+
+    def merge(self, other: Self) -> Self:
+        """Add the rows that `other` has learned to this model. Exact; O(d^3). Linear models only.
+
+        Parameters
+        ----------
+        other : KalproxRegressor
+            A model fitted with the same settings to the same features.
+
+        Returns
+        -------
+        self : KalproxRegressor
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> X = np.arange(12.0).reshape(6, 2) ** 2
+        >>> y = X @ [1.0, 2.0]
+        >>> parts = [KalproxRegressor().fit(X[rows], y[rows]) for rows in (slice(0, 3), slice(3, 6))]
+        >>> bool(np.allclose(parts[0].merge(parts[1]).coef_, KalproxRegressor().fit(X, y).coef_))
+        True
+        """
+        learner, theirs = self._fitted, other._fitted
+        names = [getattr(model, "feature_names_in_", None) for model in (self, other)]
+        if not same(*names):
+            raise ValueError(f"merge needs the same features in the same order; got {names[0]} and {names[1]}.")
+        learner.merge(theirs)
+        return self

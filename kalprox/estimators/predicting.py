@@ -1,0 +1,155 @@
+"""Predictions of new observations, and intervals for them: `predict` and `predict_interval`."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from kalprox._arrays import Array
+from kalprox._checks import check_positive
+from kalprox.engines.collections import is_collection, predict_collection
+from kalprox.estimators.base import LearnerEstimator
+from kalprox.estimators.checks import Rows, batch_of
+from kalprox.learning.quantiles import INTERVALS
+from kalprox.predictive import Student
+
+__all__ = ["Predicting"]
+
+
+class Predicting(LearnerEstimator):
+    """The methods that predict new observations."""
+
+    def predict(self, X: Any, return_std: bool = False, sigma: Any = None, *, minimax: bool = False) -> Any:
+        """Predict the mean and, with return_std, the scale of a new observation for each row.
+
+        The cost is O(d) per row, or O(d^2) with return_std or minimax.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
+        return_std : bool
+        sigma : float or array-like of shape (n,), optional
+            The standard deviation of the noise of the new rows, relative to that of a row of weight 1 (of any row with
+            weights="frequency"): 1 / sqrt(weight) in the units of `sample_weight`. The predictive variance is
+            noise_var_ * (sigma^2 + leverage). The default is 1; 0 leaves out the noise, so that `std` is that of the
+            mean.
+        minimax : bool
+            Whether to predict by the forecaster of Vovk, Azoury and Warmuth instead of the mean, for targets that may
+            be chosen by an adversary. It is the fit as if the row to predict had been learned with the target m, where
+            m is the mean of the targets, or 0 without an intercept: m + (mean - m) / (1 + s), s the leverage of the
+            row. Predicting each row of a stream before it is learned, its squared loss exceeds that of the best fixed
+            coefficients u by at most alpha |u|^2 + d Y^2 log(1 + n B^2 / (alpha d)) without an intercept, for any rows
+            with |x| <= B and |y| <= Y. With an intercept, Y is the range of the targets, the first row is not counted,
+            and the second term is Y^2 times the log of the ratio of the determinants of the information after the last
+            and the first row. Linear models with a quadratic penalty only, and not with return_std.
+
+        Returns
+        -------
+        mean : array of shape (n,) or (n, k)
+        std : array of the same shape, only with return_std
+            The scale of the predictive distribution, including the noise: the standard deviation if the noise variance
+            is given, and the scale of Student's t distribution with `noise_dof_` degrees of freedom if it is learned.
+            NaN if no degrees of freedom remain.
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0.1, 0.9, 2.1, 2.9])
+        >>> mean, std = KalproxRegressor(penalty=None).fit(X, y).predict([[4.0]], return_std=True)
+        >>> mean.round(3), std.round(3)
+        (array([3.9]), array([0.2]))
+        """
+        if minimax:
+            return self._predict_minimax(X, return_std or sigma is not None)
+        if sigma is None and self._takes_row(X):
+            learner = self._learner
+            if not return_std:
+                return learner.mean(X)
+            predicted = learner.predict(X)
+            return predicted.mean, predicted.std
+        if is_collection(X):
+            if sigma is not None:
+                raise ValueError("sigma needs X in memory; got a Dask collection or a Spark frame: predict in parts.")
+            return predict_collection(self, X, return_std)
+        learner = self._fitted
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if learner.settings.is_exact and not return_std:
+            return learner.mean(X)
+        batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
+        relative = None if sigma is None else _checked_sigma(sigma, X.shape[0])
+        found: list[Any] = []
+        start = 0
+        for block in batch:  # type: ignore[union-attr]
+            stop = start + len(block)
+            sigmas = None if relative is None else relative[start:stop]
+            found.append(learner.predict(block.X, sigmas, alone=X.shape[0] == 1))
+            start = stop
+        mean = np.concatenate([one.mean for one in found])
+        return (mean, np.concatenate([one.std for one in found])) if return_std else mean
+
+    def _predict_minimax(self, X: Any, return_std: bool) -> Array:
+        if return_std:
+            raise ValueError(
+                "minimax=True has no standard deviation: it makes no assumption on how the targets arise. Call predict "
+                "twice, with minimax=True and with return_std=True."
+            )
+        belief = self._belief
+        if is_collection(X):
+            raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
+        return np.concatenate([belief.minimax(block.X) for block in batch])  # type: ignore[union-attr]
+
+    def predict_interval(
+        self, X: Any, level: float = 0.95, sigma: Any = None, *, method: str = "gaussian"
+    ) -> tuple[Array, Array]:
+        """Return predictive intervals, which contain a new observation with probability `level`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        level : float
+            Strictly between 0 and 1.
+        sigma : float or array-like of shape (n,), optional
+            The relative standard deviation of the noise of the new rows; see `predict`. With 0 the interval is that of
+            the mean of a new observation.
+        method : {"gaussian", "conformal"}
+            "gaussian": central intervals of the predictive distribution, right if the noise is normal with equal
+            variance. "conformal": the ends are multiples of `std` that were adjusted after every batch, so that each
+            side has missed its share of the rows: the intervals that were issued before each batch have covered
+            `level` of a long stream, whatever the noise and the model. The levels are 0.5, 0.8, 0.9, 0.95 and 0.99.
+
+        Returns
+        -------
+        low, high : arrays of shape (n,) or (n, k)
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0.1, 0.9, 2.1, 2.9])
+        >>> low, high = KalproxRegressor(penalty=None).fit(X, y).predict_interval([[4.0]], level=0.9)
+        >>> low.round(2), high.round(2)
+        (array([3.32]), array([4.48]))
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        if method not in INTERVALS:
+            raise ValueError(f"method must be one of {', '.join(INTERVALS)}; got {method!r}.")
+        mean, std = self.predict(X, return_std=True, sigma=sigma)
+        noise = self._fitted.noise
+        if noise.reason:
+            warnings.warn(noise.reason, RuntimeWarning, stacklevel=2)
+        if method == "conformal":
+            low, high = self._fitted.conformal_ends(level)
+            return mean - low * std, mean + high * std
+        return Student(mean, std, noise.dof).interval(level)
+
+
+def _checked_sigma(sigma: Any, n: int) -> Array:
+    """Return the relative standard deviations of n new rows."""
+    numbers = np.asarray(sigma, np.float64)
+    if numbers.shape not in ((), (n,)):
+        raise ValueError(f"sigma must be a number or have shape ({n},), one number per row of X; got {numbers.shape}.")
+    check_positive("sigma", numbers, strict=False)
+    return np.broadcast_to(numbers, n)

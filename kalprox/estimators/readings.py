@@ -1,0 +1,202 @@
+"""What a fit has found: coefficients, their standard errors and intervals, the noise, and the score of predictions."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from kalprox._arrays import Array
+from kalprox.calibration import Calibration
+from kalprox.estimators.base import LearnerEstimator
+from kalprox.learning.belief import Path
+
+__all__ = ["Readings"]
+
+
+class Readings(LearnerEstimator):
+    """The fitted attributes, and the methods that read the posterior of the coefficients."""
+
+    def coef_interval(self, level: float = 0.95, anytime: bool = False) -> tuple[Array, Array]:
+        """Return an interval for each coefficient, which contains the true one with probability `level`.
+
+        For ridge, no penalty and other smooth penalties the interval is that of the posterior, `coef_` and `coef_std_`
+        with quantiles of Student's t distribution. If the penalty has kinks or bounds ("l1", "elasticnet", "group",
+        "box"), it is about the debiased estimate coef + (X'X)^-1 X'(y - X coef), which is least squares on all columns,
+        with the noise variance and the degrees of freedom of least squares: `coef_` need not lie inside. It covers if
+        there are more rows than columns, and is unbounded where the rows alone do not determine a coefficient. With a
+        nonlinear link the model is linearised at `coef_`.
+
+        Parameters
+        ----------
+        level : float
+            Strictly between 0 and 1.
+        anytime : bool
+            Whether the interval may be looked at after every row. If False, the probability is that of one look: with
+            400 looks at the 95% interval, the truth is outside at some look in about half of all streams. If True, the
+            intervals are a confidence sequence: the probability that any of them, however many, misses the
+            coefficient is at most 1 - level. They are always about least squares on all columns, need a linear model
+            and forget=1, and assume independent normal noise. They are narrowest, 1.6 times as wide as those for one
+            look, at about 1,000 rows, 1.8 times as wide at 100,000, and mostly unbounded below 40.
+
+        Returns
+        -------
+        low, high : arrays shaped like `coef_`
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> y = X @ [1.0, 0.0] + rng.normal(size=400)
+        >>> model = KalproxRegressor(penalty="l1", alpha=20.0).fit(X, y)
+        >>> low, high = model.coef_interval()
+        >>> low.round(2), high.round(2)
+        (array([0.88, 0.03]), array([1.06, 0.21]))
+        >>> low, high = model.coef_interval(anytime=True)
+        >>> low.round(2), high.round(2)
+        (array([ 0.82, -0.03]), array([1.11, 0.26]))
+        """
+        return self._belief.coef_interval(level, anytime)
+
+    def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
+        """Draw coefficients and intercepts from the posterior.
+
+        Parameters
+        ----------
+        n : int
+            The number of draws.
+        random_state : int, RandomState or None
+
+        Returns
+        -------
+        coef : array of shape (n, d) or (n, k, d)
+        intercept : array of shape (n,) or (n, k)
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> X = np.arange(12.0).reshape(6, 2) ** 2
+        >>> model = KalproxRegressor().fit(X, [0.0, 1.0, 1.0, 3.0, 4.0, 5.0])
+        >>> coef, intercept = model.sample(1000, random_state=0)
+        >>> coef.shape, intercept.shape
+        ((1000, 2), (1000,))
+        """
+        return self._belief.sample(n, check_random_state(random_state))
+
+    def path(self, alphas: Any = None) -> Path:
+        """Return the solutions for a grid of alphas, without a pass over the data. Linear models only.
+
+        The cost is O(d^3) per alpha.
+
+        Parameters
+        ----------
+        alphas : array-like, optional
+            The default is a grid in the scale of the data.
+
+        Returns
+        -------
+        Path
+            A named tuple of arrays: `alphas`, `coef`, `intercept`, `edf` (effective degrees of freedom without the
+            intercept), and `score` (log evidence for ridge, otherwise -BIC/2; higher is better).
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> X = np.arange(12.0).reshape(6, 2) ** 2
+        >>> path = KalproxRegressor(penalty="l1").fit(X, X @ [1.0, 2.0]).path([1e5, 1e-3])
+        >>> path.coef.round(3), path.edf
+        (array([[0., 0.],
+               [1., 2.]]), array([0., 2.]))
+        """
+        return self._belief.path(alphas)
+
+    @property
+    def coef_(self) -> Array:
+        """The coefficients, shape (d,), or (k, d) if y has k columns."""
+        return self._belief.coef
+
+    @property
+    def intercept_(self) -> Any:
+        """The intercept: a number, or an array of shape (k,) if y has k columns."""
+        return self._belief.intercept[()]
+
+    @property
+    def coef_std_(self) -> Array:
+        """The standard errors of the coefficients, shaped like `coef_`.
+
+        A standard error is infinite if neither the data nor the penalty determine the coefficient; `coef_` is then the
+        solution of minimum norm. It is zero if the penalty holds the coefficient at a kink or a bound.
+
+        If the penalty has kinks or bounds, the standard errors are conditional on the coefficients that it selected,
+        and ignore how far it pulls them: `coef_` plus or minus two of them is no confidence interval (such intervals of
+        level 95% covered 22% to 84%). Use `coef_interval`.
+        """
+        return self._belief.coef_std
+
+    @property
+    def intercept_std_(self) -> Any:
+        """The standard error of the intercept: a number, or an array of shape (k,)."""
+        return self._belief.intercept_std[()]
+
+    @property
+    def covariance_(self) -> Array:
+        """The covariance matrix of the coefficients, shape (d, d), or (k, d, d) if y has k columns."""
+        return self._belief.covariance
+
+    @property
+    def noise_var_(self) -> Any:
+        """The noise variance, given or learned: a number, or an array of shape (k,)."""
+        return np.asarray(self._belief.noise.variance)[()]
+
+    @property
+    def noise_dof_(self) -> Any:
+        """The residual degrees of freedom of the learned noise variance; infinite if the noise variance is given."""
+        return np.asarray(self._belief.noise.dof)[()]
+
+    @property
+    def alpha_(self) -> Any:
+        """The weight of the penalty: `alpha`, or the value chosen by alpha="auto"."""
+        return self._belief.alpha
+
+    @property
+    def converged_(self) -> bool:
+        """Whether the estimate is the minimiser (with a nonlinear link, a stationary point).
+
+        False if the fit ended on a plateau of the link or the coefficients ran to infinity; and for a stream with a
+        nonlinear link as long as the rows it holds do not determine the coefficients well.
+        """
+        return bool(self._belief.converged)
+
+    @property
+    def n_passes_(self) -> int:
+        """The number of passes over the rows that the fit made."""
+        return self._belief.n_passes
+
+    @property
+    def n_rows_seen_(self) -> int:
+        """The number of rows learned, not counting rows of weight 0."""
+        return self._fitted.n_rows
+
+    @property
+    def n_rows_rejected_(self) -> int:
+        """The number of rows skipped because of NaN or infinity; see `on_bad_rows`."""
+        return self._fitted.n_rejected
+
+    @property
+    def diagnostics_(self) -> Calibration:
+        """The prequential score: the `Calibration` of the predictions that were made of rows before they were learned.
+
+        `diagnostics_.verdict()` states in words what it shows; see `diagnose` for the rows that are predicted.
+        """
+        return self._fitted.score
+
+    @property
+    def log_evidence_(self) -> Any:
+        """The log evidence log p(y) with the penalty as the prior: a number, or an array of shape (k,).
+
+        It exists for linear models with a ridge penalty, or with a `Quadratic` regulariser of full rank.
+        """
+        try:
+            return self._belief.log_evidence[()]
+        except ValueError as error:  # so that hasattr returns False
+            raise AttributeError(str(error)) from error
