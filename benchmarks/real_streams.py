@@ -134,16 +134,19 @@ def bikeshare(quick: bool) -> dict[str, Any]:
             models[f'kalprox, noise="{noise}", forget={forget:g}'] = _kalprox(X, y, noise, forget)
     X = X[:, MONTHS:]
     for forget in (1.0, 0.999):
-        models[f'the same without the month, noise="inputs", forget={forget:g}'] = _kalprox(X, y, "inputs", forget)
+        for alpha, said in ((1.0, ""), ("auto", ', alpha="auto"')):
+            name = f'the same without the month, noise="inputs", forget={forget:g}{said}'
+            models[name] = _kalprox(X, y, "inputs", forget, alpha)
     for forget in (0.0,) if quick else (0.0, 0.001):
-        models[f"ondil, without the month, forget={forget:g}"] = _ondil(X, y, forget)
-    models["ondil, without the month, its default scaling of inputs"] = _ondil(X, y, 0.0, scale_inputs=True)
+        for kind in ("Normal", "StudentT"):
+            models[f"ondil, {kind}, without the month, forget={forget:g}"] = _ondil(X, y, forget, kind)
+    models["ondil, Normal, without the month, its default scaling of inputs"] = _ondil(X, y, 0.0, scale_inputs=True)
     return found
 
 
-def _kalprox(X: np.ndarray, y: np.ndarray, noise: str, forget: float) -> dict[str, Any]:
+def _kalprox(X: np.ndarray, y: np.ndarray, noise: str, forget: float, alpha: float | str = 1.0) -> dict[str, Any]:
     """Return the score of the days that were predicted before they were learned."""
-    model, scores, inside = KalproxRegressor(noise=noise, forget=forget), [], []
+    model, scores, inside = KalproxRegressor(noise=noise, forget=forget, alpha=alpha), [], []
     for rows in batches(len(y), DAY):
         if rows.start >= FIRST:
             mean, std = model.predict(X[rows], return_std=True)
@@ -158,28 +161,32 @@ def _kalprox(X: np.ndarray, y: np.ndarray, noise: str, forget: float) -> dict[st
     }
 
 
-def _ondil(X: np.ndarray, y: np.ndarray, forget: float, scale_inputs: bool = False) -> dict[str, Any]:
-    """Return the score of ondil's online distributional regression: a normal whose mean and std depend on all inputs.
+def _ondil(
+    X: np.ndarray, y: np.ndarray, forget: float, kind: str = "Normal", scale_inputs: bool = False
+) -> dict[str, Any]:
+    """Return the score of ondil's online distributional regression: location and scale depend on all inputs.
 
-    It starts from a fit of the first rows, where no input may be constant, as the later months are. Of its methods,
-    "ols" had the best score. It scales inputs by default, which costs it much here; without scaling, the inputs must be
-    of similar size.
+    The degrees of freedom of Student's t distribution are one number, which is learned too. It starts from a fit of the
+    first rows, where no input may be constant, as the later months are. Of its methods, "ols" had the best score. It
+    scales inputs by default, which costs it much here; without scaling, the inputs must be of similar size.
     """
-    from ondil.distributions import Normal
+    from ondil import distributions
     from ondil.estimators import OnlineDistributionalRegression
 
     X = X / np.r_[np.ones(X.shape[1] - 2), 100, 100]  # the two counts
+    made = getattr(distributions, kind)()
+    equation = {0: "all", 1: "all", 2: "intercept"} if kind == "StudentT" else {0: "all", 1: "all"}
     model = OnlineDistributionalRegression(
-        Normal(), equation={0: "all", 1: "all"}, method="ols", forget=forget, scale_inputs=scale_inputs
+        made, equation=equation, method="ols", forget=forget, scale_inputs=scale_inputs
     )
     model.fit(X[:FIRST], y[:FIRST])
-    z = stats.norm.ppf((1 + LEVEL) / 2)
     scores, inside = [], []
     for rows in batches(len(y), DAY):
         if rows.start >= FIRST:
-            mean, std = model.predict_distribution_parameters(X[rows]).T
-            scores.append(stats.norm.logpdf(y[rows], mean, std))
-            inside.append(np.abs(y[rows] - mean) <= z * std)
+            theta = model.predict_distribution_parameters(X[rows])
+            share = made.cdf(y[rows], theta)
+            scores.append(made.logpdf(y[rows], theta))
+            inside.append(np.abs(2 * share - 1) <= LEVEL)
             model.update(X[rows], y[rows])
     return {"log score": np.concatenate(scores).mean(), "coverage": np.concatenate(inside).mean()}
 

@@ -382,14 +382,14 @@ class ExactBelief(Belief):
         belief = super().observing(block, found, before)
         if not self.settings.noise_depends_on_inputs:
             return belief
-        own = before.own_variance(block)
-        own = np.ones(len(block)) if own is None else own
-        variance = np.asarray(before.noise.variance) * own if before.predicts else np.full(len(block), np.nan)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            squares = (block.y - found.mean) ** 2 * own / found.scale**2
-        noise = self.input_noise or InputNoise.zero(self.information.d)
-        times = self.settings.counts(block.weights)
-        return replace(belief, input_noise=noise.after(block.X, found.mean, squares, variance, times))
+        relative = before.relative_variance(block.X)
+        variance = np.asarray(before.noise.variance if before.predicts else np.nan)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            squares = ((block.y - found.mean) / found.scale) ** 2 / variance
+        variance = variance * (np.ones(len(block)) if relative is None else relative)
+        noise, times = self.input_noise or InputNoise.zero(self.information.d), self.settings.counts(block.weights)
+        noise = noise.after(block.X, found.mean, variance, squares, times, self.settings.forget)
+        return replace(belief, input_noise=noise)
 
     def _scored_inputs(self, block: Block, before: Belief) -> tuple[Array, Sandwich]:
         center, targets = block.X[0], self.information.targets

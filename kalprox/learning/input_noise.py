@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import erfc, exp, pi
 
 import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.information import Information, merge
 from kalprox.learning.saved import Saved, expect
+from kalprox.sources.forgetting import faded
 
 __all__ = ["InputNoise"]
 
-_SHRINKAGE = 10.0  # rows of average spread by which the coefficients of the log variance are shrunk to zero
-_FLOOR = 0.03  # of the variance, added to squared innovations, whose logarithm may be anything below
+_SLOPE = 1 - (pi * exp(1) / 2) ** 0.5 * erfc(0.5**0.5)  # E[u^2 / (1 + u^2)] for a standard normal u
 _FEWEST_ROWS = 100  # rows more than columns that are learned before the variance depends on the inputs
+_SHRINKAGES = 1.0, 1e3, 60  # the least penalty, in rows, the largest, in units of all rows, and how many are tried
 _LARGEST = 6.0  # the largest absolute log of a relative variance
 
 
@@ -21,15 +23,20 @@ _LARGEST = 6.0  # the largest absolute log of a relative variance
 class InputNoise:
     """A linear model of the log variance of the noise, given the inputs and the predicted mean.
 
-    The variance of the noise of a row is noise_var * v(x) with log v(x) = (z - z_mean)' w and z = (x, mean). The
-    regression of the log of the squared innovations on z gives w, shrunk slightly; its intercept is left to noise_var.
-    The innovations are those of predictions made before the rows were learned. As the information of this regression
-    adds, fades and merges like that of the rows, so does the model.
+    The variance of the noise of a row is noise_var * v(x) with log v(x) = (z - z_mean)' w and z = (x, mean). A ridge
+    regression gives w; its intercept is left to noise_var. The response of a row whose log variance was predicted as
+    eta is eta + log(1 + u^2) / slope, where u is the standardised innovation of a prediction made before the row was
+    learned and slope = E[u^2 / (1 + u^2)]: a change of the log variance changes the mean of the response by as much, to
+    first order. For normal noise its variance is 2.27. That of log(u^2), which needs no eta, is 4.93, and 2 is the
+    smallest possible, that of u^2 - 1, which single outliers dominate.
+
+    The weight of the ridge penalty has the largest evidence, so that w is about zero if the noise does not depend on
+    the inputs. As the information of this regression adds, fades and merges like that of the rows, so does the model.
 
     Attributes
     ----------
     information : Information
-        That of the rows z with the logs of the squared innovations as targets.
+        That of the rows z with the responses as targets.
     """
 
     information: Information
@@ -45,9 +52,19 @@ class InputNoise:
         info = self.information
         if float(info.rows) < info.d + _FEWEST_ROWS:
             return None
-        equations = info.centered()
-        spread = np.linalg.norm(equations.R, axis=0) / float(info.rows) ** 0.5
-        return equations.with_rows(np.diag(_SHRINKAGE**0.5 * spread)).solve()
+        equations, rows = info.centered(), float(info.effective_rows)
+        R, z = np.asarray(equations.R), np.asarray(equations.z)
+        spread = np.linalg.norm(R, axis=0)
+        spread = np.where(spread > 0, spread, 1.0)  # of a constant column, whose weight is zero
+        U, s, Vt = np.linalg.svd(R * (rows**0.5 / spread))
+        b = U.T @ z
+        least, largest, size = _SHRINKAGES
+        grid = np.geomspace(least, largest * rows, size)[:, None]
+        left = grid / (s**2 + grid)
+        rss = np.maximum(float(equations.rss) + (b**2 * left).sum(axis=1), np.finfo(float).tiny)
+        evidence = 0.5 * np.log(left).sum(axis=1) - 0.5 * (rows - 1) * np.log(rss)
+        best = grid[np.argmax(evidence), 0]
+        return Vt.T @ (s * b / (s**2 + best)) * (rows**0.5 / spread)
 
     def relative_variance(self, X: Array, mean: Array) -> Array:
         """Return v(x) for rows of X with these predicted means, shape (n,)."""
@@ -57,24 +74,29 @@ class InputNoise:
         log = (X - center[:-1]) @ w[:-1] + (mean - center[-1]) * w[-1]
         return np.exp(np.clip(log, -_LARGEST, _LARGEST))
 
-    def after(self, X: Array, mean: Array, squares: Array, variance: Array, counts: Array | None) -> "InputNoise":
+    def after(
+        self, X: Array, mean: Array, variance: Array, squares: Array, counts: Array | None, forget: float
+    ) -> "InputNoise":
         """Return the model after more rows.
 
         Parameters
         ----------
         X : array of shape (b, d)
-        mean, squares, variance : arrays of shape (b,)
-            The predicted mean, the square of its error less the share that the leverage has in it, and the variance of
-            the noise as predicted. Rows without a finite prediction are left out.
+        mean, variance, squares : arrays of shape (b,)
+            The predicted mean, the variance of the noise as predicted from the inputs, and the square of the
+            standardised innovation. Rows without a finite prediction are left out.
         counts : array of shape (b,), optional
             How often each row counts; 1 by default.
+        forget : float
+            What the weight of a row is multiplied by with every later row of these.
         """
         known = np.isfinite(mean) & np.isfinite(squares) & np.isfinite(variance) & (variance > 0)
         if not known.any():
             return self
-        target = np.log(squares[known] + _FLOOR * variance[known])
+        response = np.log(variance[known]) + np.log1p(squares[known]) / _SLOPE
+        weights, times, faded_squares, _ = faded(np.ones(len(X)) if counts is None else counts, forget)
         Z = np.column_stack([X[known], mean[known]])
-        return InputNoise(self.information.fold(Z, target, None if counts is None else counts[known]))
+        return InputNoise(self.information.fold(Z, response, weights[known], times[known], faded_squares[known]))
 
     def forget(self, left: float) -> "InputNoise":
         """Return the model with the weights of all rows multiplied by `left`."""
