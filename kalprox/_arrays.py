@@ -89,6 +89,15 @@ def certainly(predicate: Any) -> bool:
     return namespace(predicate) is np and bool(np.asarray(predicate).all())
 
 
+def masked(weights: Array | None, values: Array) -> Array:
+    """`values` with zeros in the rows of weight 0, which may hold anything because they do not count."""
+    xp = namespace(values)
+    if weights is None or certainly(weights > 0):  # the common case: no copy
+        return values
+    keep = (weights > 0).reshape((-1,) + (1,) * (values.ndim - 1))
+    return xp.where(keep, values, xp.zeros_like(values))
+
+
 def special_functions(xp: ModuleType) -> ModuleType:
     """Return `scipy.special` for NumPy and `jax.scipy.special` for JAX."""
     if xp is np:

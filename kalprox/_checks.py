@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, eager, is_traced, namespace
+from kalprox._arrays import Array, eager, is_traced, masked, namespace
 
 _ROWS_AT_ONCE = 4096  # rows checked at a time, so that the search for NaN takes little memory
 
@@ -115,6 +115,25 @@ def usable(weights: Array | None, size: Array) -> Array:
         return size <= LARGEST
     with np.errstate(over="ignore", invalid="ignore"):
         return (weights <= LARGEST) & (size * np.sqrt(np.maximum(weights, 1.0)) <= LARGEST)
+
+
+def check_usable(X: Array, y: Array, weights: Array | None = None) -> None:
+    """Raise a ValueError that names a row which is not finite or too large; rows of weight 0 may hold anything."""
+    if all_usable(weights, X.ravel("K"), y.ravel("K")):
+        return
+    X, y = masked(weights, X), masked(weights, y)
+    check_finite("X", X)
+    check_finite("y", y)
+    sizes = row_sizes(X, y)
+    bad = ~usable(weights, sizes)
+    if bad.any():
+        row = int(np.argmax(bad))
+        weight = "" if weights is None else f" and the weight {weights[row]:.6g}"
+        raise ValueError(
+            f"Values, weights, and values times the square root of their weight must be at most {LARGEST:g} in size, "
+            f"so that sums of squares stay finite; row {row} has {sizes[row]:.6g}{weight}. Rescale the column, or "
+            "divide all weights by a common factor."
+        )
 
 
 def check_same_length(X: Array, y: Array) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from jax.tree_util import Partial
 
-from kalprox._arrays import Array, is_traced, namespace, pytree, register_pytrees, static
+from kalprox._arrays import Array, is_traced, masked, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length, concrete
 from kalprox._control import full_precision
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
@@ -40,7 +40,7 @@ from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer
-from kalprox.sources import Block, masked
+from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import check_weights, counts_of
 

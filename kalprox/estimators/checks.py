@@ -36,12 +36,14 @@ def checked_rows(
     reset: bool,
     linear: bool,
     may_be_empty: bool = False,
+    look: bool = True,
 ) -> tuple[Rows, int]:
     """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors, or names bad rows.
 
     All weights may be zero only with `may_be_empty`. Values above `kalprox._checks.LARGEST` are bad, as infinity is.
+    Without `look`, arrays that need no other checks are not looked through for them: the fold does it.
     """
-    if not reset and sample_weight is None and groups is None and _need_no_checks(model, X, y):
+    if not reset and sample_weight is None and groups is None and _need_no_checks(model, X, y, look):
         return Rows(X, y), 0
     finite = model.on_bad_rows == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
@@ -126,10 +128,10 @@ def _checked_groups(groups: Any, n: int) -> Array:
     return labels
 
 
-def _need_no_checks(model: Any, X: Any, y: Any) -> bool:
+def _need_no_checks(model: Any, X: Any, y: Any, look: bool) -> bool:
     """Whether X and y are arrays that pass scikit-learn's checks, which take as long as learning the rows.
 
-    NaN, infinity and values that are too large are not looked for: if there may be any, the full checks are run.
+    With `look`, False if there may be values that are NaN, infinite or too large.
     """
     return (
         type(X) is type(y) is np.ndarray
@@ -138,7 +140,7 @@ def _need_no_checks(model: Any, X: Any, y: Any) -> bool:
         and X.shape[1] == model.n_features_in_
         and y.shape == X.shape[:1] != (0,)
         and not hasattr(model, "feature_names_in_")
-        and all_usable(None, _entries(X), y)
+        and (not look or all_usable(None, _entries(X), y))
     )
 
 

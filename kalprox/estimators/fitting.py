@@ -1,5 +1,6 @@
 """Learning of rows: `fit`, `fit_source`, `partial_fit`, `prequential` and `merge`."""
 
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -124,11 +125,16 @@ class Fitting(LearnerEstimator):
             return self
         settings, fitted, unchanged = self._settings_now()
         linear = settings.is_exact
-        rows, rejected = checked_rows(
-            self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True
+        check = partial(
+            checked_rows, self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True
         )
+        rows, rejected = check(look=not linear or self.on_bad_rows == "skip")
         learner = self._learner if fitted else Learner(settings)
-        learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
+        try:
+            learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
+        except ValueError:
+            check(look=True)  # raises an error that names the row and the column, if a value was the reason
+            raise
         learner.n_rejected += rejected
         return self if unchanged or not learner.is_fitted else self._keep(learner)
 

@@ -5,12 +5,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
+from kalprox._arrays import Array, masked, namespace
 from kalprox.information.triangular import Information, merge
 from kalprox.likelihoods import Likelihood
 from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import GLM, Model
-from kalprox.sources import Block, masked
+from kalprox.sources import Block
 
 __all__ = ["Expansion", "Linearized", "curvature_along", "expand", "linearize", "output_leverage", "rows_not_finite"]
 

@@ -26,6 +26,7 @@ from kalprox._arrays import (
     available_dtype,
     certainly,
     is_traced,
+    masked,
     namespace,
     pytree,
     register_pytrees,
@@ -37,7 +38,7 @@ from kalprox.linalg.centering import recenter, stacked_triangle
 from kalprox.linalg.downdate import downdate
 from kalprox.linalg.fold import fold
 from kalprox.linalg.triangle import product, triangle_of
-from kalprox.sources import Block, masked
+from kalprox.sources import Block
 
 __all__ = ["Information", "NotContained", "merge"]
 

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox._arrays import Array, masked
 from kalprox.regularizers import Regularizer
-from kalprox.sources import Block, Folded, Source, masked
+from kalprox.sources import Block, Folded, Source
 
 __all__ = ["Design", "DesignedSource", "Moments"]
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox._checks import check_positive
+from kalprox._checks import LARGEST, check_positive, check_usable
 from kalprox.information import Equations, Information, merge
 from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, null_ratio, piece_reaching
 from kalprox.learning.belief import Belief, Path, check_any_row, refuse_scores
@@ -115,6 +115,8 @@ class ExactBelief(Belief):
             sandwich = sandwich and sandwich.forget(float(left))  # type: ignore[arg-type]
             noise = noise and noise.forget(float(left))  # type: ignore[arg-type]
         info = info.fold(block.X, block.y, weights, counts, squares, visit=visit)
+        if not np.abs(info.T.diagonal()).max() < LARGEST:  # otherwise no value is larger
+            check_usable(block.X, block.y, block.weights)
         added: dict[str, Any] = {"spread_before": self.spread, "sandwich": sandwich, "input_noise": noise}
         scorer = self.current_scorer if float(self.information.rows) else None
         added["scorer"] = scorer if scorer is None or scorer.serves_on(float(info.rows), len(block)) else None

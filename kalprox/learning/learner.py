@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox._checks import check_usable
 from kalprox.calibration import Calibration
 from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.exact import ExactBelief
@@ -182,6 +183,7 @@ class Learner:
         buffer = self._buffer
         if not buffer.fits(X, y):
             belief.information.fold(X, y)  # raises an error that names the problem
+        check_usable(X, y)
         folded = float(belief.information.rows)
         full = buffer.n >= _FEW and buffer.n >= min(_LONG, folded)
         if full or (buffer.n and self.settings.needs_innovations and folded + buffer.n >= belief.next_cut):

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox._arrays import Array, masked
 from kalprox.learning.design import Design
 from kalprox.learning.saved import Saved, expect
 from kalprox.models import Model
-from kalprox.sources import Block, masked
+from kalprox.sources import Block
 
 __all__ = ["NEEDS_GROUPS", "Sandwich", "scores_at"]
 

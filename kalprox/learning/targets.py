@@ -7,11 +7,11 @@ from typing import NoReturn
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array
+from kalprox._arrays import Array, masked
 from kalprox.learning.design import Moments
 from kalprox.learning.settings import Settings
 from kalprox.models import LINKS
-from kalprox.sources import Block, Source, masked
+from kalprox.sources import Block, Source
 
 __all__ = ["Seen", "Targets", "check_targets"]
 

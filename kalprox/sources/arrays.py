@@ -5,22 +5,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array, certainly, namespace
+from kalprox._arrays import Array, masked, namespace
 from kalprox._checks import (
-    LARGEST,
-    all_usable,
     check_finite,
     check_floating,
     check_positive,
     check_same_length,
-    row_sizes,
-    usable,
+    check_usable,
 )
 from kalprox.sources.base import Block, Folded, Source, fold_blocks
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import counts_of
 
-__all__ = ["ArraySource", "as_source", "masked"]
+__all__ = ["ArraySource", "as_source"]
 
 T = TypeVar("T")
 
@@ -66,7 +63,7 @@ class ArraySource:
             check_positive("weights", self.weights, strict=False)
         check_finite("y", masked(self.weights, self.y))
         if xp is np and not self.sparse:
-            _check_size(self.X, self.y, self.weights)
+            check_usable(self.X, self.y, self.weights)
 
     def __iter__(self) -> Iterator[Block]:
         return self.blocks_in_order()
@@ -107,28 +104,3 @@ def as_source(source: Source | Sequence[Any]) -> Source:
             f"`kalprox.sources.Source`; got {type(source).__name__}."
         )
     return ArraySource(*source)
-
-
-def _check_size(X: Array, y: Array, weights: Array | None) -> None:
-    """Raise a ValueError if a finite row is too large; see `kalprox._checks.LARGEST`."""
-    if all_usable(weights, X.ravel("K"), y.ravel("K")):
-        return
-    sizes = row_sizes(masked(weights, X), masked(weights, y))
-    bad = np.isfinite(sizes) & ~usable(weights, sizes)
-    if bad.any():
-        row = int(np.argmax(bad))
-        weight = "" if weights is None else f" and the weight {weights[row]:.6g}"
-        raise ValueError(
-            f"Values, weights, and values times the square root of their weight must be at most {LARGEST:g} in size, "
-            f"so that sums of squares stay finite; row {row} has {sizes[row]:.6g}{weight}. Rescale the column, or "
-            "divide all weights by a common factor."
-        )
-
-
-def masked(weights: Array | None, values: Array) -> Array:
-    """`values` with zeros in the rows of weight 0, which may hold anything because they do not count."""
-    xp = namespace(values)
-    if weights is None or certainly(weights > 0):  # the common case: no copy
-        return values
-    keep = (weights > 0).reshape((-1,) + (1,) * (values.ndim - 1))
-    return xp.where(keep, values, xp.zeros_like(values))
