@@ -79,7 +79,7 @@ def measure(kind: str, seed: int) -> dict[str, Any]:
     s = stream(kind.removesuffix("; its link given"), seed, N, D)
     options: dict[str, Any] = {} if s.noise is None else {"noise": s.noise}
     if kind == NONLINEAR:
-        options |= {"link": s.link, "fit_intercept": False}
+        options |= {"link": s.link, "fit_intercept": False, "penalty": None}
     scored = kind in _NOISIEST
     model, predictive = _predicted(KalproxRegressor(**options), s, scored)
     found = {"verdict": model.diagnostics_.verdict().word, "model": _coef_inside(model, s), **_shares(predictive)}
