@@ -23,7 +23,7 @@ from kalprox.learning.scorer import SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
-from kalprox.predictive import Predictive
+from kalprox.predictive import Predictive, Student
 from kalprox.solvers.l1_path import l1_path
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.forgetting import faded
@@ -322,10 +322,21 @@ class ExactBelief(Belief):
 
     def innovations(self, block: Block, after: "ExactBelief", *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece: by the scorer if there is one and leverage is small, else exactly."""
-        own, scorer = self.own_variance(block), self.current_scorer
-        if scorer is not None and not exact:
-            if scorer.mean_leverage(self.information, after.information) < SMALL_LEVERAGE:
-                return scorer.innovations(block, own, float(self.information.rows))
+        own = self.own_variance(block)
+        found = self._innovations(block, own, after, exact)
+        if (noise := self.input_noise) is None or own is None:
+            return found
+        known = np.isfinite(found.scale)
+        share = np.divide(own, found.scale**2, out=np.zeros(len(block)), where=known)
+        s = noise.log_uncertainty(block.X, self.mean(block.X), share)
+        wide = Student(found.mean, found.std, found.dof).with_uncertain_variance(s)
+        return found._replace(std=wide.std, dof=wide.dof, issued=found.issued * np.sqrt(1 + s))
+
+    def _innovations(self, block: Block, own: Array | None, after: "ExactBelief", exact: bool) -> Innovations:
+        """Return the innovations as if the variance of each row in units of the noise variance, `own`, were known."""
+        info, scorer = self.information, self.current_scorer
+        if scorer is not None and not exact and scorer.mean_leverage(info, after.information) < SMALL_LEVERAGE:
+            return scorer.innovations(block, own, float(info.rows))
         if may_overflow(block):
             return Innovations.unknown(block.y)
         posterior, settings = self.posterior, self.settings
@@ -348,9 +359,15 @@ class ExactBelief(Belief):
         return None if self.input_noise is None else self.input_noise.relative_variance(X, self.mean(X))
 
     def predict(self, X: Array, sigma: Any = None) -> Predictive:
-        if (relative := self.relative_variance(X)) is not None:
-            sigma = np.sqrt(relative) * (1.0 if sigma is None else sigma)
-        return super().predict(X, sigma)
+        if (noise := self.input_noise) is None:
+            return super().predict(X, sigma)
+        mean = self.mean(X)
+        own = noise.relative_variance(X, mean) * (1.0 if sigma is None else sigma) ** 2
+        found = super().predict(X, np.sqrt(own))
+        assert isinstance(found, Student)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = own * np.asarray(self.noise.variance) / found.std**2
+        return found.with_uncertain_variance(noise.log_uncertainty(X, mean, np.where(found.std > 0, share, 0.0)))
 
     def observing(self, block: Block, found: Innovations, before: Belief) -> "ExactBelief":
         belief = super().observing(block, found, before)
