@@ -99,9 +99,8 @@ class ExactBelief(Belief):
         counts, squares, noise = counts_of(weights, self.settings.weights), None, self.input_noise
         if self.settings.noise_depends_on_inputs:
             counts = np.ones(len(block)) if weights is None else self.settings.counts(weights)
-            relative = self.relative_variance(block.X)
+            weights = self._weights(block)
             weights = np.ones(len(block)) if weights is None else weights
-            weights = weights if relative is None else weights / relative
         if forget != 1:
             weights, counts, squares, left = faded(np.ones(len(block)) if weights is None else weights, forget, counts)
             info = info.forget(left) if float(info.rows) > 0 else info
@@ -343,6 +342,7 @@ class ExactBelief(Belief):
         if not posterior.proper and posterior.factor.undetermined(self.design.rows(block.X[:1]))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
         options: dict[str, Any] = {"own": own, "counts": settings.counts(block.weights), "forget": settings.forget}
+        block = replace(block, weights=self._weights(block))
         if len(posterior.factors) == 1:
             return self.filter.take(block, **options)
         filters = (
@@ -357,6 +357,12 @@ class ExactBelief(Belief):
 
     def relative_variance(self, X: Array) -> Array | None:
         return None if self.input_noise is None else self.input_noise.relative_variance(X, self.mean(X))
+
+    def _weights(self, block: Block) -> Array | None:
+        """Return the weights with which rows are learned: divided by the relative variance of their noise."""
+        if (relative := self.relative_variance(block.X)) is None:
+            return block.weights
+        return (1.0 if block.weights is None else block.weights) / relative
 
     def predict(self, X: Array, sigma: Any = None) -> Predictive:
         if (noise := self.input_noise) is None:
@@ -379,8 +385,13 @@ class ExactBelief(Belief):
             squares = ((block.y - found.mean) / found.scale) ** 2 / variance
         variance = variance * (np.ones(len(block)) if relative is None else relative)
         noise, times = self.input_noise or InputNoise.zero(self.information.d), self.settings.counts(block.weights)
-        noise = noise.after(block.X, found.mean, variance, squares, times, self.settings.forget)
-        return replace(belief, input_noise=noise)
+        began, noise = noise.began, noise.after(block.X, found.mean, variance, squares, times, self.settings.forget)
+        belief = replace(belief, input_noise=noise)
+        if began or not noise.began:
+            return belief
+        # All rows so far have the weight 1, and their noise the mean variance, not that at the mean of the inputs.
+        info = self.information
+        return replace(belief, information=replace(info, T=info.T / noise.mean_relative_variance**0.5))
 
     def _scored_inputs(self, block: Block, before: Belief) -> tuple[Array, Sandwich]:
         center, targets = block.X[0], self.information.targets
