@@ -97,7 +97,7 @@ class Student(NamedTuple):
             1 / nu = (1 / dof + s / 2) / (1 + s),    r^2 = std^2 / (1 + s),
 
         it comes closer to the mixture. For s = 0.5 and a normal distribution, the log score falls short of the
-        mixture's own by 0.0004 (without the correction by 0.027), and 99% intervals cover 0.990 (0.979).
+        mixture's own by 0.0005 (without the correction by 0.027), and 99% intervals cover 0.990 (0.979).
 
         Parameters
         ----------

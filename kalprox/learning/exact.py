@@ -385,13 +385,8 @@ class ExactBelief(Belief):
             squares = ((block.y - found.mean) / found.scale) ** 2 / variance
         variance = variance * (np.ones(len(block)) if relative is None else relative)
         noise, times = self.input_noise or InputNoise.zero(self.information.d), self.settings.counts(block.weights)
-        began, noise = noise.began, noise.after(block.X, found.mean, variance, squares, times, self.settings.forget)
-        belief = replace(belief, input_noise=noise)
-        if began or not noise.began:
-            return belief
-        # All rows so far have the weight 1, and their noise the mean variance, not that at the mean of the inputs.
-        info = self.information
-        return replace(belief, information=replace(info, T=info.T / noise.mean_relative_variance**0.5))
+        noise = noise.after(block.X, found.mean, variance, squares, times, self.settings.forget)
+        return replace(belief, input_noise=noise)
 
     def _scored_inputs(self, block: Block, before: Belief) -> tuple[Array, Sandwich]:
         center, targets = block.X[0], self.information.targets

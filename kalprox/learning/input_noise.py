@@ -78,20 +78,6 @@ class InputNoise:
         """w, shape (d + 1,); None before there are enough rows."""
         return None if self._found is None else self._found[0]
 
-    @property
-    def began(self) -> bool:
-        """Whether there are enough rows for the variance to depend on the inputs."""
-        return self._found is not None
-
-    @property
-    def mean_relative_variance(self) -> float:
-        """The mean of v(x) over the rows, as if z were normal: exp(u/2), where u is the variance of log v(x)."""
-        if self._found is None:
-            return 1.0
-        info = self.information
-        of_rows = np.asarray(info.centered().R) @ self._found[0] / float(info.T[0, 0])
-        return float(np.exp(min(of_rows @ of_rows / 2, _LARGEST)))
-
     def relative_variance(self, X: Array, mean: Array) -> Array:
         """Return v(x) for rows of X with these predicted means, shape (n,)."""
         if self._found is None:

@@ -183,16 +183,6 @@ def test_gaussian_intervals_have_the_degrees_of_freedom_of_each_row():
     np.testing.assert_allclose(model.predict(X, return_std=True)[1], found.std)
 
 
-def test_a_stream_does_not_take_the_noise_of_its_first_rows_for_that_at_the_mean_of_the_inputs():
-    """sd = exp(x/2): the noise variance at the mean is 1; that of the first rows, which have the weight 1, is e^0.5."""
-    found = []
-    for seed in range(20):
-        X, noise = _rows(seed, 400)
-        model = KalproxRegressor(noise="inputs", diagnose=False)
-        found.append(_streamed(model, X, X.sum(axis=1) + np.exp(0.5 * X[:, 0]) * noise, 50).noise_var_)
-    assert np.mean(found) == pytest.approx(1.0, abs=0.1)
-
-
 def test_rows_learned_one_by_one_are_weighted_as_in_a_batch():
     X, noise = _rows(9, 2600)
     y = X.sum(axis=1) + np.exp(X[:, 0]) * noise
