@@ -20,7 +20,7 @@ from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.scorer import SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
-from kalprox.predictive import Predictive
+from kalprox.predictive import Predictive, Student
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import CountedSource, counts_of
@@ -96,9 +96,8 @@ class ExactBelief(LinearBelief):
         counts, squares, noise = counts_of(weights, self.settings.weights), None, self.input_noise
         if self.settings.noise_depends_on_inputs:
             counts = np.ones(len(block)) if weights is None else self.settings.counts(weights)
-            relative = self.relative_variance(block.X)
+            weights = self._weights(block)
             weights = np.ones(len(block)) if weights is None else weights
-            weights = weights if relative is None else weights / relative
         if forget != 1:
             weights, counts, squares, left = faded(np.ones(len(block)) if weights is None else weights, forget, counts)
             info = info.forget(left) if float(info.rows) > 0 else info
@@ -299,17 +298,36 @@ class ExactBelief(LinearBelief):
             after = self._fold(block, None, visit)
         if not scorer.mean_leverage(self.information, after.information) < SMALL_LEVERAGE:
             return after, self.innovations(block, after)
-        return after, scorer.innovations(block, mean, self.own_variance(block), float(self.information.rows))
+        own = self.own_variance(block)
+        return after, self._widened(block, own, scorer.innovations(block, mean, own, float(self.information.rows)))
 
     def innovations(self, block: Block, after: "ExactBelief", *, exact: bool = False) -> Innovations:
         """Return the innovations of a piece, equal to those of its rows one by one."""
         own = self.own_variance(block)
+        return self._widened(block, own, self._innovations(block, own))
+
+    def _widened(self, block: Block, own: Array | None, found: Innovations) -> Innovations:
+        """Return innovations with the tails that the uncertainty of a variance that depends on the inputs gives them.
+
+        `own` is the variance of the noise of each row in units of the noise variance.
+        """
+        if (noise := self.input_noise) is None or own is None:
+            return found
+        known = np.isfinite(found.scale)
+        share = np.divide(own, found.scale**2, out=np.zeros(len(block)), where=known)
+        s = noise.log_uncertainty(block.X, self.mean(block.X), share)
+        wide = Student(found.mean, found.std, found.dof).with_uncertain_variance(s)
+        return found._replace(std=wide.std, dof=wide.dof, issued=found.issued * np.sqrt(1 + s))
+
+    def _innovations(self, block: Block, own: Array | None) -> Innovations:
+        """Return the innovations as if the variance of each row in units of the noise variance, `own`, were known."""
         if may_overflow(block):
             return Innovations.unknown(block.y)
         posterior, settings = self.posterior, self.settings
         if not posterior.proper and posterior.factor.undetermined(self.design.rows(block.X[:1]))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
         options: dict[str, Any] = {"own": own, "counts": settings.counts(block.weights), "forget": settings.forget}
+        block = replace(block, weights=self._weights(block))
         if len(posterior.factors) == 1:
             return self.filter.take(block, **options)
         filters = (
@@ -325,10 +343,22 @@ class ExactBelief(LinearBelief):
     def relative_variance(self, X: Array) -> Array | None:
         return None if self.input_noise is None else self.input_noise.relative_variance(X, self.mean(X))
 
+    def _weights(self, block: Block) -> Array | None:
+        """Return the weights with which rows are learned: divided by the relative variance of their noise."""
+        if (relative := self.relative_variance(block.X)) is None:
+            return block.weights
+        return (1.0 if block.weights is None else block.weights) / relative
+
     def predict(self, X: Array, sigma: Any = None) -> Predictive:
-        if (relative := self.relative_variance(X)) is not None:
-            sigma = np.sqrt(relative) * (1.0 if sigma is None else sigma)
-        return super().predict(X, sigma)
+        if (noise := self.input_noise) is None:
+            return super().predict(X, sigma)
+        mean = self.mean(X)
+        own = noise.relative_variance(X, mean) * (1.0 if sigma is None else sigma) ** 2
+        found = super().predict(X, np.sqrt(own))
+        assert isinstance(found, Student)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = own * np.asarray(self.noise.variance) / found.std**2
+        return found.with_uncertain_variance(noise.log_uncertainty(X, mean, np.where(found.std > 0, share, 0.0)))
 
     def observing(self, block: Block, found: Innovations, before: Belief) -> "ExactBelief":
         belief = super().observing(block, found, before)

@@ -324,7 +324,7 @@ class Learner:
         """Whether `learn_rows`, the fast path for single rows, may be called."""
         settings = self.settings
         plain = type(self._belief) is ExactBelief and settings.forget == 1 and settings.coef_cov != "clustered"
-        return plain and self._takes_short(settings)
+        return plain and not settings.noise_depends_on_inputs and self._takes_short(settings)
 
     @property
     def noise(self) -> Noise:
