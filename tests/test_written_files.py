@@ -143,17 +143,25 @@ def test_what_fails_its_check_does_not_reach_a_pipe(tmp_path):
     os.close(read)
 
 
+def test_a_device_is_written_to():
+    terminal, device = os.openpty()
+    name = Path(os.ttyname(device))
+    atomic_write(name, b"content ")
+    with open_locked(name) as file:
+        file.write(b"and more")
+    assert os.read(terminal, 100) == b"content and more" and stat.S_ISCHR(os.stat(name).st_mode)
+    os.close(terminal)
+    os.close(device)
+
+
 @pytest.mark.integration
-def test_standard_output_is_appended_to_and_devices_stay(tmp_path):
+def test_standard_output_is_appended_to(tmp_path):
     code = "from pathlib import Path; from kalprox._files import *; atomic_write(Path('/dev/stdout'), b'new')"
     code += "; open_locked('/dev/stdout').write(b'er')"
     (tmp_path / "log").write_bytes(b"old ")
     with open(tmp_path / "log", "ab") as log:
         subprocess.run([sys.executable, "-c", code], stdout=log, check=True)
     assert (tmp_path / "log").read_bytes() == b"old newer"
-    atomic_write(Path("/dev/null"), b"content")
-    open_locked("/dev/null").close()
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     with pytest.raises(OSError, match="/dev/fd/999 is not open for writing"):
         atomic_write(Path("/dev/fd/999"), b"")
 

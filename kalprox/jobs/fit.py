@@ -14,7 +14,7 @@ from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.streaming import StreamingRun
 from kalprox.learning.settings import Settings
-from kalprox.sources.files import STDIN
+from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.table import Table
 
 __all__ = ["FitJob", "Progress"]
@@ -88,6 +88,9 @@ class FitJob:
             run = self._run(checkpoint)
             try:
                 fitted = run.run()
+            except SourceError:
+                self.table.check_unchanged()  # rows, or files that workers opened, may be bad because they changed
+                raise
             finally:
                 if run.quarantine is not None:
                     run.quarantine.close()
