@@ -87,13 +87,15 @@ class FitRun(ABC):
         saved = None if self.checkpoint is None else self.checkpoint.load(self.identity)
         state = None if saved is None else saved[0]["state"]
         self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=state and state["quarantine"])
+        self.quarantine.open()
         if state is not None:
             self.record = FitRecord.from_json(state["account"])
             self.read, self.number = state["read"], state["number"]
         return saved
 
     def save(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint, unless a source has changed: the rows before it would be those of another source."""
+        self.job.table.check_unchanged()
         assert self.checkpoint is not None and self.quarantine is not None
         state = {
             "quarantine": self.quarantine.state(),

@@ -45,6 +45,7 @@ class EngineRun(FitRun):
         self.job.watch(Progress(self.read, bad, share, number))
 
     def _keep(self, number: int, folded: Folded[Any]) -> None:
+        self.job.table.check_unchanged()
         if number == 0:
             quality = self.record.quality
             for index in sorted(self.source.summaries):

@@ -11,6 +11,7 @@ import numpy as np
 
 from kalprox.jobs.totals import can_be_saved, load_totals, save_totals
 from kalprox.sources import Block, Counts, Folded
+from kalprox.sources.files import check_rows
 from kalprox.sources.prefetch import prefetch
 from kalprox.sources.table import Cursor, Table
 
@@ -57,6 +58,8 @@ class ResumableSource:
             if since >= self.every and can_be_saved(total):
                 self._cursor, self._current, since = block.place.cursor, Folded(total, counts), 0
                 self._keep()
+        if self._done:
+            check_rows(self._done[0].counts.read, counts.read)
         folded = Folded(total, counts)
         if can_be_saved(total):
             self._done.append(folded)

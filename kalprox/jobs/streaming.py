@@ -7,7 +7,7 @@ from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
 from kalprox.learning.learner import Learner
 from kalprox.sources import Block
-from kalprox.sources.files import SourceError
+from kalprox.sources.files import SourceError, check_rows
 from kalprox.sources.prefetch import prefetch
 from kalprox.sources.table import Cursor
 
@@ -37,6 +37,7 @@ class StreamingRun(FitRun):
                     self.save({**header, "cursor": block.place.cursor.to_json()}, arrays)
                     since = 0
                 self.report(block.place.cursor, saved=save, **_score(learner))
+            check_rows(self.record.quality.read, self.read)
             cursor = None
         if not learner.is_fitted:
             raise SourceError("There is no good row to learn from: every row is bad or has weight 0.")

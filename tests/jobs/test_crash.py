@@ -274,7 +274,7 @@ def test_another_job_is_refused_with_what_differs(linear, tmp_path):
     stat = source.stat()
     source.write_bytes(data)
     assert source.stat().st_size == stat.st_size
-    refused("source.files[0].changed: was")
+    refused("source.files[0].sha256: was")
     source.write_bytes(original + b"0,1,2,3,4,5,6\n")
     refused("source.files[0].size: was", "source.files[0].sha256: was")
     shutil.copy2(source, source.with_name("more.csv"))
