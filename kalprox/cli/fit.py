@@ -165,6 +165,12 @@ __all__ = ["fit"]
     type=click.IntRange(min=1),
     help="Number of partitions of the files, for --engine.  [default: one per file]",
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time to wait for a Dask scheduler to answer, and for workers while it has none.  [default: 60]",
+)
 @reading_options
 @output_options
 def fit(
@@ -179,6 +185,7 @@ def fit(
     scheduler: str | None,
     workers: int | None,
     partitions: int | None,
+    timeout: float | None,
     quarantine: Path | None,
     max_bad: str | None,
     memory: int,
@@ -231,6 +238,7 @@ def fit(
             engine=scheduler or engine,
             workers=workers,
             partitions=partitions,
+            timeout=timeout,
             watch=reporter.progress,
         )
         fitted = job.run(out)

@@ -65,6 +65,7 @@ class Job:
     engine: Any
     workers: int | None
     partitions: int | None
+    timeout: float | None
     watch: Callable[[Progress], None]
 
 

@@ -29,7 +29,7 @@ class EngineRun(FitRun):
         if (saved := self.load()) is not None:
             header, arrays = saved
             self.done = load_totals(header["passes"], arrays)
-        with engines.open(job.engine, workers=job.workers) as engine:
+        with engines.open(job.engine, workers=job.workers, timeout=job.timeout) as engine:
             self.source = EngineSource(
                 engine, partitions, quarantine=self.quarantine, watch=self._watch, done=self.done, keep=self._keep
             )

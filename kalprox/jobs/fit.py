@@ -43,7 +43,7 @@ class FitJob:
         The checkpoint file. If it exists, the job resumes from it.
     every : int
         Rows between two checkpoints.
-    engine, workers, partitions
+    engine, workers, partitions, timeout
         By default the files are read in this process, block by block, and each row is predicted and scored before it is
         learned (with a nonlinear link, in a fit of one pass). For engines see `kalprox.engines.open` and
         `kalprox.engines.partitions_of`.
@@ -62,6 +62,7 @@ class FitJob:
     engine: Any = None
     workers: int | None = None
     partitions: int | None = None
+    timeout: float | None = None
     watch: Callable[[Progress], None] = field(default=lambda progress: None)
 
     def run(self, out: str | PathLike | None = None) -> TableModel:
@@ -130,6 +131,7 @@ class FitJob:
             self.engine,
             self.workers,
             self.partitions,
+            self.timeout,
             self.watch,
         )
         if self.engine is not None:
