@@ -151,4 +151,5 @@ class Scorer:
         scorer, k = saved.value(cls, "scorer"), targets or 1
         expect(scorer.center.shape == (d,) and scorer.maps.shape == (d, k + _PROBES))
         expect(scorer.constant.shape == (k + _PROBES,) and scorer.variance.shape == scorer.dof.shape == (k,))
+        expect((scorer.variance >= 0).all() and (scorer.dof > 0).all() and scorer.leverage >= 0 and scorer.rows > 0)
         return scorer

@@ -89,5 +89,5 @@ class Tracking:
             for field in fields(Calibration):
                 expect(np.shape(getattr(score, field.name)) == np.shape(getattr(Calibration(), field.name)))
         quantiles = saved.value(Quantiles, "quantiles") if "quantiles" in saved else none.quantiles
-        expect(quantiles.ends.shape == none.quantiles.ends.shape)
+        expect(quantiles.ends.shape == quantiles.missed.shape == none.quantiles.ends.shape and quantiles.rows >= 0)
         return cls((*scores, *none.scores[len(scores) :]), quantiles, str(saved.header.get("not_judged", "")))
