@@ -19,7 +19,8 @@ class Files(LearnerEstimator):
     def save(self, file: str | PathLike) -> None:
         """Write the fitted model to a file, atomically and without pickle.
 
-        A model whose link is a function or whose penalty is a `Custom` regulariser cannot be saved.
+        The file is read back, and the model restored from it and compared, before it replaces another file. A model
+        whose link is a function or whose penalty is a `Custom` regulariser cannot be saved.
 
         Parameters
         ----------
@@ -36,9 +37,12 @@ class Files(LearnerEstimator):
         >>> bool((same_model.coef_ == model.coef_).all())
         True
         """
-        if changed := self._checked_settings().changed(self._fitted.settings):
-            raise ValueError(f"{', '.join(changed)} changed since the last fit: call fit or partial_fit before save.")
-        save_learner(file, *learner_parts(self._learner, **self._about()))
+        with self._lock:
+            if changed := self._checked_settings().changed(self._fitted.settings):
+                names = ", ".join(changed)
+                raise ValueError(f"{names} changed since the last fit: call fit or partial_fit before save.")
+            parts = learner_parts(self._learner, **self._about())
+        save_learner(file, *parts)
 
     def _about(self) -> dict[str, Any]:
         """Return what a model file contains in addition to the learner."""

@@ -62,32 +62,38 @@ class Predicting(LearnerEstimator):
         """
         if minimax:
             return self._predict_minimax(X, return_std or sigma is not None)
-        if sigma is None and self._takes_row(X):
-            learner = self._learner
-            if not return_std:
-                return learner.mean(X)
-            predicted = learner.predict(X)
-            return predicted.mean, predicted.std
+        if sigma is None:
+            with self._lock:
+                if self._takes_row(X):
+                    learner = self._learner
+                    if not return_std:
+                        return learner.mean(X)
+                    predicted = learner.predict(X)
+                    return predicted.mean, predicted.std
         if is_collection(X):
             if sigma is not None:
                 raise ValueError("sigma needs X in memory; got a Dask collection or a Spark frame: predict in parts.")
             return predict_collection(self, X, return_std)
-        learner = self._fitted
+        settings = self._fitted.settings
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         check_size(self, X)
-        if learner.settings.is_exact and not return_std:
-            return learner.mean(X)
+        if settings.is_exact and not return_std:
+            return self._reader(X).mean(X)
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
         relative = None if sigma is None else _checked_sigma(sigma, X.shape[0])
-        found: list[Any] = []
-        start = 0
+        reader, start, found = None, 0, []
         for block in batch:  # type: ignore[union-attr]
+            reader = reader or self._reader(block.X, sigma, alone=X.shape[0] == 1)  # one for all blocks
             stop = start + len(block)
-            sigmas = None if relative is None else relative[start:stop]
-            found.append(learner.predict(block.X, sigmas, alone=X.shape[0] == 1))
+            found.append(reader.predict(block.X, *(() if relative is None else (relative[start:stop],))))
             start = stop
         mean = np.concatenate([one.mean for one in found])
         return (mean, np.concatenate([one.std for one in found])) if return_std else mean
+
+    def _reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Any:
+        """Return what predicts rows of X; see `Learner.reader`."""
+        with self._lock:
+            return self._fitted.reader(X, sigma, alone=alone)
 
     def _predict_minimax(self, X: Any, return_std: bool) -> Array:
         if return_std:
@@ -138,12 +144,14 @@ class Predicting(LearnerEstimator):
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         if method not in INTERVALS:
             raise ValueError(f"method must be one of {', '.join(INTERVALS)}; got {method!r}.")
-        mean, std = self.predict(X, return_std=True, sigma=sigma)
-        noise = self._fitted.noise
+        with self._lock:  # the predictions, the noise and the quantiles are those of one moment
+            mean, std = self.predict(X, return_std=True, sigma=sigma)
+            noise = self._fitted.noise
+            ends = self._fitted.conformal_ends(level) if method == "conformal" else None
         if noise.reason:
             warnings.warn(noise.reason, RuntimeWarning, stacklevel=2)
-        if method == "conformal":
-            low, high = self._fitted.conformal_ends(level)
+        if ends is not None:
+            low, high = ends
             return mean - low * std, mean + high * std
         return Student(mean, std, noise.dof).interval(level)
 

@@ -394,6 +394,14 @@ class Learner:
         live = self._live_for(X, alone=alone) if sigma is None else None
         return self.belief.predict(X, sigma) if live is None else live.predict(X)
 
+    def reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Belief | SquareRootFilter:
+        """Return what predicts rows of X, as they are known now: rows that are learned later do not change it.
+
+        For the parameters see `predict`.
+        """
+        live = self._live_for(X, alone=alone) if sigma is None else None
+        return self.belief if live is None else live.copy()
+
     def _live_for(self, X: Any, *, alone: bool = True) -> SquareRootFilter | None:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
 
