@@ -12,11 +12,11 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
-__all__ = ["Saved", "expect", "expect_information", "flatten", "is_count"]
+__all__ = ["Saved", "expect", "expect_information", "expect_moderate", "flatten", "is_count"]
 
 T = TypeVar("T")
 
-_LARGEST = 1e150  # of the entries of a triangle, so that their squares are finite
+_LARGEST = 1e150
 
 
 def flatten(name: str, value: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -99,4 +99,9 @@ def expect_information(info: Any, d: int, targets: int | None) -> None:
     expect(info.lost is None or info.lost.shape == info.T.shape)
     expect(all(np.shape(count) == () and count >= 0 for count in (info.rows, info.squares)))
     expect(not np.tril(info.T, -1).any() and (np.diagonal(info.T) >= 0).all())
-    expect(all(np.abs(a).max() <= _LARGEST for a in (info.T, info.shift, info.lost) if a is not None))
+    expect_moderate(*(a for a in (info.T, info.shift, info.lost, info.rows, info.squares) if a is not None))
+
+
+def expect_moderate(*numbers: Any) -> None:
+    """Raise a ValueError unless the squares of all these numbers are finite."""
+    expect(all(np.abs(a).max(initial=0.0) <= _LARGEST for a in numbers))

@@ -120,7 +120,9 @@ def _object(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if set(value) == {"array"}:
-        return np.array(value["array"])
+        array = np.array(value["array"])
+        expect(array.dtype.kind in "fiub")
+        return array
     if set(value) == {"tuple"}:
         return tuple(_object(v) for v in value["tuple"])
     kind = value["regularizer"]
