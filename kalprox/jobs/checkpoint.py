@@ -7,7 +7,7 @@ crash or a kill at any moment.
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -112,9 +112,18 @@ class Checkpoint:
             )
         return header, arrays
 
-    def save(self, job: Mapping[str, Any], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Replace the checkpoint atomically by this header and these arrays of `job`."""
-        model_file.write(self.file, {**header, "job": job}, arrays)
+    def save(
+        self,
+        job: Mapping[str, Any],
+        header: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        rebuilt: Callable[[dict[str, Any], dict[str, np.ndarray]], model_file.Parts] | None = None,
+    ) -> None:
+        """Replace the checkpoint atomically by this header and these arrays of `job`.
+
+        For `rebuilt`, which shows that the job can be resumed from what was written, see `kalprox.model_file.write`.
+        """
+        model_file.write(self.file, {**header, "job": job}, arrays, rebuilt)
 
     def remove(self) -> None:
         """Remove the checkpoint, if there is one."""

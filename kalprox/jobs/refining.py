@@ -6,6 +6,7 @@ from dataclasses import replace
 from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.resumable import ResumableSource
+from kalprox.jobs.totals import rebuilt_totals
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
@@ -24,7 +25,8 @@ class RefiningRun(FitRun):
         self.source = source
         if (saved := self.load()) is not None:
             header, arrays = saved
-            source.resume(header["passes"], arrays)
+            with self.resuming():
+                source.resume(header["passes"], arrays)
         return self.finished(fit_learner(job.settings, job.passes, source))
 
     def _seen(self, block: Block, number: int) -> None:
@@ -34,7 +36,7 @@ class RefiningRun(FitRun):
 
     def _keep(self) -> None:
         header, arrays = self.source.state()
-        self.save({"passes": header}, arrays)
+        self.save({"passes": header}, arrays, rebuilt_totals)
         self.report(self.at, saved=True)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from kalprox.jobs.restoring import checked_cursor
 from kalprox.jobs.totals import can_be_saved, load_totals, save_totals
 from kalprox.sources import Block, Counts, Folded
 from kalprox.sources.files import check_rows
@@ -77,5 +78,5 @@ class ResumableSource:
         """Resume from what `state` returned."""
         passes = load_totals(header, arrays)
         if header["cursor"] is not None:
-            self._cursor, self._current = Cursor.from_json(header["cursor"]), passes.pop()
+            self._cursor, self._current = checked_cursor(header["cursor"]), passes.pop()
         self._done = passes

@@ -17,7 +17,7 @@ from kalprox.learning.innovations import Innovations, SquareRootFilter, may_over
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.sandwich import Sandwich
-from kalprox.learning.saved import Saved, expect
+from kalprox.learning.saved import Saved, expect, expect_information
 from kalprox.learning.scorer import SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.predictive import Predictive, Student
@@ -424,9 +424,5 @@ def restored_information(saved: Saved, name: str, d: int, targets: int | None, f
         rows = saved[f"{name}.rows"]
         static["squares"] = rows * (2 - np.minimum((1 - forget) * rows, 1)) / (1 + forget)
     info = saved.value(Information, name, **static)
-    T, p = info.T, d + (targets or 1)
-    expect(T.shape == (1 + p, 1 + p) and info.shift.shape == (p,))
-    expect(all(np.shape(count) == () and count >= 0 for count in (info.rows, info.squares)))
-    expect(not np.tril(T, -1).any() and (np.diagonal(T) >= 0).all())
-    expect(lost is None or lost.shape == T.shape)
-    return Information(T, info.shift, info.rows[()], info.squares[()], targets, lost)
+    expect_information(info, d, targets)
+    return Information(info.T, info.shift, info.rows[()], info.squares[()], targets, lost)

@@ -11,7 +11,6 @@ import numpy as np
 from scipy import special
 
 from kalprox._arrays import Array
-from kalprox.algorithms.base import start_mean
 from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
@@ -196,25 +195,37 @@ class FilteredBelief(Belief):
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "FilteredBelief":
         design = restored_design(settings, d, saved)
-        estimate = start_mean(saved["estimate"])
-        expect(design.center is None or len(estimate) == len(design.center) + design.intercept)
-        state, held = _filter(settings, design, warmup=int(saved["warmup"])).init(estimate, None), None
+        estimate = saved["estimate"]
+        expect(estimate.shape == (d + design.intercept,))
+        expect(settings.start is None or np.asarray(settings.start, float).shape == estimate.shape)
+        state, held = _filter(settings, design, warmup=saved.count("warmup")).init(estimate, None), None
         if saved["next_look"] is not None:
             X, y, weights = (((saved[f"held.{n}"],) if "held" in saved else ()) for n in ("X", "y", "weights"))
-            expect(len({len(a) for a in (*X, *y, *weights)}) <= 1 and all(a.ndim == 2 for a in X))
+            for rows in zip(X, y, weights, strict=True):
+                _expect_rows(len(estimate), *rows)
             start, origin = (np.asarray(saved.arrays.get(f"held.{n}", estimate)) for n in ("start", "origin"))
             expect(start.shape == origin.shape == estimate.shape)
-            held = HeldRows(X, y, weights, start, origin, next_look=int(saved["next_look"]))
+            held = HeldRows(X, y, weights, start, origin, next_look=saved.count("next_look"))
         far = saved.value(ExtrapolatingRows, "extrapolating") if "extrapolating" in saved else None
-        expect(far is None or (len(far.X) == len(far.y) == len(far.weights) and far.X.ndim == 2))
+        if far is not None:
+            _expect_rows(len(estimate), far.X, far.y, far.weights, far.counts, far.squares)
         seen = saved.value(Seen, "seen") if "seen" in saved else None
-        expect(seen is None or seen.X.mean.shape == seen.X.squares.shape == (d,))
+        if seen is not None:
+            for moments, columns in ((seen.X, d), (seen.y.moments, 1)):
+                expect(moments.mean.shape == moments.squares.shape == (columns,) and (moments.squares >= 0).all())
+                expect(moments.rows >= 0)
         prior, data = (
             restored_information(saved, name, len(estimate), None, settings.forget) for name in ("prior", "data")
         )
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far)
         message = "" if held is None else _warming_up(held)
-        return cls(settings, state, design, seen, int(saved["n_passes"]), bool(saved["converged"]), message)
+        return cls(settings, state, design, seen, saved.count("n_passes"), bool(saved["converged"]), message)
+
+
+def _expect_rows(p: int, X: Array, y: Array, *counts: Array) -> None:
+    """Raise a ValueError unless these are rows of p inputs, their targets, and weights or counts."""
+    expect(X.ndim == 2 and X.shape[1] == p and y.shape == X.shape[:1])
+    expect(all(a.shape == y.shape and (a >= 0).all() for a in counts))
 
 
 def _warming_up(held: HeldRows) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.information import Information, merge
-from kalprox.learning.saved import Saved, expect
+from kalprox.learning.saved import Saved, expect_information
 from kalprox.sources.forgetting import faded
 
 __all__ = ["InputNoise"]
@@ -142,5 +142,5 @@ class InputNoise:
     def restored(cls, d: int, saved: Saved) -> "InputNoise":
         """Return the model saved as "input_noise"; raise a ValueError if its shape does not fit."""
         info = saved.value(cls, "input_noise").information
-        expect(info.T.shape == (d + 3, d + 3) and info.shift.shape == (d + 2,) and info.rows >= 0)
+        expect_information(info, d + 1, None)
         return cls(replace(info, rows=info.rows[()], squares=info.squares[()]))
