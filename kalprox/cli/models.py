@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from kalprox.cli.options import LEVEL
+from kalprox.cli.terminal import echo
 
 __all__ = ["merge", "path", "report", "show"]
 
@@ -36,7 +37,7 @@ def show(model: Path, level: float, top: int) -> None:
         show_table(table)
     verdict = fitted.learner.score.verdict()
     if verdict.rows or verdict.reason:
-        click.echo(str(verdict))
+        echo(str(verdict))
 
 
 @click.command()
@@ -62,7 +63,7 @@ def report(model: Path, level: float, out: Path | None) -> None:
     from kalprox.reports import model as report
 
     page = report.page(TableModel.load(model), model.name, level)
-    click.echo(write_page(page, out or model.with_suffix(".html")).resolve())
+    echo(write_page(page, out or model.with_suffix(".html")).resolve())
 
 
 @click.command()
@@ -93,7 +94,7 @@ def path(model: Path, alphas: str | None, out: Path | None) -> None:
     show_table(table(fitted, computed))
     if out is not None:
         write(fitted, computed, out)
-        click.echo(out)
+        echo(out)
 
 
 @click.command()
@@ -116,4 +117,4 @@ def merge(models: tuple[Path, ...], out: Path) -> None:
     for other in others:
         first = first.merge(other)
     first.save(out)
-    click.echo(f"{out}: {first.learner.n_rows:,} rows of {len(models)} models")
+    echo(f"{out}: {first.learner.n_rows:,} rows of {len(models)} models")

@@ -5,6 +5,7 @@ import io
 from pathlib import Path as FilePath
 
 from kalprox._files import atomic_write
+from kalprox._text import csv_cell
 from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Path
 from kalprox.pages import Table
@@ -28,10 +29,13 @@ def table(fitted: TableModel, path: Path) -> Table:
 
 
 def write(fitted: TableModel, path: Path, out: FilePath) -> None:
-    """Write the path to a CSV file, atomically: alpha, degrees of freedom, score, intercept, and all coefficients."""
+    """Write the path to a CSV file, atomically: alpha, degrees of freedom, score, intercept, and all coefficients.
+
+    A name that a spreadsheet would take for a formula has an apostrophe in front; see `kalprox._text.csv_cell`.
+    """
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["alpha", "edf", "score", "intercept", *fitted.columns.names])
+    lines.writerow(["alpha", "edf", "score", "intercept", *map(csv_cell, fitted.columns.names)])
     for alpha, edf, score, intercept, coef in zip(
         path.alphas, path.edf, path.score, path.intercept, path.coef, strict=True
     ):
