@@ -196,7 +196,7 @@ def fit(
       kalprox fit flights/ --target arr_delay --features dep_delay,distance,carrier \\
           --checkpoint flights.ckpt --quarantine bad.csv --out flights.kalprox
     """
-    from kalprox.cli.terminal import Reporter
+    from kalprox.cli.terminal import Reporter, events_of, warn
     from kalprox.jobs.fit import FitJob
 
     if scheduler is not None and engine not in (None, "dask"):
@@ -230,9 +230,12 @@ def fit(
             converged=bool(belief.converged),
             rmse=float(score.rmse),
             coverage=float(score.coverage[-1]),
+            **events_of(quality.notes),
         )
     bad = f", {quality.bad:,} bad" if quality.bad else ""
     reporter.say(f"{out}: {learner.n_rows:,} rows{bad}, {len(table.columns.names):,} columns")
+    if not quiet:
+        warn(quality.notes)
     if belief.message and not belief.converged and not belief.predicts:  # other messages have been given as warnings
         reporter.say(belief.message)
     if verdict.rows or verdict.reason:
@@ -282,7 +285,7 @@ def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given:
             cluster=given["clusters"],
             **options,
         )
-    return Table(files, columns, memory=memory, shuffle=shuffle, **options)
+    return Table(files, columns, memory=memory, shuffle=shuffle, samples=given["samples"], **options)
 
 
 def _levels(categorical: tuple[str, ...]) -> dict[str, list[str] | None]:

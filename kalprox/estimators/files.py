@@ -15,7 +15,7 @@ __all__ = ["Files"]
 class Files(LearnerEstimator):
     """The methods that write a fitted model to a file and read it."""
 
-    def save(self, file: str | PathLike) -> None:
+    def save(self, file: str | PathLike, *, samples: bool = True) -> None:
         """Write the fitted model to a file, atomically and without pickle.
 
         A model whose link is a function or whose penalty is a `Custom` regulariser cannot be saved.
@@ -23,6 +23,10 @@ class Files(LearnerEstimator):
         Parameters
         ----------
         file : str or path-like
+        samples : bool
+            Whether the file may contain rows as they came: those of short batches that wait to be folded together, and
+            those of a nonlinear stream that its warm-up needs. If False, the rows are folded first, and a model whose
+            warm-up has not ended is refused. The labels of clusters remain.
 
         Examples
         --------
@@ -37,7 +41,11 @@ class Files(LearnerEstimator):
         """
         if changed := self._checked_settings().changed(self._fitted.settings):
             raise ValueError(f"{', '.join(changed)} changed since the last fit: call fit or partial_fit before save.")
-        save_learner(file, self._learner, **self._about())
+        learner = self._learner
+        if not samples and learner.n_held:
+            learner = learner.copy()  # which may go on as if it had not been saved
+            learner.release_rows()
+        save_learner(file, learner, **self._about())
 
     def _about(self) -> dict[str, Any]:
         """Return what a model file contains in addition to the learner."""
