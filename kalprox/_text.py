@@ -2,13 +2,14 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
-__all__ = ["csv_cell", "from_csv_cell", "printable"]
+__all__ = ["csv_cell", "csv_line", "from_csv_cell", "printable"]
 
 _FORMULA = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}") + (
     "\N{FULLWIDTH COMMERCIAL AT}",
 )
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|nan)")
 
 
 def printable(text: str, keep: str = "\n") -> str:
@@ -38,6 +39,17 @@ def csv_cell(text: str) -> str:
     if not text.startswith((*_FORMULA, "'")) or _NUMBER.fullmatch(text):
         return text
     return f"'{text}"
+
+
+def csv_line(texts: Iterable[str]) -> str:
+    """Texts as a line of a CSV file, each a `csv_cell`.
+
+    Unlike those of `csv.writer` with lines that end in a newline, cells with a carriage return are quoted: readers take
+    it for the end of a line.
+    """
+    cells = map(csv_cell, texts)
+    quoted = ('"' + cell.replace('"', '""') + '"' if re.search('[",\r\n]', cell) else cell for cell in cells)
+    return ",".join(quoted) + "\n"
 
 
 def from_csv_cell(cell: str) -> str:

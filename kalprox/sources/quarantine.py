@@ -1,14 +1,13 @@
 """Bad rows: the reasons, the file that they are written to, and the largest number that is allowed."""
 
 import csv
-import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import BinaryIO
 
-from kalprox._text import csv_cell, from_csv_cell, printable
+from kalprox._text import csv_line, from_csv_cell, printable
 from kalprox.sources.files import SourceError
 
 __all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
@@ -122,11 +121,8 @@ class Quarantine:
         self.bad, self.read = self.bad + len(bad_rows), self.read + n_read
         self.first += bad_rows[: _SHOWN - len(self.first)]
         if bad_rows and self._file is not None:
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows(
-                (csv_cell(row.file), row.row, csv_cell(row.column), row.reason, csv_cell(row.value)) for row in bad_rows
-            )
-            self._file.write(text.getvalue().encode("utf-8", "backslashreplace"))
+            lines = (csv_line((row.file, str(row.row), row.column, row.reason, row.value)) for row in bad_rows)
+            self._file.write("".join(lines).encode("utf-8", "backslashreplace"))
         self._check(early=True)
 
     def finish(self) -> None:
