@@ -6,6 +6,9 @@ from typing import Any
 
 import click
 
+from kalprox._text import printable
+from kalprox.cli.terminal import echo
+
 __all__ = ["EXIT_CODES", "Commands", "exit_code"]
 
 EXIT_CODES = {
@@ -29,14 +32,22 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order in which they were added, not alphabetically
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.ClickException as error:
+            raise _without_controls(error) from error.__cause__
+
     def invoke(self, ctx: click.Context) -> Any:
         warnings.showwarning = _show_warning
         try:
             return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
+        except click.ClickException as error:
+            raise _without_controls(error) from error.__cause__
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            click.echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
+            echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
             sys.exit(130)
         except Exception as error:
             code = exit_code(error)
@@ -45,7 +56,7 @@ class Commands(click.Group):
                 text = (
                     f"{type(error).__name__}: {text}\nThis is an error in kalprox. Please report it with the command."
                 )
-            click.echo(f"Error: {text}", err=True)
+            echo(f"Error: {text}", err=True)
             sys.exit(code)
 
 
@@ -70,4 +81,12 @@ def exit_code(error: Exception) -> int:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"Warning: {message}", err=True)
+    echo(f"Warning: {message}", err=True)
+
+
+def _without_controls(error: click.ClickException) -> click.ClickException:
+    """The error with a message that cannot control the terminal: it may repeat an argument, such as a file name."""
+    error.message = printable(error.message)  # type: ignore[misc]
+    if isinstance(error, click.FileError):
+        error.ui_filename = printable(error.ui_filename)  # type: ignore[misc]
+    return error

@@ -204,7 +204,7 @@ def fit(
       kalprox fit flights/ --target arr_delay --features dep_delay,distance,carrier \\
           --checkpoint flights.ckpt --quarantine bad.csv --out flights.kalprox
     """
-    from kalprox.cli.terminal import Reporter
+    from kalprox.cli.terminal import Reporter, events_of, warn
     from kalprox.jobs.checkpoint import Checkpoint
     from kalprox.jobs.fit import FitJob
     from kalprox.sources.files import find
@@ -253,9 +253,12 @@ def fit(
             converged=bool(belief.converged),
             rmse=float(score.rmse),
             coverage=float(score.coverage[-1]),
+            **events_of(quality.notes),
         )
     bad = f", {quality.bad:,} bad" if quality.bad else ""
     reporter.say(f"{out}: {learner.n_rows:,} rows{bad}, {len(table.columns.names):,} columns")
+    if not quiet:
+        warn(quality.notes)
     if belief.message and not belief.converged and not belief.predicts:  # other messages have been given as warnings
         reporter.say(belief.message)
     if verdict.rows or verdict.reason:
@@ -305,7 +308,7 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[s
             cluster=given["clusters"],
             **options,
         )
-    return Table(files, columns, memory=memory, shuffle=shuffle, snapshot=snapshot, **options)
+    return Table(files, columns, memory=memory, shuffle=shuffle, samples=given["samples"], snapshot=snapshot, **options)
 
 
 def _levels(categorical: tuple[str, ...]) -> dict[str, list[str] | None]:

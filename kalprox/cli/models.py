@@ -6,6 +6,7 @@ import click
 
 from kalprox._files import check_distinct, descriptor
 from kalprox.cli.options import LEVEL
+from kalprox.cli.terminal import echo
 
 __all__ = ["merge", "path", "report", "show"]
 
@@ -37,7 +38,7 @@ def show(model: Path, level: float, top: int) -> None:
         show_table(table)
     verdict = fitted.learner.score.verdict()
     if verdict.rows or verdict.reason:
-        click.echo(str(verdict))
+        echo(str(verdict))
 
 
 @click.command()
@@ -65,7 +66,7 @@ def report(model: Path, level: float, out: Path | None) -> None:
     out = out or model.with_suffix(".html")
     check_distinct([("MODEL", model)], [("--out", out)])
     page = report.page(TableModel.load(model), model.name, level)
-    click.echo(write_page(page, out).absolute(), err=descriptor(out) == 1)
+    echo(write_page(page, out).absolute(), err=descriptor(out) == 1)
 
 
 @click.command()
@@ -98,7 +99,7 @@ def path(model: Path, alphas: str | None, out: Path | None) -> None:
         show_table(table(fitted, computed))
     if out is not None:
         write(fitted, computed, out)
-        click.echo(out, err=descriptor(out) == 1)
+        echo(out, err=descriptor(out) == 1)
 
 
 @click.command()
@@ -122,4 +123,4 @@ def merge(models: tuple[Path, ...], out: Path) -> None:
     for other in others:
         first = first.merge(other)
     first.save(out)
-    click.echo(f"{out}: {first.learner.n_rows:,} rows of {len(models)} models", err=descriptor(out) == 1)
+    echo(f"{out}: {first.learner.n_rows:,} rows of {len(models)} models", err=descriptor(out) == 1)

@@ -16,7 +16,7 @@ __all__ = ["Files"]
 class Files(LearnerEstimator):
     """The methods that write a fitted model to a file and read it."""
 
-    def save(self, file: str | PathLike) -> None:
+    def save(self, file: str | PathLike, *, samples: bool = True) -> None:
         """Write the fitted model to a file, atomically and without pickle.
 
         The file is read back, and the model restored from it and compared, before it replaces another file. A model
@@ -25,6 +25,10 @@ class Files(LearnerEstimator):
         Parameters
         ----------
         file : str or path-like
+        samples : bool
+            Whether the file may contain rows as they came: those of short batches that wait to be folded together, and
+            those of a nonlinear stream that its warm-up needs. If False, the rows are folded first, and a model whose
+            warm-up has not ended is refused. The labels of clusters remain.
 
         Examples
         --------
@@ -41,7 +45,11 @@ class Files(LearnerEstimator):
             if changed := self._checked_settings().changed(self._fitted.settings):
                 names = ", ".join(changed)
                 raise ValueError(f"{names} changed since the last fit: call fit or partial_fit before save.")
-            parts = learner_parts(self._learner, **self._about())
+            learner = self._learner
+            if not samples and learner.n_held:
+                learner = learner.copy()  # which may go on as if it had not been saved
+                learner.release_rows()
+            parts = learner_parts(learner, **self._about())
         save_learner(file, *parts)
 
     def _about(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.model_file import Parts, refusing
 from kalprox.sources import Block
+from kalprox.sources.notes import check_known
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Cursor, Table
 
@@ -131,7 +132,8 @@ class FitRun(ABC):
         self.read += block.read
         if number == 0:
             self.quarantine.take(block.bad, block.read)
-            self.record = replace(self.record, quality=self.record.quality.after(block))
+            quality = self.record.quality.after(block, ranges=self.job.table.samples)
+            self.record = replace(self.record, quality=quality)
 
     def report(self, cursor: Cursor, *, saved: bool = False, **score: float) -> None:
         """Call the `watch` function of the job with the current progress."""
@@ -139,7 +141,10 @@ class FitRun(ABC):
         self.job.watch(Progress(self.read, bad, share, self.number, checkpoint=saved, **score))
 
     def finished(self, learner: Learner) -> TableModel:
-        """Check the total number of bad rows, and return the fitted model."""
+        """Check the total number of bad rows and that levels are known, and return the fitted model."""
         assert self.quarantine is not None
         self.quarantine.finish()
+        if not self.job.table.samples:
+            learner.release_rows()
+        check_known(self.record.quality.notes, self.job.table.columns.categorical)
         return TableModel(learner, self.job.table.columns, self.record, self.job.sources)

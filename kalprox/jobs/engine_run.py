@@ -50,7 +50,7 @@ class EngineRun(FitRun):
         if number == 0:
             quality = self.record.quality
             for index in sorted(self.source.summaries):
-                quality = quality.after_partition(self.source.summaries[index])
+                quality = quality.after_partition(self.source.summaries[index], ranges=self.job.table.samples)
             self.record = replace(self.record, quality=quality)
         if self.checkpoint is None:
             return

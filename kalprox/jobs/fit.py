@@ -26,6 +26,11 @@ EVERY = 1_000_000  # rows between two checkpoints
 class FitJob:
     """A fit of a model to the rows of a table.
 
+    A model file contains values of rows: refused cells, examples of unknown levels, rows that are still held, and the
+    smallest and largest value of each column. With a table whose `samples` is False it contains none of them, but the
+    levels of categorical columns and the labels of clusters; a fit whose warm-up has not ended, which cannot do without
+    rows, is then an error.
+
     Parameters
     ----------
     table : Table

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,13 +12,21 @@ from kalprox._files import atomic_open, check_distinct, is_stream
 from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
 from kalprox.learning.quantiles import INTERVALS
+from kalprox.sources.notes import NO_NOTES, Notes, check_known
 from kalprox.sources.prefetch import prefetch
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
-__all__ = ["predict"]
+__all__ = ["Predicted", "predict"]
 
 NAMES = ("mean", "std", "lower", "upper")
+
+
+class Predicted(NamedTuple):
+    """The number of rows read, and what must be said about their cells."""
+
+    rows: int
+    notes: Notes
 
 
 def predict(
@@ -29,8 +37,9 @@ def predict(
     level: float = 0.95,
     interval: str = "gaussian",
     quarantine: Quarantine | None = None,
+    allow_unknown: bool = False,
     watch: Callable[[Progress], None] = lambda progress: None,
-) -> int:
+) -> Predicted:
     """Write the predictive mean, std and interval of every row of a table to a file.
 
     Parameters
@@ -46,13 +55,15 @@ def predict(
         The kind of the intervals; see `method` of `KalproxRegressor.predict_interval`.
     quarantine : Quarantine, optional
         Where bad rows go.
+    allow_unknown : bool
+        Whether a column may have no level that the model knows. Otherwise that raises UnknownLevels, and no file is
+        written.
     watch : callable
         Called with a `Progress` after every block.
 
     Returns
     -------
-    int
-        The number of rows read.
+    Predicted
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
@@ -66,7 +77,7 @@ def predict(
     )
     quarantine.open()
     ends = found.learner.conformal_ends(level) if interval == "conformal" else None
-    read = 0
+    read, notes = 0, NO_NOTES
     with _writer(out) as write:
         for block in prefetch(table.blocks()):
             quarantine.take(block.bad, block.read)
@@ -80,10 +91,12 @@ def predict(
                     low, high = mean - ends[0] * std, mean + ends[1] * std
                 columns[:, block.place.good] = mean, std, low, high
             write(columns, block.place.good)
-            read += block.read
+            read, notes = read + block.read, notes + block.notes
             watch(Progress(read, quarantine.bad, table.done(block.place.cursor), 0))
         quarantine.finish()
-    return read
+        if not allow_unknown:
+            check_known(notes, table.columns.categorical)
+    return Predicted(read, notes)
 
 
 @contextmanager

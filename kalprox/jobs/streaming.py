@@ -35,6 +35,8 @@ class StreamingRun(FitRun):
                 since += block.read
                 save = self.checkpoint is not None and since >= job.every and learner.is_fitted
                 if save:
+                    if not job.table.samples and learner.belief.predicts:
+                        learner.release_rows()
                     header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
                     rebuilt = partial(TableModel.rebuilt, self.checkpoint.file)  # type: ignore[union-attr]
                     self.save({**header, "cursor": block.place.cursor.to_json()}, arrays, rebuilt)

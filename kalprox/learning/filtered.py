@@ -171,6 +171,26 @@ class FilteredBelief(Belief):
                 )
         return super().coef_interval(level, anytime)
 
+    @property
+    def n_held(self) -> int:  # type: ignore[override]
+        """The number of rows held: those of the warm-up, and those that extrapolate."""
+        held, far = self.state.held, self.state.extrapolating
+        return (0 if held is None else held.rows) + (0 if far is None else len(far.y))
+
+    def without_rows(self) -> "FilteredBelief":
+        """Return the belief with the rows that extrapolate linearised at the estimate, as its posterior has them."""
+        if self.state.held is not None and self.state.held.rows:
+            raise ValueError(
+                f"The warm-up of the stream has not ended, and a model file would hold its {self.state.held.rows} rows "
+                "as they came. Learn more rows, let the fit make several passes, or save the rows too: leave "
+                "--no-samples (samples=False) out."
+            )
+        if self.state.extrapolating is None:
+            return self
+        data = self.state.posterior.data
+        assert isinstance(data, Information)
+        return replace(self, state=replace(self.state, data=data, extrapolating=None))
+
     def saved(self) -> dict[str, Any]:
         state = self.state
         rows: dict[str, Any] = {}

@@ -413,6 +413,19 @@ class Learner:
 
     # ---- saving ----------------------------------------------------------------------------------------
 
+    @property
+    def n_held(self) -> int:
+        """The number of rows that are held as they came, and that a model file would hold too."""
+        buffered = 0 if self._buffer is None else self._buffer.n
+        return buffered + (0 if self._belief is None else self._belief.n_held)
+
+    def release_rows(self) -> None:
+        """Fold the rows that are held; raise a ValueError during a warm-up, which cannot do without them."""
+        assert self._belief is not None
+        if self.n_held:
+            belief, tracking = self._with_buffer()
+            self._keep(belief.without_rows(), tracking)
+
     def saved(self) -> dict[str, Any]:
         """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
         assert self._belief is not None

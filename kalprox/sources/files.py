@@ -51,7 +51,25 @@ class SourceError(ValueError):
 
 
 class Unreadable(SourceError):
-    """A file that does not have the expected format: truncated, damaged, or of another format."""
+    """A file that does not have the expected format: truncated, damaged, or of another format.
+
+    Parameters
+    ----------
+    message : str
+    detail : str
+        What the library that reads the format says, which may repeat values of the file.
+    """
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(f"{message.removesuffix('.')} ({detail})." if detail else message)
+        self.message, self.detail = message, detail
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.message, self.detail)
+
+    def without_detail(self) -> "Unreadable":
+        """The same error without what may repeat values of the file."""
+        return Unreadable(self.message)
 
 
 class SourceChanged(SourceError):

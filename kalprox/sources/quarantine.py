@@ -1,7 +1,6 @@
 """Bad rows: the reasons, the file that they are written to, and the largest number that is allowed."""
 
 import csv
-import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +8,10 @@ from enum import StrEnum
 from typing import BinaryIO
 
 from kalprox._files import flush_to_disk, open_locked
+from kalprox._text import csv_line, from_csv_cell, printable
 from kalprox.sources.files import SourceError
 
-__all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows"]
+__all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
 
 _MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
 _SHOWN = 5  # bad rows in the message of TooManyBadRows
@@ -67,7 +67,8 @@ class BadRow:
     def __str__(self) -> str:
         column = f", column {self.column!r}" if self.column else ""
         value = f" ({self.value!r})" if self.value else ""
-        where = f"{self.file}, row {self.row}" if self.row else self.file
+        file = printable(self.file, keep="")
+        where = f"{file}, row {self.row}" if self.row else file
         return f"{where}{column}: {self.reason}{value}"
 
 
@@ -83,7 +84,8 @@ class Quarantine:
     path : path, optional
         A CSV file with the columns file, row, column, reason and value, in the order of reading. It is created by
         `open`, or when the first rows are taken, for its owner alone, and locked against other processes until
-        it is closed.
+        it is closed. Text that a spreadsheet would take for a formula has an apostrophe in front, see
+        `kalprox._text.csv_cell`; `read_quarantine` removes it.
     max_bad : int or str, optional
         The maximum number of bad rows, or a percentage of the rows read, such as "1%". A percentage is checked at the
         end and, to stop early, once more than 10,000 rows have been read. The default is 0 without a `path`, and no
@@ -130,11 +132,8 @@ class Quarantine:
         self.first += bad_rows[: _SHOWN - len(self.first)]
         self.open()
         if bad_rows and self._file is not None:
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows(
-                (row.file, row.row, row.column, row.reason, row.value) for row in bad_rows
-            )
-            self._write(text.getvalue().encode("utf-8", "backslashreplace"))
+            lines = (csv_line((row.file, str(row.row), row.column, row.reason, row.value)) for row in bad_rows)
+            self._write("".join(lines).encode("utf-8", "backslashreplace"))
         self._check(early=True)
 
     def finish(self) -> None:
@@ -176,6 +175,16 @@ class Quarantine:
             f"{self.bad:,} bad of {self.read:,} rows read, more than the {allowed} allowed:\n  {rows}\n"
             "Allow more with max_bad (--max-bad on the command line): a number, or a percentage such as 1%."
         )
+
+
+def read_quarantine(path: str | os.PathLike) -> list[BadRow]:
+    """The bad rows in a file that a `Quarantine` has written."""
+    with open(path, encoding="utf-8", newline="") as file:
+        _, *rows = csv.reader(file)
+    return [
+        BadRow(from_csv_cell(name), int(row), from_csv_cell(column), reason, from_csv_cell(value))
+        for name, row, column, reason, value in rows
+    ]
 
 
 def _limit(max_bad: int | str | None, path: object) -> tuple[int | None, float | None]:

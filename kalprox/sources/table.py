@@ -47,6 +47,9 @@ class Table:
         The stream to read for "-". The default is the standard input of this process.
     shuffle : int, optional
         A random seed: the files are read in a random order, and the rows of every block are permuted.
+    samples : bool
+        Whether bad rows, notes and error messages may contain values of cells. A fit of a table without samples keeps
+        no rows, cells or ranges of columns in its model file either; see `kalprox.jobs.fit.FitJob`.
     snapshot : Snapshot, optional
         The state that the files must keep, for files that have been looked at before. The default is their state now.
     """
@@ -63,6 +66,7 @@ class Table:
         skip_unreadable: bool = False,
         stdin: BinaryIO | Replay | None = None,
         shuffle: int | None = None,
+        samples: bool = True,
         snapshot: Snapshot | None = None,
     ) -> None:
         self.files = find(source) if isinstance(source, str) else list(source)
@@ -70,6 +74,7 @@ class Table:
             self.files = [self.files[i] for i in np.random.default_rng(shuffle).permutation(len(self.files))]
         self._snapshot = snapshot or Snapshot(self.files)
         self.columns, self.skip_unreadable, self.shuffle, self.memory = columns, skip_unreadable, shuffle, memory
+        self.samples = samples
         self.block_rows = int(np.clip(memory // (_COPIES * 8 * (len(columns.names) + 2)), 64, _MAX_ROWS))
         self._options: dict[str, Any] = {
             "format": format,
@@ -95,10 +100,12 @@ class Table:
                 yield from self._blocks_of_file(self.files[index], cursor)
             except (Unreadable, OSError) as error:
                 self.check_unchanged()  # a file that changes while it is read may look damaged
+                if isinstance(error, OSError):
+                    error = Unreadable(f"{self.files[index]}: {error.strerror or error}.")
+                elif not self.samples:
+                    error = error.without_detail()
                 if not self.skip_unreadable:
-                    if isinstance(error, OSError):
-                        raise Unreadable(f"{self.files[index]}: {error.strerror or error}.") from error
-                    raise
+                    raise error from None
                 yield self._bad_file(index, Reason.UNREADABLE, str(error)[:80])
         self.check_unchanged()
 
@@ -128,6 +135,7 @@ class Table:
         names = ("format", "encoding", "delimiter")
         return {name: self._options[name] for name in names} | {
             "memory": self.memory,
+            "samples": self.samples,
             "skip_unreadable": self.skip_unreadable,
         }
 
@@ -194,9 +202,15 @@ class Table:
             encoded = encoded.rows(keep)
         file = str(self.files[cursor.file])
         numbered = [(cursor.row + begin + place + 1, cells[place]) for place in sorted(cells)]
-        bad_rows = [BadRow(file, int(row), cell.column, cell.reason, cell.value) for row, cell in numbered]
+        bad_rows = [
+            BadRow(file, int(row), cell.column, cell.reason, cell.value if self.samples else "")
+            for row, cell in numbered
+        ]
         after = replace(cursor, skip=end, row=cursor.row + end)
         if end == raw.read:
             after = replace(after, offset=raw.offset, skip=0, sha256=raw.sha256)
-        X, y, weights, groups, _ = encoded
-        return Block(X, y, weights, end - begin, bad_rows, Place(file, rows, good, after), groups)
+        X, y, weights, groups, _, notes = encoded
+        place = Place(file, rows, good, after)
+        if not self.samples:
+            notes = notes.without_examples()
+        return Block(X, y, weights, end - begin, bad_rows, place, groups, notes=notes)
