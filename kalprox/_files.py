@@ -267,7 +267,7 @@ def _open_stream(path: str | os.PathLike) -> BinaryIO:
     number = descriptor(path)
     if number is None:
         return open(path, "wb")
-    if number == 1:
+    if number == 1 and sys.stdout is not None:
         sys.stdout.flush()
     try:
         return os.fdopen(os.dup(number), "wb")
