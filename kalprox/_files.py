@@ -40,7 +40,8 @@ _DESCRIPTOR = re.compile(
     r"/dev/(?P<standard>stdin|stdout|stderr)|/(?:dev|proc/(?P<process>[0-9]+))/fd/(?P<number>[0-9]+)"
 )
 _MAX_LINKS = 40  # symbolic links to follow, as Linux does
-_ATTEMPTS = 20  # to replace a file that another program on Windows has opened for a moment
+_ATTEMPTS = 20  # to create a temporary file, and to replace a file that another program on Windows has just opened
+_LOCKED_BYTE = (1 << 31) - 2  # on Windows, where other processes cannot read what is locked: beyond the content
 
 
 class FileInUseError(OSError):
@@ -266,7 +267,7 @@ def _open_stream(path: str | os.PathLike) -> BinaryIO:
     number = descriptor(path)
     if number is None:
         return open(path, "wb")
-    if number == 1:
+    if number == 1 and sys.stdout is not None:
         sys.stdout.flush()
     try:
         return os.fdopen(os.dup(number), "wb")
@@ -298,11 +299,12 @@ def _content(file: BinaryIO, check: Callable[[str], None] | None) -> bytes:
 
 def _create_partial(target: Path) -> tuple[BinaryIO, str]:
     """Create and lock a temporary file of `target`, for its owner alone."""
-    while True:
+    for _ in range(_ATTEMPTS):
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=_SUFFIX)
         if _lock(handle) and os.path.exists(name):  # else another process took it for a dead one's before the lock
             return os.fdopen(handle, "wb"), name
         os.close(handle)
+    raise FileInUseError(f"Other processes keep removing the temporary files of {target}. Choose another file.")
 
 
 def _remove_if_dead(name: str) -> None:
@@ -323,7 +325,7 @@ def _lock(handle: int, *, default: bool = True) -> bool:
     try:
         if sys.platform == "win32":
             at = os.lseek(handle, 0, os.SEEK_CUR)
-            os.lseek(handle, 1 << 62, os.SEEK_SET)  # other processes cannot read locked bytes, so none of the content
+            os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
             os.lseek(handle, at, os.SEEK_SET)
         else:

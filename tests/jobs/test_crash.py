@@ -84,14 +84,9 @@ class Job:
         return os.stat(self.checkpoint).st_ino if self.checkpoint.exists() else None
 
     def result(self):
-        """The bytes that it leaves, once done; and nothing else."""
+        """The bytes that it leaves, once done; and nothing else, not even of processes that were killed."""
         found = self.model.read_bytes(), self.bad.read_bytes()
-        others = {path.name for path in self.model.parent.iterdir()} - {
-            self.model.name,
-            self.bad.name,
-            self.events.name,
-        }
-        assert not [name for name in others if not name.startswith(f".{self.model.name}")], others
+        assert {path.name for path in self.model.parent.iterdir()} <= {self.model.name, self.bad.name, self.events.name}
         self.model.unlink()
         return found
 
