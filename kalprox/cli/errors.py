@@ -15,7 +15,8 @@ EXIT_CODES = {
     0: "Success.",
     1: "Internal error in kalprox; the message asks to report it.",
     2: "Invalid command or options.",
-    3: "A source cannot be read: it does not exist, it is damaged, columns are missing, or numbers are too large.",
+    3: "A source cannot be read: it does not exist, it is damaged, columns are missing, numbers are too large, "
+    "or a column has no level that the model knows.",
     4: "More bad rows than --max-bad allows.",
     5: "The checkpoint cannot be used: another process is using it, or it belongs to another job.",
     6: "Not a complete kalprox model file.",

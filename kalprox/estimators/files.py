@@ -42,7 +42,7 @@ class Files(LearnerEstimator):
         if changed := self._checked_settings().changed(self._fitted.settings):
             raise ValueError(f"{', '.join(changed)} changed since the last fit: call fit or partial_fit before save.")
         learner = self._learner
-        if not samples and learner.n_held:
+        if not samples:
             learner = learner.copy()  # which may go on as if it had not been saved
             learner.release_rows()
         save_learner(file, learner, **self._about())

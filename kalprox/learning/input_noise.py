@@ -46,6 +46,10 @@ class InputNoise:
         """Return the model of no rows with d inputs: the relative variance is 1."""
         return cls(Information.zero(d + 1))
 
+    def about_means(self) -> "InputNoise":
+        """Return the same model, whose information has the means as its shift."""
+        return InputNoise(self.information.about_means())
+
     @cached_property
     def _weights(self) -> Array | None:
         """w, shape (d + 1,); None before there are enough rows."""
