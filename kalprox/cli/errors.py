@@ -16,7 +16,7 @@ EXIT_CODES = {
     1: "Internal error in kalprox; the message asks to report it.",
     2: "Invalid command or options.",
     3: "A source cannot be read: it does not exist, it is damaged, it changed while it was read, columns are missing, "
-    "or numbers are too large.",
+    "numbers are too large, or a column has no level that the model knows.",
     4: "More bad rows than --max-bad allows.",
     5: "Another process is using the checkpoint, the quarantine or the events, or the checkpoint belongs to another "
     "job.",

@@ -46,7 +46,7 @@ class Files(LearnerEstimator):
                 names = ", ".join(changed)
                 raise ValueError(f"{names} changed since the last fit: call fit or partial_fit before save.")
             learner = self._learner
-            if not samples and learner.n_held:
+            if not samples:
                 learner = learner.copy()  # which may go on as if it had not been saved
                 learner.release_rows()
             parts = learner_parts(learner, **self._about())

@@ -402,7 +402,10 @@ class Belief(ABC):
     n_held: ClassVar[int] = 0  # rows that are held as they came, and that a model file would hold too
 
     def without_rows(self) -> Self:
-        """Return the belief with the rows that it holds folded; raise a ValueError where it cannot do without them."""
+        """Return the belief with the rows that it holds folded, and without values of single rows in its state.
+
+        Raise a ValueError where it cannot do without them.
+        """
         return self
 
     @abstractmethod

@@ -378,6 +378,13 @@ class ExactBelief(LinearBelief):
         sandwich = self.sandwich or Sandwich.zero(center, self.information.d + 1, targets)
         return sandwich.inputs(block.X), sandwich
 
+    def without_rows(self) -> "ExactBelief":
+        """Return the belief about the means of the rows, where a first row may have been the origin of its sums."""
+        information = self.information.about_means()
+        sandwich = self.sandwich and self.sandwich.about(np.asarray(information.x_mean))
+        noise = self.input_noise and self.input_noise.about_means()
+        return replace(self, information=information, sandwich=sandwich, input_noise=noise)
+
     @property
     def _center(self) -> Array:
         return np.asarray(self.information.x_mean)

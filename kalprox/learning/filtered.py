@@ -185,11 +185,12 @@ class FilteredBelief(Belief):
                 "as they came. Learn more rows, let the fit make several passes, or save the rows too: leave "
                 "--no-samples (samples=False) out."
             )
-        if self.state.extrapolating is None:
-            return self
-        data = self.state.posterior.data
+        data, seen = self.state.posterior.data, self.seen
         assert isinstance(data, Information)
-        return replace(self, state=replace(self.state, data=data, extrapolating=None))
+        if seen is not None:  # the least and the largest target matter for the prior of the warm-up only
+            mean = float(seen.y.moments.mean[0])
+            seen = replace(seen, y=replace(seen.y, low=mean, high=mean))
+        return replace(self, seen=seen, state=replace(self.state, data=data, extrapolating=None))
 
     def saved(self) -> dict[str, Any]:
         state = self.state

@@ -52,6 +52,10 @@ class InputNoise:
         """Return the model of no rows with d inputs: the relative variance is 1."""
         return cls(Information.zero(d + 1))
 
+    def about_means(self) -> "InputNoise":
+        """Return the same model, whose information has the means as its shift."""
+        return InputNoise(self.information.about_means())
+
     @cached_property
     def _found(self) -> tuple[Array, Array] | None:
         """w, shape (d + 1,), and a matrix A with A A' the covariance of w; None before there are enough rows."""

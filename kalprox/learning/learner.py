@@ -420,11 +420,12 @@ class Learner:
         return buffered + (0 if self._belief is None else self._belief.n_held)
 
     def release_rows(self) -> None:
-        """Fold the rows that are held; raise a ValueError during a warm-up, which cannot do without them."""
-        assert self._belief is not None
-        if self.n_held:
-            belief, tracking = self._with_buffer()
-            self._keep(belief.without_rows(), tracking)
+        """Fold the rows that are held, so that no value of a row is left in the state, unless there is but one row.
+
+        Raise a ValueError during a warm-up, which cannot do without its rows.
+        """
+        belief, tracking = self._with_buffer()
+        self._keep(belief.without_rows(), tracking)
 
     def saved(self) -> dict[str, Any]:
         """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""

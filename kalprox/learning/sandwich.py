@@ -125,6 +125,10 @@ class Sandwich:
 
     __add__ = merge
 
+    def about(self, center: Array) -> "Sandwich":
+        """Return the same sum about another centre."""
+        return self if self.center is None else Sandwich.zero(center, self.M.shape[1], len(self.M)).merge(self)
+
     def times(self, factor: Array) -> "Sandwich":
         """Return the sum times a number for each target, shape () or (k,)."""
         factor = np.atleast_1d(factor)

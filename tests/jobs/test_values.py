@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxRegressor, model_file
 from kalprox.cli import main
 from kalprox.jobs.model import TableModel
 from kalprox.sources.columns import Columns
@@ -250,3 +250,39 @@ def test_an_estimator_folds_the_rows_that_wait_before_it_is_saved_without_sample
     np.testing.assert_allclose(KalproxRegressor.load(tmp_path / "b").coef_, coef, rtol=1e-10)
     model.save(tmp_path / "c")
     assert (tmp_path / "c").read_bytes() == (tmp_path / "a").read_bytes()  # it goes on as if it had not been saved
+
+
+SETTINGS = [
+    [],
+    ["--alpha", "auto"],
+    ["--noise", "inputs"],
+    ["--coef-cov", "robust"],
+    ["--clusters", "g"],
+    ["--penalty", "l1", "--alpha", "auto"],
+    ["--forget", "0.99"],
+    ["--standardize"],
+    ["--method", "paper", "--noise", "1", "--v0", "0.1"],
+    ["--link", "sigmoid", "--targets", "any"],
+    ["--link", "sigmoid", "--targets", "any", "--passes", "1"],
+    ["--engine", "local", "--coef-cov", "robust"],
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=" ".join)
+def test_no_number_of_any_row_is_in_the_arrays_or_the_header(tmp_path, settings):
+    """Neither as an origin of sums, nor as a range: and the fit is the same, to rounding."""
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(400, 2))
+    y = 1 / (1 + np.exp(-x[:, 0])) + 0.1 * rng.normal(size=400)
+    rows = [[*map(float, row), f"g{i % 5}"] for i, row in enumerate(np.column_stack([y, x]))]
+    data = write_csv(tmp_path / "data.csv", ["y", "a", "b", "g"], rows)
+    models = []
+    for more in ([], ["--no-samples"]):
+        invoke("fit", data, "-y", "y", "--features", "a,b", "--out", tmp_path / "m", "-q", *settings, *more)
+        models.append(TableModel.load(tmp_path / "m"))
+    header, arrays = model_file.read(tmp_path / "m")
+    values = np.append(x, y)
+    assert not [name for name, a in arrays.items() if a.dtype == float and np.isin(a, values).any()]
+    assert not [value for value in values if repr(float(value)) in json.dumps(header)]
+    np.testing.assert_allclose(models[1].belief.coef, models[0].belief.coef, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(models[1].belief.coef_std, models[0].belief.coef_std, rtol=1e-9)
