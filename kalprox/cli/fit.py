@@ -264,7 +264,7 @@ def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given:
     from kalprox.sources.table import Table
 
     files = [file for source in sources for file in find(source)]
-    options = {name: given[name] for name in ("format", "encoding", "delimiter", "skip_unreadable")}
+    options = {name: given[name] for name in ("format", "encoding", "delimiter", "skip_unreadable", "max_record")}
     options["stdin"] = stdin() if STDIN in files else None
     if given["like"] is not None:
         columns = TableModel.load(given["like"]).columns

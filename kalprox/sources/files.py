@@ -4,11 +4,24 @@ import functools
 import glob
 import hashlib
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["FORMATS", "STDIN", "Replay", "SourceError", "Unreadable", "find", "fingerprint", "format_of", "stdin"]
+__all__ = [
+    "FORMATS",
+    "MAX_RECORD",
+    "STDIN",
+    "Replay",
+    "SourceError",
+    "Unreadable",
+    "find",
+    "fingerprint",
+    "format_of",
+    "refuse_pipe",
+    "stdin",
+]
 
 STDIN = Path("-")
 FORMATS = {
@@ -26,6 +39,7 @@ FORMATS = {
     ".jsonl.gz": "jsonl.gz",
     ".ndjson.gz": "jsonl.gz",
 }
+MAX_RECORD = 1 << 24  # bytes of a record of a text file, by default
 _END = 1 << 16  # bytes at each end of a file that its fingerprint covers
 
 
@@ -83,6 +97,19 @@ def format_of(path: Path, given: str | None = None) -> str:
     raise SourceError(
         f"{path}: the suffix {path.suffix or '(none)'!r} is not one of {', '.join(FORMATS)}. Give the format."
     )
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raise SourceError for a pipe: files are opened more than once, and the second time would wait for ever."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # what opens the file raises the error
+        return
+    if path != STDIN and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        raise SourceError(
+            f"{path} is a pipe, and a file is opened more than once. Read the pipe as standard input, with the source -, "
+            f"as in `kalprox fit - ... < {path}`, or write it to a file first."
+        )
 
 
 def fingerprint(path: Path) -> dict[str, str | int] | None:
