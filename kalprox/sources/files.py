@@ -107,8 +107,8 @@ def refuse_pipe(path: Path) -> None:
         return
     if path != STDIN and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         raise SourceError(
-            f"{path} is a pipe, and a file is opened more than once. Read the pipe as standard input, with the source -, "
-            f"as in `kalprox fit - ... < {path}`, or write it to a file first."
+            f"{path} is a pipe, and a file is opened more than once. Read the pipe as standard input, with the source "
+            f"-, as in `kalprox fit - ... < {path}`, or write it to a file first."
         )
 
 

