@@ -281,7 +281,7 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[s
     from kalprox.sources.files import STDIN, Snapshot, stdin
     from kalprox.sources.table import Table
 
-    options = {name: given[name] for name in ("format", "encoding", "delimiter", "skip_unreadable")}
+    options = {name: given[name] for name in ("format", "encoding", "delimiter", "skip_unreadable", "max_record")}
     options["stdin"] = stdin() if STDIN in files else None
     snapshot = Snapshot(files)  # before the columns are inferred from them
     if given["like"] is not None:

@@ -94,7 +94,8 @@ class DaskEngine(Engine):
                 elif now - last_seen > self.timeout:
                     raise EngineFailed(
                         f"The Dask scheduler {self._address} has had no workers for {self.timeout:g} s. Start workers, "
-                        f"for example with `dask worker {self._address}`, or wait longer, with a larger timeout."
+                        f"for example with `dask worker {self._address}`, or wait longer, with a larger timeout. "
+                        "Workers that cannot import kalprox leave as soon as they get a task: see their logs."
                     )
             return next(completed, None)
 
@@ -110,11 +111,15 @@ class DaskEngine(Engine):
             except ImportError as error:
                 return f"none ({error})"
 
-        found = {self._address: self.client.run_on_scheduler(version), **self.client.run(version)}
-        for address, there in found.items():
+        workers = self.client.run(version)
+        for address, there in {self._address: self.client.run_on_scheduler(version), **workers}.items():
             if there != here:
-                raise _other_version(f"{'scheduler' if address == self._address else 'worker'} {address}", here, there)
-        self._checked = True
+                who = "scheduler" if address == self._address else "worker"
+                raise EngineFailed(
+                    f"The Dask {who} {address} must have kalprox {here}, as this process has; it has {there}. Install "
+                    "the same version of kalprox for the scheduler and all workers."
+                )
+        self._checked = len(workers) > 0
 
     def _summary(self, index: int, future: Any, partition: Any) -> PartitionSummary:
         """The summary of a partition; raises the partition's error."""
@@ -126,9 +131,6 @@ class DaskEngine(Engine):
                 return future.result()[index]
         if isinstance(error, KilledWorker):
             raise _gave_up(error, partition.name) from error
-        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "kalprox":
-            here = import_module("kalprox").__version__  # a worker that came after the versions were compared
-            raise _other_version("worker that folded " + partition.name, here, f"none ({error})") from error
         if isinstance(partition, DaskPartition) and not getattr(error, "__notes__", None):
             raise unreadable(partition.name, error) from error  # computing the rows failed, not the fold
         raise error
@@ -157,13 +159,6 @@ class DaskEngine(Engine):
 
 def _dumps(value: Any) -> bytes:
     return import_module("cloudpickle").dumps(value)
-
-
-def _other_version(who: str, here: str, there: str) -> EngineFailed:
-    return EngineFailed(
-        f"The Dask {who} must have kalprox {here}, as this process has; it has {there}. Install the same version of "
-        "kalprox for the scheduler and all workers."
-    )
 
 
 def _gave_up(error: Any, name: str = "A merge") -> EngineFailed:

@@ -34,8 +34,10 @@ class EngineRun(FitRun):
             self.source = EngineSource(
                 engine, partitions, quarantine=self.quarantine, watch=self._watch, done=self.done, keep=self._keep
             )
-            learner = fit_learner(settings, job.passes, self.source)
-        return self.finished(learner)
+            try:
+                return self.finished(fit_learner(settings, job.passes, self.source))
+            finally:
+                del self.source  # it refers to this run: without the circle, its totals are freed at once
 
     def _watch(self, number: int, index: int, summary: PartitionSummary) -> None:
         if number != self.number:

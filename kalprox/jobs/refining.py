@@ -18,16 +18,16 @@ class RefiningRun(FitRun):
     """A fit by refinement, whose passes over all rows are resumable."""
 
     def run(self) -> TableModel:
-        job, keeps = self.job, self.checkpoint is not None
-        source = ResumableSource(
-            job.table, job.every if keeps else 1 << 62, self._seen, self._keep if keeps else lambda: None
-        )
-        self.source = source
-        if (saved := self.load()) is not None:
-            header, arrays = saved
-            with self.resuming():
-                source.resume(header["passes"], arrays)
-        return self.finished(fit_learner(job.settings, job.passes, source))
+        job = self.job
+        self.source = ResumableSource(job.table, job.every, self._seen, None if self.checkpoint is None else self._keep)
+        try:
+            if (saved := self.load()) is not None:
+                header, arrays = saved
+                with self.resuming():
+                    self.source.resume(header["passes"], arrays)
+            return self.finished(fit_learner(job.settings, job.passes, self.source))
+        finally:
+            del self.source  # it refers to this run: without the circle, its totals are freed at once
 
     def _seen(self, block: Block, number: int) -> None:
         self.take(block, number)

@@ -4,6 +4,7 @@ import functools
 import glob
 import hashlib
 import os
+import stat
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 __all__ = [
     "FORMATS",
+    "MAX_RECORD",
     "STDIN",
     "Replay",
     "Snapshot",
@@ -23,6 +25,7 @@ __all__ = [
     "find",
     "fingerprint",
     "format_of",
+    "refuse_pipe",
     "stdin",
 ]
 
@@ -42,6 +45,7 @@ FORMATS = {
     ".jsonl.gz": "jsonl.gz",
     ".ndjson.gz": "jsonl.gz",
 }
+MAX_RECORD = 1 << 24  # bytes of a record of a text file, by default
 _PIECES, _PIECE = 1 << 10, 1 << 20  # of a file that its fingerprint covers: their number, and bytes of each
 _THREADS = 8  # that take fingerprints
 
@@ -131,6 +135,19 @@ def format_of(path: Path, given: str | None = None) -> str:
     raise SourceError(
         f"{path}: the suffix {path.suffix or '(none)'!r} is not one of {', '.join(FORMATS)}. Give the format."
     )
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raise SourceError for a pipe: files are opened more than once, and the second time would wait for ever."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # what opens the file raises the error
+        return
+    if path != STDIN and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        raise SourceError(
+            f"{path} is a pipe, and a file is opened more than once. Read the pipe as standard input, with the source "
+            f"-, as in `kalprox fit - ... < {path}`, or write it to a file first."
+        )
 
 
 class Snapshot:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox.sources.base import Block, Folded, fold_blocks
 from kalprox.sources.columns import Columns
-from kalprox.sources.files import STDIN, Replay, Snapshot, Unreadable, find, format_of
+from kalprox.sources.files import MAX_RECORD, STDIN, Replay, Snapshot, Unreadable, find, format_of, refuse_pipe
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.places import Cursor, Place
 from kalprox.sources.quarantine import BadRow, Reason
@@ -47,6 +47,8 @@ class Table:
         The stream to read for "-". The default is the standard input of this process.
     shuffle : int, optional
         A random seed: the files are read in a random order, and the rows of every block are permuted.
+    max_record : int
+        The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
     samples : bool
         Whether bad rows, notes and error messages may contain values of cells. A fit of a table without samples keeps
         no rows, cells or ranges of columns in its model file either; see `kalprox.jobs.fit.FitJob`.
@@ -66,6 +68,7 @@ class Table:
         skip_unreadable: bool = False,
         stdin: BinaryIO | Replay | None = None,
         shuffle: int | None = None,
+        max_record: int = MAX_RECORD,
         samples: bool = True,
         snapshot: Snapshot | None = None,
     ) -> None:
@@ -83,8 +86,10 @@ class Table:
             "stdin": standard_input(stdin) if STDIN in self.files else None,
             "chunk_bytes": int(np.clip(memory // _COPIES, 1 << 12, _MAX_BYTES)),
             "batch_rows": self.block_rows,
+            "max_record": max_record,
         }
         for file in self.files:
+            refuse_pipe(file)
             format_of(file, format)
 
     def blocks(self, start: Cursor | None = None) -> Iterator[Block]:
@@ -132,7 +137,7 @@ class Table:
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments for another Table that reads some of these files in the same way."""
-        names = ("format", "encoding", "delimiter")
+        names = ("format", "encoding", "delimiter", "max_record")
         return {name: self._options[name] for name in names} | {
             "memory": self.memory,
             "samples": self.samples,
