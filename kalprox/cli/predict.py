@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from kalprox._files import check_distinct, descriptor
-from kalprox.cli.options import LEVEL, RegistryChoice, output_options, reading_options
+from kalprox.cli.options import LEVEL, output_options, reading_options
 
 __all__ = ["predict"]
 
@@ -23,7 +23,7 @@ __all__ = ["predict"]
 @click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
 @click.option(
     "--interval",
-    type=RegistryChoice("kalprox.learning.quantiles", "INTERVALS"),
+    type=click.Choice(["gaussian", "conformal"]),  # literal, so that --help imports nothing
     default="gaussian",
     help="Kind of the intervals: gaussian assumes normal noise of equal variance; conformal uses the errors of the "
     "predictions made during the fit, whatever their distribution (levels 0.5, 0.8, 0.9, 0.95 and 0.99).",

@@ -203,7 +203,7 @@ class Learner:
     def _by_scorer(self, X: Array, y: Array) -> tuple[Any, ...] | None:
         """Return the columns of the innovations of a few rows by the scorer of a long stream, if there is one."""
         scorer = self._scorer
-        found = None if scorer is None else scorer.few_rows(Block(X, y), float(self.n_rows))
+        found = None if scorer is None else scorer.few_rows(Block(X, y), self._weight)
         return None if found is None else (*found, len(y))
 
     @property
@@ -212,11 +212,14 @@ class Learner:
         belief = self._belief
         if not isinstance(belief, ExactBelief) or not belief.predicts:
             return None
-        scorer, rows = (
-            belief.current_scorer,
-            float(belief.information.rows) + (0 if self._buffer is None else self._buffer.n),
-        )
-        return scorer if scorer is not None and scorer.serves(rows) else None
+        scorer = belief.current_scorer
+        return scorer if scorer is not None and scorer.serves(self._weight) else None
+
+    @property
+    def _weight(self) -> float:
+        """The number of rows of a linear model, each as often as it counts, including the buffered ones."""
+        assert isinstance(self._belief, ExactBelief)
+        return float(self._belief.information.rows) + (0 if self._buffer is None else self._buffer.n)
 
     def _filter(self) -> SquareRootFilter | None:
         """Return a filter that continues row by row from all rows so far; None if there is no exact one.
@@ -262,8 +265,7 @@ class Learner:
         belief = self._belief
         if not settings.needs_innovations or length == 1 or not isinstance(belief, ExactBelief):
             return False
-        rows = float(belief.information.rows) + (0 if self._buffer is None else self._buffer.n)
-        return rows < belief.next_cut < rows + length
+        return self._weight < belief.next_cut < self._weight + length
 
     def _takes_short(self, settings: Settings) -> bool:
         """Whether single rows can be buffered: they need no prediction, or an exact filter predicts them."""

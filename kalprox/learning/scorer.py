@@ -105,7 +105,8 @@ class Scorer:
 
     def mean_leverage(self, before: Information, after: Information) -> float:
         """Return the mean leverage of the rows that were learned between two informations. O(d^2)."""
-        return (self._leverages(after) - self._leverages(before)) / float(after.rows - before.rows)
+        rows = float(after.rows - before.rows)  # 0 if they are too few to be counted among those before
+        return (self._leverages(after) - self._leverages(before)) / rows if rows > 0 else 0.0
 
     def _leverages(self, info: Information) -> float:
         """Return the sum of the leverages of the rows of an information."""

@@ -180,3 +180,13 @@ def test_targets_are_tracked_apart():
     assert tracking.score.rows == 80 and [score.rows for score in tracking.scores] == [40, 40]
     merged = tracking.merge(other)
     assert merged.score.rows == 160 and merged.quantiles.rows == 80
+
+
+def test_single_rows_after_weighted_ones_are_predicted_by_the_scorer_of_these():
+    """Rows that share an estimate of the noise are counted in weights, as the scorer's own rows are."""
+    X, y = linear(1500, 3)
+    model = KalproxRegressor().partial_fit(X[:1000], y[:1000], sample_weight=np.full(1000, 5.0))
+    for i in range(1000, 1100):
+        model.partial_fit(X[i : i + 1], y[i : i + 1])
+    assert 0 < model.diagnostics_.shared < 1100  # pairs of rows per degree of freedom; it was negative, and ignored
+    assert (model._learner._buffer.rows[7] > 0).all()
