@@ -34,7 +34,8 @@ class EngineRun(FitRun):
             self.source = EngineSource(
                 engine, partitions, quarantine=self.quarantine, watch=self._watch, done=self.done, keep=self._keep
             )
-            learner = fit_learner(settings, job.passes, self.source)
+            with self.replaying(saved):
+                learner = fit_learner(settings, job.passes, self.source)
         return self.finished(learner)
 
     def _watch(self, number: int, index: int, summary: PartitionSummary) -> None:

@@ -27,7 +27,9 @@ class RefiningRun(FitRun):
             header, arrays = saved
             with self.resuming():
                 source.resume(header["passes"], arrays)
-        return self.finished(fit_learner(job.settings, job.passes, source))
+        with self.replaying(saved):
+            learner = fit_learner(job.settings, job.passes, source)
+        return self.finished(learner)
 
     def _seen(self, block: Block, number: int) -> None:
         self.take(block, number)
