@@ -51,23 +51,26 @@ class ModelFileError(ValueError):
     """The file is not a complete kalprox model file: it is damaged, truncated, of another format or a later version."""
 
 
+_OF_CONTENT = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
 @contextmanager
-def refusing(message: str) -> Iterator[None]:
-    """Turn every error that the content of a file can cause into a `ModelFileError` with this message."""
+def refusing(message: str, errors: tuple[type[Exception], ...] = _OF_CONTENT) -> Iterator[None]:
+    """Turn errors, by default all that the content of a file can cause, into a `ModelFileError` with this message."""
     try:
         yield
     except ModelFileError:
         raise
-    except (
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        MemoryError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except errors as error:
         raise ModelFileError(message) from error
 
 

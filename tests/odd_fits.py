@@ -24,16 +24,31 @@ class OddFit:
     calls: list[tuple[str, tuple[Any, ...]]]
     more: tuple[Any, ...]  # rows that are learned afterwards
 
-    def run(self) -> KalproxRegressor:
-        """Return the fitted estimator; errors of learning are raised."""
+    def run(self) -> KalproxRegressor | None:
+        """Return the fitted estimator; None if the rows or settings are refused, or no row has a weight."""
         model = KalproxRegressor(**self.settings)
-        for name, rows in self.calls:
-            getattr(model, name)(*rows)
-        return model
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                for name, rows in self.calls:
+                    getattr(model, name)(*rows)
+            except ValueError:
+                return None
+        return model if model.__sklearn_is_fitted__() else None
+
+    def learn_more(self, model: KalproxRegressor) -> str:
+        """Let a model learn more rows; return the error message if they are refused."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                model.partial_fit(*self.more)
+            except ValueError as error:
+                return str(error)
+        return ""
 
 
 def odd_fit(seed: int, **fixed: Any) -> OddFit:
-    """Return the odd fit of a seed; `fixed` settings replace those drawn."""
+    """Return the odd fit of a seed; `fixed` settings, such as link and method, replace those drawn."""
     rng = np.random.default_rng([seed, 15])
 
     def one(*choices: Any) -> Any:

@@ -134,6 +134,12 @@ def entry(shape, start, stop, dtype="F64"):
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
 
 
+def signed(header):
+    """Return a file without arrays that has this header, and a valid checksum."""
+    text = '{"format": "kalprox-model", "version": 1, "header": ' + header + "}"
+    return layout({"__metadata__": {"kalprox": text, "sha256": model_file._digest(text, {})}})
+
+
 TEXTS = {"kalprox": json.dumps({"format": "kalprox-model", "version": 1, "header": {}}), "sha256": "0"}
 HOSTILE = {
     "empty": b"",
@@ -157,6 +163,20 @@ HOSTILE = {
     "no checksum": layout({"__metadata__": {"kalprox": TEXTS["kalprox"]}}),
     "wrong checksum": layout({"__metadata__": TEXTS}),
     "surrogate": layout({"__metadata__": TEXTS | {"kalprox": "\ud800"}}),
+    "surrogate in a name": layout({"__metadata__": TEXTS, "\ud800": entry([8], 0, 64)}, bytes(64)),
+    "surrogate in the header": signed('{"name": "\\ud800"}'),
+    "key that occurs twice": signed('{"a": 1, "a": 2}'),
+    "not a number": signed('{"a": NaN}'),
+    "huge integer": signed('{"a": 9223372036854775808}'),
+    "nested header": signed('{"a": ' + "[" * 40 + "]" * 40 + "}"),
+    "deeply nested header": signed('{"a": ' + "[" * 50_000 + "]" * 50_000 + "}"),
+    "header that is a list": signed("[]"),
+    "nothing about a model": signed("{}"),
+    "shape that is text": layout({"__metadata__": TEXTS, "a": entry("88", 0, 64)}, bytes(64)),
+    "offsets that cannot be sorted": layout(
+        {"__metadata__": TEXTS, "a": entry([8], 0, "64"), "b": {"dtype": "F64", "shape": [0], "data_offsets": 0}},
+        bytes(64),
+    ),
     "text that is a number": layout({"__metadata__": TEXTS | {"sha256": 1}}),
     "later version": layout({"__metadata__": TEXTS | {"kalprox": TEXTS["kalprox"].replace("1", "2")}}),
 }
@@ -175,6 +195,21 @@ def test_other_files_are_refused_and_allocate_nothing_large(name, tmp_path):
         tracemalloc.stop()
     assert str(file) in str(error.value)
     assert peak < 20 * len(HOSTILE[name]) + 2**20
+
+
+@pytest.mark.skipif(os.name != "posix", reason="named pipes")
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path):
+    os.mkfifo(tmp_path / "model")
+    for file in (tmp_path / "model", tmp_path):
+        with pytest.raises(ModelFileError, match="a folder, a pipe or a device"):
+            KalproxRegressor.load(file)
+
+
+@pytest.mark.parametrize("header", [{"name": "\ud800"}, {"n": 2**63}, {"x": float("nan")}])
+def test_a_header_that_could_not_be_read_is_not_written(header, tmp_path):
+    with pytest.raises(ModelFileError):
+        write(tmp_path / "model", header, {})
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_missing_file_is_an_oserror(tmp_path):

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
@@ -22,6 +22,8 @@ from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Cursor, Table
 
 __all__ = ["FitRun", "Job", "Progress"]
+
+_DAMAGED = "{} is a checkpoint, but what it says about the run is damaged. Remove it to start again."
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class FitRun(ABC):
         resume = None
         if saved is not None:
             with self.resuming():
-                state = checked_state(saved[0]["state"], len(self.job.table.columns.names))
+                state = checked_state(saved[0]["state"], self.job.table.columns)
             self.record, self.read, self.number, resume = state
         self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=resume)
         self.quarantine.open()
@@ -102,7 +104,13 @@ class FitRun(ABC):
     def resuming(self) -> AbstractContextManager[None]:
         """Return a context in which errors that the content of the checkpoint causes become a `ModelFileError`."""
         assert self.checkpoint is not None
-        return refusing(f"{self.checkpoint.file} is a checkpoint, but what it says about the run is damaged.")
+        return refusing(_DAMAGED.format(self.checkpoint.file))
+
+    def replaying(self, saved: object) -> AbstractContextManager[None]:
+        """Return a context for a fit that begins with totals of the checkpoint, if any: they may be of other passes."""
+        if self.checkpoint is None or saved is None:
+            return nullcontext()
+        return refusing(_DAMAGED.format(self.checkpoint.file), (AttributeError, TypeError))
 
     def save(
         self,

@@ -35,9 +35,11 @@ class EngineRun(FitRun):
                 engine, partitions, quarantine=self.quarantine, watch=self._watch, done=self.done, keep=self._keep
             )
             try:
-                return self.finished(fit_learner(settings, job.passes, self.source))
+                with self.replaying(saved):
+                    learner = fit_learner(settings, job.passes, self.source)
             finally:
                 del self.source  # it refers to this run: without the circle, its totals are freed at once
+        return self.finished(learner)
 
     def _watch(self, number: int, index: int, summary: PartitionSummary) -> None:
         if number != self.number:

@@ -90,7 +90,7 @@ class TableModel:
         with refusing(f"{file} is a model file, but its description of the columns or of the rows is damaged."):
             columns = checked_columns(table["columns"])
             expect(columns.names == about["feature_names"])
-            record = checked_record(table["account"], len(columns.names))
+            record = checked_record(table["account"], columns)
             expect(conforms(tuple[str, ...], table["sources"]))
         return cls(learner, columns, record, tuple(table["sources"]))
 

@@ -25,9 +25,11 @@ class RefiningRun(FitRun):
                 header, arrays = saved
                 with self.resuming():
                     self.source.resume(header["passes"], arrays)
-            return self.finished(fit_learner(job.settings, job.passes, self.source))
+            with self.replaying(saved):
+                learner = fit_learner(job.settings, job.passes, self.source)
         finally:
             del self.source  # it refers to this run: without the circle, its totals are freed at once
+        return self.finished(learner)
 
     def _seen(self, block: Block, number: int) -> None:
         self.take(block, number)

@@ -50,21 +50,24 @@ def checked_columns(data: Any) -> Columns:
     return Columns.from_json(data)
 
 
-def checked_record(data: Any, d: int) -> FitRecord:
-    """Return the record of a fit to d columns from JSON; raise a ValueError if it is invalid."""
+def checked_record(data: Any, columns: Columns) -> FitRecord:
+    """Return the record of a fit to these columns from JSON; raise a ValueError if it is invalid."""
     expect(conforms(FitRecord, data))
     record = FitRecord.from_json(data)
     history, quality = record.history, record.quality
     expect(len({len(column) for column in history._columns}) == 1 and history.stride >= 1)
-    expect(len(quality.low) == len(quality.high) == len(quality.total) and len(quality.low) in (0, d))
+    expect(len(quality.low) == len(quality.high) == len(quality.total) and len(quality.low) in (0, len(columns.names)))
     expect(_are_bad_rows(quality.first))
     expect(np.isfinite([*quality.low, *quality.high, *quality.total, *history.squares]).all())
+    encoded = [columns.features[i] in columns.categorical for i in columns.groups]
+    levels = [n for n, is_level in zip(quality.total, encoded, strict=False) if is_level]  # no totals before a good row
+    expect(all(0 <= n <= quality.read for n in levels))
     return record
 
 
-def checked_state(state: Any, d: int) -> tuple[FitRecord, int, int, dict[str, Any]]:
-    """Return the record, the rows read, the pass and the quarantine of a checkpoint of a fit to d columns."""
-    record, quarantine = checked_record(state["account"], d), state["quarantine"]
+def checked_state(state: Any, columns: Columns) -> tuple[FitRecord, int, int, dict[str, Any]]:
+    """Return the record, the rows read, the pass and the quarantine of a checkpoint of a fit to these columns."""
+    record, quarantine = checked_record(state["account"], columns), state["quarantine"]
     expect(all(conforms(int, state[name]) for name in ("read", "number")))
     expect(all(conforms(int, quarantine[name]) for name in ("bytes", "bad", "read")))
     expect(_are_bad_rows(quarantine["first"]))

@@ -52,7 +52,7 @@ def _total(saved: Saved, kind: str, name: str) -> Any:
     if kind == Sandwich.__name__:
         return Sandwich.restored(saved, name)
     if kind not in _KINDS:
-        expect(isinstance(saved[name], np.ndarray))
+        expect(kind == np.ndarray.__name__ and isinstance(saved[name], np.ndarray))
         return saved[name]
     total = saved.value(_KINDS[kind], name)
     info = total if isinstance(total, Information) else getattr(total, "information", None)

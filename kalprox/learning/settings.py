@@ -1,5 +1,6 @@
 """The settings of a learner, checked once."""
 
+import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,6 +90,10 @@ class Settings:
         check_weights(weights)
         if not 0 < forget <= 1:
             raise ValueError(f"forget must lie in (0, 1], where 1 means no forgetting; got {forget!r}.")
+        if not (isinstance(max_passes, numbers.Integral) and max_passes >= 1):
+            raise ValueError(f"max_passes must be a whole number >= 1; got {max_passes!r}.")
+        if not (isinstance(tol, numbers.Real) and 0 <= tol < np.inf):
+            raise ValueError(f"tol must be a finite number >= 0; got {tol!r}.")
         g = Penalty.of(penalty, alpha, l1_ratio, delta, groups, bounds)
         settings = cls(
             link,

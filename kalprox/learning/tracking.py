@@ -87,8 +87,6 @@ class Tracking:
         names = [f"diagnostics.{j}" for j in range(targets or 1)] if several else ["diagnostics"]
         scores = [saved.value(Calibration, name) for name in names]
         for score in scores:
-            for field in fields(Calibration):
-                expect(np.shape(getattr(score, field.name)) == np.shape(getattr(Calibration(), field.name)))
             _expect_sums(score)
         quantiles = saved.value(Quantiles, "quantiles") if "quantiles" in saved else none.quantiles
         expect(quantiles.ends.shape == quantiles.missed.shape == none.quantiles.ends.shape and quantiles.rows >= 0)
@@ -96,7 +94,10 @@ class Tracking:
 
 
 def _expect_sums(score: Calibration) -> None:
-    """Raise a ValueError unless counts and sums of squares are not negative, and segments as they can be."""
+    """Raise a ValueError unless shapes are right, no count or sum of squares is negative, and segments can be."""
+    empty = Calibration()
+    for field in fields(Calibration):
+        expect(np.shape(getattr(score, field.name)) == np.shape(getattr(empty, field.name)))
     for name in ("rows", "undetermined", "covered", "squares", "pit", "squared_errors", "shared", "segment_shared"):
         expect((getattr(score, name) >= 0).all())
     length, rows = score.segment_length, score.segments[:, 0, 0]

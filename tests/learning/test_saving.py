@@ -1,0 +1,225 @@
+"""A model that was written can be read: odd fits are saved and loaded; hostile files raise `ModelFileError` only."""
+
+import contextlib
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mutations import mutated
+from odd_fits import differences, odd_fit
+
+from kalprox import KalproxRegressor, model_file
+from kalprox.jobs.model import TableModel
+from kalprox.learning import saving
+from kalprox.learning.paper import PaperBelief
+from kalprox.learning.saving import from_parts
+from kalprox.model_file import ModelFileError
+
+OLD = sorted((Path(__file__).parents[1] / "files" / "models-0.1.0").glob("*.kalprox"))
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(200, 3))
+Y = np.tanh(X @ [0.5, -0.5, 0.2]) + RNG.normal(size=200)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:The first prediction step overshoots")  # as it must, to be odd
+
+
+# ---- what learning produces --------------------------------------------------------------------------
+
+
+def check_odd_fit(seed, file, **fixed):
+    """Save and load one odd fit, and compare; return whether there was anything to save."""
+    case = odd_fit(seed, **fixed)
+    model = case.run()
+    if model is None:
+        return False
+    model.save(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fit that has not converged says so again
+        again = KalproxRegressor.load(file)
+    assert differences(model, again, case.more[0]) == [], seed
+    assert case.learn_more(model) == case.learn_more(again), seed
+    assert differences(model, again, case.more[0]) == [], seed
+    return True
+
+
+def test_odd_linear_fits_are_loaded_and_learn_on_identically(tmp_path):
+    seeds = (*range(10), *range(45, 60))  # others take seconds each
+    saved = [check_odd_fit(seed, tmp_path / "model", link="identity", method="exact") for seed in seeds]
+    assert sum(saved) >= 15
+
+
+@pytest.mark.parametrize("seed", [24, 52, 60, 66])
+def test_odd_nonlinear_fits_are_loaded_and_learn_on_identically(seed, tmp_path):
+    assert check_odd_fit(seed, tmp_path / "model")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_many_odd_fits_are_loaded_and_learn_on_identically(part, tmp_path):
+    saved = [check_odd_fit(seed, tmp_path / "model") for seed in range(1000 + 40 * part, 1040 + 40 * part)]
+    assert sum(saved) > 20
+
+
+@pytest.mark.parametrize("settings", [{"noise": 1.0}, {"noise": 1e-8, "alpha": 0.0, "v0": 100.0}])
+@pytest.mark.parametrize("scale", [1.0, 1e12, 1e40])
+def test_a_covariance_of_the_papers_recursion_is_loaded_as_it_was_learned(settings, scale, tmp_path):
+    """It need not be symmetric or positive definite to rounding, as v0 must be."""
+    rows = X * [1.0, scale, 1 / scale]
+    model = KalproxRegressor(link="tanh", method="paper", targets="any", **settings).fit(rows, Y)
+    model.save(tmp_path / "model")
+    again = KalproxRegressor.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(rows, return_std=True), model.predict(rows, return_std=True))
+    np.testing.assert_array_equal(again.partial_fit(rows, Y).coef_, model.partial_fit(rows, Y).coef_)
+
+
+def test_a_recursion_that_diverges_is_refused_and_changes_nothing():
+    model = KalproxRegressor(link="exp", method="paper", noise=1e-6, targets="any", alpha=0.0).fit(X[:5], Y[:5])
+    before = model.coef_
+    with pytest.raises(ValueError, match=r"diverged: .* Raise noise, lower v0 or alpha"):
+        model.partial_fit(np.full((3, 3), 1e60), np.full(3, 1e60))
+    np.testing.assert_array_equal(model.coef_, before)
+
+
+# ---- saving reads back -------------------------------------------------------------------------------
+
+
+def test_a_model_that_cannot_be_restored_is_not_written(tmp_path, monkeypatch):
+    model = KalproxRegressor(link="tanh", method="paper", noise=1.0, targets="any").fit(X, Y)
+    model.save(tmp_path / "model")
+    before = (tmp_path / "model").read_bytes()
+
+    def strict(cls, settings, d, saved):
+        raise ValueError("v0 must be positive definite")
+
+    monkeypatch.setattr(PaperBelief, "restored", classmethod(strict))
+    with pytest.raises(ModelFileError, match="not of a KalproxRegressor"):
+        model.partial_fit(X, Y).save(tmp_path / "model")
+    assert (tmp_path / "model").read_bytes() == before and os.listdir(tmp_path) == ["model"]
+
+
+def test_a_model_that_is_restored_otherwise_is_not_written(tmp_path, monkeypatch):
+    def forgetful(*args, **options):
+        learner, about = from_parts(*args, **options)
+        learner.n_rows -= 1
+        return learner, about
+
+    monkeypatch.setattr(saving, "from_parts", forgetful)
+    with pytest.raises(ModelFileError, match="could not be read back as it was written"):
+        KalproxRegressor().fit(X, Y).save(tmp_path / "model")
+    assert os.listdir(tmp_path) == []
+
+
+# ---- hostile files -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory):
+    """Return the contents of model files of version 0.1.0 and of this one."""
+    file = tmp_path_factory.mktemp("models") / "model"
+    found = [old.read_bytes() for old in OLD]
+    labels, streamed = np.arange(200) % 5, KalproxRegressor().fit(X[:150], Y[:150])
+    for i in range(150, 180):
+        streamed.partial_fit(X[i : i + 1], Y[i : i + 1])
+    unit = (Y - Y.min()) / np.ptp(Y)
+    for model in (
+        streamed,
+        KalproxRegressor(penalty="l1", alpha="auto").fit(X, Y),
+        KalproxRegressor(coef_cov="clustered").fit(X, Y, groups=labels),
+        KalproxRegressor(coef_cov="robust", forget=0.99).fit(X, np.c_[Y, -Y]),
+        KalproxRegressor(noise="inputs").fit(X, Y),
+        KalproxRegressor("sigmoid", coef_cov="robust").partial_fit(X, unit),
+        KalproxRegressor("sigmoid").partial_fit(X[:20], unit[:20]),
+        KalproxRegressor("sigmoid", start=np.zeros(4)).fit(X, unit),
+        KalproxRegressor("tanh", method="paper", noise=1.0, q=np.full(4, 1e-6), targets="any").fit(X, Y),
+    ):
+        model.save(file)
+        found.append(file.read_bytes())
+    return found
+
+
+def outcome(file, content):
+    """Load a file, and use the model in every way if it can be loaded; only a `ModelFileError` may be raised."""
+    file.write_bytes(content)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        with contextlib.suppress(ModelFileError):
+            TableModel.load(file)
+        try:
+            model = KalproxRegressor.load(file)
+        except ModelFileError:
+            return False
+        model.__dict__.pop("feature_names_in_", None)
+        rows = np.random.default_rng(0).normal(size=(3, model.n_features_in_))
+        targets = model.coef_.ndim > 1
+        for n in (3, 1):
+            model.predict(rows[:n], return_std=True)
+        model.coef_std_, model.coef_interval(0.9), model.diagnostics_.verdict()
+        model.save(file)
+        y = np.full((3, len(model.coef_)), 0.5) if targets else np.full(3, 0.5)
+        with contextlib.suppress(ValueError):  # numbers with which the rows cannot be learned are said
+            model.partial_fit(rows, y)
+    return True
+
+
+def test_a_mutated_file_is_refused_or_predicts(contents, tmp_path):
+    loaded = [outcome(tmp_path / "model", mutated(contents[seed % len(contents)], seed)) for seed in range(300)]
+    assert 20 < sum(loaded) < 150
+
+
+@pytest.mark.slow
+def test_thousands_of_mutated_files_are_refused_or_predict(contents, tmp_path):
+    for seed in range(300, 6300):
+        outcome(tmp_path / "model", mutated(contents[seed % len(contents)], seed))
+
+
+@pytest.mark.parametrize(
+    ("change", "arrays"),
+    [
+        ({"n_features": True}, {}),
+        ({"n_features": 3.0}, {}),
+        ({"n_rows": -1}, {}),
+        ({"n_rows": "many"}, {}),
+        ({"targets": 0}, {}),
+        ({"feature_names": [1, 2, 3]}, {}),
+        ({"feature_names": "abc"}, {}),
+        ({"settings": {"start": {"array": ["0", "1"]}}}, {}),
+        ({"settings": {"on_bad_rows": "perhaps"}}, {}),
+        ({"settings": {"max_passes": [1]}}, {}),
+        ({"settings": {"tol": "small"}}, {}),
+        ({}, {"information.T": np.zeros((5, 5), np.int64)}),
+        ({}, {"information.T": np.triu(np.full((5, 5), 1e200))}),
+        ({}, {"information.rows": np.ones(1)}),
+        ({}, {"information.lost": np.zeros((2, 2))}),
+        ({}, {"quantiles.missed": np.zeros(3)}),
+        ({}, {"quantiles.rows": np.array(-1.0)}),
+        ({}, {"diagnostics.rows": np.array(-5.0)}),
+        ({}, {"diagnostics.segment_length": np.array(0.0)}),
+        ({}, {"diagnostics.segment_length": np.array(-16.0)}),
+        ({}, {"sandwich.M": np.zeros((1, 9, 9))}),
+        ({}, {"sandwich.labels": np.array([300.0])}),
+    ],
+)
+def test_what_learning_cannot_have_produced_is_refused(change, arrays, tmp_path):
+    KalproxRegressor(coef_cov="robust").fit(X, Y).save(tmp_path / "model")
+    header, old = model_file.read(tmp_path / "model")
+    settings = header["settings"] | change.get("settings", {})
+    model_file.write(tmp_path / "model", header | change | {"settings": settings}, old | arrays)
+    with pytest.raises(ModelFileError):
+        KalproxRegressor.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("batch", [-1.0, 0.5, 31.0, np.nan])
+def test_buffered_rows_of_impossible_batches_are_refused(batch, tmp_path):
+    """A batch of -1 rows made reading loop for ever."""
+    model = KalproxRegressor().fit(X[:100], Y[:100])
+    for i in range(100, 130):
+        model.partial_fit(X[i : i + 1], Y[i : i + 1])
+    model.save(tmp_path / "model")
+    header, arrays = model_file.read(tmp_path / "model")
+    arrays["waiting.batch"][3] = batch
+    model_file.write(tmp_path / "model", header, arrays)
+    with pytest.raises(ModelFileError):
+        KalproxRegressor.load(tmp_path / "model")
