@@ -1,5 +1,6 @@
 """Errors on the command line: a message and an exit code, without a traceback."""
 
+import os
 import sys
 import warnings
 from typing import Any
@@ -18,6 +19,7 @@ EXIT_CODES = {
     6: "Not a complete kalprox model file.",
     7: "A resource is missing: disk space, memory, a permission, a package, or the machines of an engine.",
     130: "Interrupted.",
+    141: "The reader of standard output has gone, as `head` goes after ten lines.",
 }
 
 
@@ -29,14 +31,21 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         warnings.showwarning = _show_warning
+        _open_closed_streams()
         try:
-            return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # what Python cannot write when it ends, it reports with a traceback
+            return result
+        except (click.exceptions.Exit, click.ClickException):
             raise
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):
             click.echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
             sys.exit(130)
+        except BrokenPipeError:
+            _drop_output()
+            sys.exit(141)
         except Exception as error:
+            _drop_output()
             code = exit_code(error)
             text = str(error) or type(error).__name__
             if code == 1:
@@ -64,6 +73,22 @@ def exit_code(error: Exception) -> int:
         (ValueError, 2),
     ]
     return next((code for kind, code in codes if isinstance(error, kind)), 1)
+
+
+def _open_closed_streams() -> None:
+    """Replace streams that the caller has closed: messages are dropped, and results cannot be written."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+
+
+def _drop_output() -> None:
+    """Drop what standard output still holds if it cannot be written, or Python would try again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

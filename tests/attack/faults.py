@@ -53,8 +53,9 @@ def no_permission(rng: np.random.Generator, folder: Path, launcher: Launcher) ->
         (folder / name).mkdir()
     inside = shutil.copy(rows, folder / "in")
     private = shutil.copy(model, folder / "in")
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, NOBODY, NOBODY)
+    if os.getuid() == 0:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
     folder.chmod(0o755)
     out, state = folder / "out" / "model.kalprox", folder / "out" / "state"
     forbidden, arguments = [
@@ -117,8 +118,10 @@ def strange_source(rng: np.random.Generator, folder: Path, launcher: Launcher) -
     (folder / "dangling.csv").symlink_to(folder / "nothing")
     (folder / "empty.csv").touch()
     os.mkfifo(folder / "pipe.csv")
-    names = ["folder.csv", "loop.csv", "dangling.csv", "empty.csv", "pipe.csv", "none.csv", "*.none", "/proc/self/mem"]
-    names += ["/dev/null", "/proc/self/fd/999", "a\0b.csv", "x" * 300 + ".csv", "-"]
+    (folder / "long.csv").write_text("y,a\n1,2\n" + "1" * 8_000_000)
+    (folder / "long.jsonl").write_text('{"y": 1, "a": ' + "[" * 8_000_000)
+    names = ["long.csv", "long.jsonl", "folder.csv", "loop.csv", "dangling.csv", "empty.csv", "pipe.csv", "none.csv"]
+    names += ["*.none", "/proc/self/mem", "/dev/null", "/proc/self/fd/999", "x" * 300 + ".csv"]
     source = folder / str(rng.choice(names)) if rng.random() < 0.9 else "-"
     command = [["fit", source, "-y", "y", "--out", folder / "out.kalprox"], ["predict", model, source]]
     ran = launcher.run(*command[rng.integers(2)], *([] if rng.random() < 0.5 else ["--format", "csv"]))
@@ -132,7 +135,7 @@ def strange_output(rng: np.random.Generator, folder: Path, launcher: Launcher) -
     rows, model = _prepare(folder, launcher)
     (folder / "folder").mkdir()
     (folder / "loop").symlink_to(folder / "loop")
-    out = folder / str(rng.choice(["folder", "loop", "none/x", "rows.csv/x", "x" * 300, "folder/.", "a\0b"]))
+    out = folder / str(rng.choice(["folder", "loop", "none/x", "rows.csv/x", "x" * 300, "folder/."]))
     option = str(rng.choice(["--out", "--checkpoint", "--quarantine", "--events"]))
     chosen = {"--out": folder / "m.kalprox"} | {option: out}
     command = ["fit", rows, "-y", "y", *(part for pair in chosen.items() for part in pair)]
@@ -155,17 +158,8 @@ def changing_source(rng: np.random.Generator, folder: Path, launcher: Launcher) 
     new["y"] = 1 - new["y"]
     rows = folder / "rows.csv"
     contents = launcher.kept.setdefault(("contents", link), [as_csv(old), as_csv(new)])
-    options = [
-        "-y",
-        "y",
-        "--link",
-        link,
-        "--memory",
-        "300kB",
-        "--quiet",
-        "--coef-cov",
-        str(rng.choice(["model", "robust"])),
-    ]
+    options = ["-y", "y", "--link", link, "--memory", "300kB", "--quiet"]
+    options += ["--coef-cov", str(rng.choice(["model", "robust"]))]
     out, changed = folder / "model.kalprox", contents[1]
     how = str(rng.choice(["replace", "overwrite", "cut", "append", "touch"]))
     if how in ("cut", "append", "touch"):
@@ -173,12 +167,15 @@ def changing_source(rng: np.random.Generator, folder: Path, launcher: Launcher) 
         changed = "".join({"cut": lines[: n // 2], "append": [*lines, *lines[1:50]], "touch": lines}[how])
     expected, seconds = [], 1.0
     for content in (contents[0], changed):
-        rows.write_text(content)
-        ran = expect(launcher.run("fit", rows, *options, "--out", out))
-        seconds = ran.seconds
-        expected.append(_predicted(launcher, out, rows, contents[0], folder))
+        key = (*options, content)
+        if key not in launcher.kept:
+            rows.write_text(content)
+            ran = expect(launcher.run("fit", rows, *options, "--out", out))
+            launcher.kept[key] = ran.seconds, _predicted(launcher, out, contents[0], folder)
+        seconds = launcher.kept[key][0]
+        expected.append(launcher.kept[key][1])
     rows.write_text(contents[0])
-    out.unlink()
+    out.unlink(missing_ok=True)
     launcher.start("fit", rows, *options, "--out", out)
     time.sleep(rng.uniform(0, seconds))
     if how == "replace":
@@ -190,12 +187,12 @@ def changing_source(rng: np.random.Generator, folder: Path, launcher: Launcher) 
             if how == "cut":
                 file.truncate()
     expect(launcher.finish(), 3, 4, 5)
-    found = _predicted(launcher, out, rows, contents[0], folder)
+    found = _predicted(launcher, out, contents[0], folder)
     if not any(np.array_equal(found, one, equal_nan=True) for one in expected):
         raise Wrong(f"{link}, {options[-1]}: {how} of the source in the middle gave a model of neither")
 
 
-def _predicted(launcher: Launcher, model: Path, rows: Path, content: str, folder: Path) -> np.ndarray:
+def _predicted(launcher: Launcher, model: Path, content: str, folder: Path) -> np.ndarray:
     few = folder / "few.csv"
     few.write_text("".join(content.splitlines(keepends=True)[:20]))
     return finite_rows(expect(launcher.run("predict", model, few)).out, 19)

@@ -87,17 +87,17 @@ def _option(name: str, value: Any) -> list[Any]:
 def _settings(rng: np.random.Generator) -> dict[str, Any]:
     found: dict[str, Any] = {"link": LINKS[rng.integers(len(LINKS))], "penalty": PENALTIES[rng.integers(8)]}
     if rng.random() < 0.5:
-        found["alpha"] = [0.0, 1e-300, 1e-8, 10.0, 1e12, 1e300, "auto", "auto", -1.0, "nan", "inf"][rng.integers(11)]
+        found["alpha"] = [0.0, 1e-300, 1e-8, 10.0, 1e12, 1e300, "auto", "auto", "auto", -1.0, "nan"][rng.integers(11)]
     if rng.random() < 0.3:
-        found["noise"] = [0.0, 1e-300, 1.0, 1e300, "inputs", "inputs", -1.0, "nan", "inf"][rng.integers(9)]
+        found["noise"] = [1e-300, 1e-8, 1.0, 1e300, "inputs", "inputs", "inputs", 0.0, "inf"][rng.integers(9)]
     if rng.random() < 0.2:
         found["forget"] = [0.5, 0.99, 1e-3, 1e-300][rng.integers(4)]
     for name, chance in (("no_intercept", 0.2), ("standardize", 0.2), ("drop_first", 0.1)):
         found[name] = bool(rng.random() < chance)
     if rng.random() < 0.15:
         found |= {"method": "paper", "noise": 1.0}
-        found["v0"] = [1e-300, 0.1, 1.0, 1e300, 0.0, -1.0][rng.integers(6)]
-        found["q"] = [0.0, 1e-3, 1e300, -1.0][rng.integers(4)]
+        found["v0"] = [1e-300, 0.1, 0.1, 1.0, 1e300, 0.0][rng.integers(6)]
+        found["q"] = [0.0, 0.0, 1e-3, 1e300][rng.integers(4)]
     if rng.random() < 0.2:
         found["passes"] = int(rng.choice([1, 2]))
     if rng.random() < 0.15:

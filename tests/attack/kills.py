@@ -23,7 +23,7 @@ JOBS = {
     "standard input": ("-", []),
     "sigmoid": ("classes.parquet", ["--link", "sigmoid"]),
     "sigmoid, one pass": ("classes.parquet", ["--link", "sigmoid", "--passes", 1]),
-    "paper": ("tanh.parquet", ["--link", "tanh", "--method", "paper", "--noise", 1, "--v0", 0.1]),
+    "paper": ("tanh.parquet", ["--link", "tanh", "--method", "paper", "--noise", 1]),
     "engine": ("classes.parquet", ["--link", "sigmoid", "--engine", "local", "--partitions", 3, "--workers", 1]),
     "predict": ("bad.csv", None),
 }
@@ -41,12 +41,15 @@ def attack(rng: np.random.Generator, folder: Path, launcher: Launcher) -> None:
     data = _data(launcher)
     if (kind, "reference") not in launcher.kept:
         straight = launcher.folder / f"straight {kind}"
-        straight.mkdir()
+        straight.mkdir(exist_ok=True)
         ran = expect(_run(launcher, kind, data, straight))
+        if JOBS[kind][1] is not None:
+            expect(launcher.run("show", straight / "model.kalprox"))
         launcher.kept[kind, "reference"] = Reference(_files(straight), ran.seconds)
     reference = launcher.kept[kind, "reference"]
     for _ in range(rng.integers(1, 4)):
-        how, after = SIGNALS[rng.integers(3)], rng.uniform(0.01, 1.1 * reference.seconds)
+        how, share = SIGNALS[rng.integers(3)], rng.uniform(0, 1.1) if rng.random() < 0.7 else rng.uniform(0.8, 1.1)
+        after = 0.01 + share * reference.seconds
         ran = _run(launcher, kind, data, folder, stop=(int(how), after))
         if ran.code not in (0, -how, 130 if how == signal.SIGINT else 0) or "Traceback" in ran.err or ran.hung:
             raise Wrong(f"{kind}: {how.name} after {after:.3f} s: ended with {ran.code}: {ran.err[-300:]}")

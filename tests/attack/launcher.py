@@ -83,8 +83,8 @@ class Launcher:
 
     def __exit__(self, *_: Any) -> None:
         if self._process is not None:
-            self._process.stdin.close()
-            self._process.wait()
+            with self._process:  # closes its input, which ends it
+                pass
         self._folder.cleanup()
 
     def run(self, *arguments: Any, **options: Any) -> Ran:

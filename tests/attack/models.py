@@ -44,11 +44,12 @@ KINDS: dict[str, list[Any]] = {
     "box": ["--penalty", "box"],
     "sigmoid": ["--link", "sigmoid"],
     "sigmoid, one pass": ["--link", "sigmoid", "--passes", 1],
+    "paper": ["--method", "paper", "--noise", 1, "--v0", 0.01],
 }
 
 
 def attack(rng: np.random.Generator, folder: Path, launcher: Launcher) -> None:
-    kind = str(rng.choice(list(KINDS), p=[0.1] * 10))
+    kind = str(rng.choice(list(KINDS)))
     data, rows = _model(kind, folder, launcher)
     file = folder / "changed.kalprox"
     resigned = rng.random() < 0.8
@@ -112,6 +113,7 @@ def _model(kind: str, folder: Path, launcher: Launcher) -> tuple[bytes, Path]:
         source, out = save(columns, folder / "all.csv"), folder / "good.kalprox"
         features = [] if "--features" in KINDS[kind] else ["--dates", "t"]
         expect(launcher.run("fit", source, "-y", "y", *features, *KINDS[kind], "--out", out))
+        expect(launcher.run("show", out))
         launcher.kept["model", kind] = out.read_bytes()
     return launcher.kept["model", kind], rows
 

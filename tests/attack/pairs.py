@@ -1,5 +1,6 @@
 """Representation pairs: one table in two formats. Fitted from one and predicted from the other, the same numbers."""
 
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ __all__ = ["attack"]
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow", "csv.gz")
 ARROW = ("parquet", "arrow")
+
+DAYS = [date(2020, 1, 1), date(2020, 2, 29), date(1969, 12, 31), date(2021, 7, 1)]
 
 # A column: four values, and how each format holds them; what it does not say it holds as the values are.
 KINDS: dict[str, dict[str, Any]] = {
@@ -33,6 +36,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "dictionary": {"values": ["u", "v", "w", "x"], "arrow": pa.array(["u", "v", "w", "x"]).dictionary_encode()},
     "true and True": {"values": ["true", "True", "TRUE", "false"]},
     "text like null": {"values": ["NA", "null", "None", "x"]},
+    "dates": {"values": [str(day) for day in DAYS], "arrow": DAYS},
+    "times": {"values": [f"{day}T00:00:00" for day in DAYS], "arrow": pa.array(DAYS).cast(pa.timestamp("us"))},
     "quotes": {"values": ['a"b', "a,b", "a\tb", "it's"]},
 }
 
@@ -46,6 +51,8 @@ def attack(rng: np.random.Generator, folder: Path, launcher: Launcher) -> None:
     columns = {"y": x + which + 0.1 * rng.normal(size=n), "x": x}
     sources = {name: save(columns | {"c": _column(kind, name, which)}, folder / f"rows.{name}") for name in FORMATS}
     options = [[], ["--categorical", "c"], ["--penalty", "none", "--categorical", "c"]][rng.integers(3)]
+    if kind in ("dates", "times") and rng.random() < 0.7:
+        options = ["--dates", "c"]
     said = f"{kind} of {first}, predicted from {second}, {' '.join(options)}"
     model = folder / "m.kalprox"
     fitted = launcher.run("fit", sources[first], "-y", "y", *options, "--out", model)
