@@ -20,7 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__.splitlines()[0])
     parser.add_argument("--family", default=",".join(FAMILIES), help="families, separated by commas: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trial (default %(default)s)")
-    parser.add_argument("--n", type=int, default=200, help="trials of each family (default %(default)s)")
+    parser.add_argument("--n", type=int, help="trials of each family (default: all of those of `make test-all`)")
     parser.add_argument("--keep", type=Path, help="folder for the files of the trials, which are removed by default")
     parser.add_argument("--page", choices=["before", "after"], help="write the counts into this column of the page")
     options = parser.parse_args()
@@ -28,9 +28,9 @@ def main() -> int:
     with Launcher() as launcher:
         for family in options.family.split(","):
             begin, found[family] = time.monotonic(), []
-            for seed in range(options.seed, options.seed + options.n):
+            for seed in range(options.seed, options.seed + (options.n or FAMILIES[family].all)):
                 keep = None if options.keep is None else options.keep / f"{family}-{seed}"
-                trial = attempt(family, FAMILIES[family], seed, launcher, keep)
+                trial = attempt(family, FAMILIES[family].attack, seed, launcher, keep)
                 found[family].append(trial)
                 if trial.verdict == WRONG:
                     print(f"python -m tests.attack --family {family} --seed {seed} --n 1\n    {trial.why}", flush=True)

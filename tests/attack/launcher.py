@@ -11,7 +11,6 @@ import gc
 import importlib
 import json
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -233,6 +232,8 @@ def _become(asked: dict[str, Any], begun: int, output: int | None) -> None:
         os.close(number)
         setattr(sys, ("stdin", "stdout", "stderr")[number], None)  # as Python begins where a stream is closed
     if asked["file_size"] is not None:
+        import resource  # which Windows does not have
+
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_size"], asked["file_size"]))
     if asked["stop"] and "jax" in sys.modules:
         sys.modules["jax"].config.update("jax_enable_compilation_cache", False)  # a kill would leave half an entry

@@ -1,24 +1,18 @@
 """A minute of the attack in every run of the tests, and all of it among the slow ones: nothing may be wrong."""
 
+import sys
+
 import pytest
 
 from tests.attack.families import FAMILIES
 from tests.attack.launcher import Launcher, Ran
 from tests.attack.trial import WRONG, Refused, Wrong, attempt, expect
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the attack forks, and sets Linux's limits"),
+]
 
-# family: trials in every run, trials among the slow tests
-TRIALS = {
-    "kills": (4, 200),
-    "faults": (12, 300),
-    "paths": (15, 300),
-    "poison": (15, 500),
-    "pairs": (12, 500),
-    "readers": (15, 1500),
-    "models": (15, 1500),
-    "fits": (15, 900),
-}
 MENDING = {
     "kills": "a model of --method paper cannot be read",
     "faults": "a source that changes between two passes is not noticed; a pipe without a writer hangs",
@@ -41,7 +35,7 @@ def launcher():
 
 def wrong(family, seeds, launcher):
     """The trials that were wrong, and how to repeat them."""
-    trials = [attempt(family, FAMILIES[family], seed, launcher) for seed in seeds]
+    trials = [attempt(family, FAMILIES[family].attack, seed, launcher) for seed in seeds]
     return [
         f"python -m tests.attack --family {family} --seed {trial.seed} --n 1: {trial.why}"
         for trial in trials
@@ -51,13 +45,13 @@ def wrong(family, seeds, launcher):
 
 @pytest.mark.parametrize("family", MARKED)
 def test_nothing_is_wrong(family, launcher):
-    assert wrong(family, range(TRIALS[family][0]), launcher) == []
+    assert wrong(family, range(FAMILIES[family].few), launcher) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", MARKED)
 def test_nothing_is_wrong_at_length(family, launcher):
-    assert wrong(family, range(1000, 1000 + TRIALS[family][1]), launcher) == []
+    assert wrong(family, range(FAMILIES[family].few, FAMILIES[family].all), launcher) == []
 
 
 def ran(code=0, out="", err="", hung=False):
@@ -88,5 +82,5 @@ def test_what_is_refused_is_told_from_what_succeeds():
 
 
 def test_a_trial_is_repeated_by_its_seed(launcher):
-    one, two = (attempt("poison", FAMILIES["poison"], 3, launcher) for _ in range(2))
+    one, two = (attempt("poison", FAMILIES["poison"].attack, 3, launcher) for _ in range(2))
     assert one == two and one.verdict == "refused"
