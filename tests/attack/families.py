@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tests.attack import faults, fits, kills, models, pairs, paths, poison, readers
+from tests.attack import faults, fits, kills, models, options, pairs, paths, poison, readers
 from tests.attack.trial import Attack
 
 __all__ = ["FAMILIES", "Family"]
@@ -25,4 +25,5 @@ FAMILIES = {
     "readers": Family(readers.attack, 15, 300),
     "models": Family(models.attack, 12, 300),
     "fits": Family(fits.attack, 15, 300),
+    "options": Family(options.attack, 20, 300),
 }

@@ -73,3 +73,7 @@ def test_every_error_has_a_documented_code(error, code):
 
     assert CliRunner().invoke(main, ["fail"]).exit_code == code
     assert code in EXIT_CODES
+
+
+def test_a_number_of_rows_beyond_64_bits_is_all_of_them(files, tmp_path):
+    invoke("fit", files[0], "--target", "y", "--infer-rows", 10**30, "--out", tmp_path / "m.kalprox")
