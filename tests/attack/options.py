@@ -16,6 +16,8 @@ READING: list[list[str]] = [
     ["--encoding", "nonsense"],
     ["--encoding", "utf-16"],
     ["--encoding", "rot13"],
+    ["--encoding", "undefined"],
+    ["--encoding", "punycode"],
     ["--encoding", ""],
     ["--delimiter", ""],
     ["--delimiter", "ab"],
@@ -98,8 +100,8 @@ OTHERS += [["report", "--level", "1e-320"], ["completion", "tcsh"], ["merge"], [
 def attack(rng: np.random.Generator, folder: Path, launcher: Launcher) -> None:
     n = 60
     columns: dict[str, Any] = regression(rng, n) | {"c": [str(word) for word in rng.choice(["u", "v", "1"], size=n)]}
-    source = save(columns, folder / "rows.csv")
     model = _model(folder, launcher)
+    source = save(columns, folder / "rows.csv")
     kind = rng.choice(3, p=[0.7, 0.15, 0.15])
     if kind == 0:
         _fit(rng, folder, launcher, source, n)
@@ -117,7 +119,8 @@ def attack(rng: np.random.Generator, folder: Path, launcher: Launcher) -> None:
 def _model(folder: Path, launcher: Launcher) -> Path:
     model = folder / "model.kalprox"
     if "options" not in launcher.kept:
-        expect(launcher.run("fit", folder / "rows.csv", "-y", "y", "--categorical", "c=u|v|1", "--out", model))
+        source = save(regression(np.random.default_rng(0), 60) | {"c": ["u", "v", "1"] * 20}, folder / "rows.csv")
+        expect(launcher.run("fit", source, "-y", "y", "--categorical", "c", "--out", model))
         launcher.kept["options"] = model.read_bytes()
     model.write_bytes(launcher.kept["options"])
     return model

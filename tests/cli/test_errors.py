@@ -77,3 +77,9 @@ def test_every_error_has_a_documented_code(error, code):
 
 def test_a_number_of_rows_beyond_64_bits_is_all_of_them(files, tmp_path):
     invoke("fit", files[0], "--target", "y", "--infer-rows", 10**30, "--out", tmp_path / "m.kalprox")
+
+
+@pytest.mark.parametrize("encoding", ["nonsense", "rot13", "undefined"])
+def test_an_encoding_that_is_none_of_text(encoding, files, tmp_path):
+    output = invoke("fit", files[0], "-y", "y", "--encoding", encoding, "--out", tmp_path / "m.kalprox", code=3).output
+    assert f"got '{encoding}'" in output
