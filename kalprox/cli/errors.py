@@ -12,7 +12,7 @@ __all__ = ["EXIT_CODES", "Commands", "exit_code"]
 EXIT_CODES = {
     0: "Success.",
     1: "Internal error in kalprox; the message asks to report it.",
-    2: "Invalid command or options.",
+    2: "Invalid command or options, or settings with which the fit diverges.",
     3: "A source cannot be read: it does not exist, it is damaged, columns are missing, or numbers are too large.",
     4: "More bad rows than --max-bad allows.",
     5: "The checkpoint cannot be used: another process is using it, or it belongs to another job.",
@@ -70,7 +70,7 @@ def exit_code(error: Exception) -> int:
         (CheckpointError, 5),
         (ModelFileError, 6),
         ((OSError, MemoryError, ImportError, EngineFailed), 7),
-        (ValueError, 2),
+        ((ValueError, FloatingPointError), 2),
     ]
     return next((code for kind, code in codes if isinstance(error, kind)), 1)
 

@@ -158,7 +158,7 @@ def _columns(rng: np.random.Generator, data: str, settings: dict[str, Any]) -> t
 
 
 def in_python(folder: str) -> None:
-    """In the process of the command: fit, predict, save and load in Python. Ends with 2 where a ValueError says why."""
+    """In the process of the command: fit, predict, save and load in Python. Ends with 2 where an error says why."""
     from kalprox import KalproxRegressor
 
     warnings.simplefilter("ignore")
@@ -180,7 +180,7 @@ def in_python(folder: str) -> None:
         model = KalproxRegressor(**given).fit(X, table["y"], None if weight is None else table[weight])
         mean, std = model.predict(X, return_std=True)
         model.save(Path(folder) / "python.kalprox")
-    except ValueError as error:
+    except (ValueError, FloatingPointError) as error:  # the latter where the paper's recursion diverges
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(2)
     again = KalproxRegressor.load(Path(folder) / "python.kalprox").predict(X, return_std=True)

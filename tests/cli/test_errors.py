@@ -60,7 +60,14 @@ def test_closed_streams(files, tmp_path):
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(KeyboardInterrupt(), 130), (click.Abort(), 130), (BrokenPipeError(), 141), (OSError("no"), 7), (EOFError(), 1)],
+    [
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (BrokenPipeError(), 141),
+        (OSError("no"), 7),
+        (EOFError(), 1),
+        (FloatingPointError("diverged"), 2),
+    ],
 )
 def test_every_error_has_a_documented_code(error, code):
     @click.group(cls=Commands)
