@@ -127,7 +127,7 @@ def strange_source(rng: np.random.Generator, folder: Path, launcher: Launcher) -
     ran = launcher.run(*command[rng.integers(2)], *([] if rng.random() < 0.5 else ["--format", "csv"]))
     if ran.code == 0 and ran.arguments[0] == "fit":
         raise Wrong(f"{ran.arguments} fitted a model to nothing")
-    expect(ran, 2, 3, 7)
+    expect(ran, 2, 3, 4, 7)
 
 
 def strange_output(rng: np.random.Generator, folder: Path, launcher: Launcher) -> None:

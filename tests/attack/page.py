@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+from tests.attack.families import FAMILIES
+
 __all__ = ["table", "update"]
 
 NUMBERS = Path(__file__).with_name("results.json")
@@ -18,7 +20,7 @@ def table(results: dict[str, Counts]) -> str:
     several = len(results) > 1
     heads = [f"{name}{f', {run}' if several else ''}" for run in results for name in ("tried", *verdicts)]
     lines = [["family", *heads], ["---", *["---:"] * len(heads)]]
-    families = list(dict.fromkeys(family for counts in results.values() for family in counts))
+    families = [family for family in FAMILIES if any(family in counts for counts in results.values())]
     rows = {family: [counts.get(family) for counts in results.values()] for family in families}
     rows["all"] = [_sum(counts) for counts in results.values()]
     for family, cells in rows.items():

@@ -14,7 +14,8 @@ import numpy as np
 
 from tests.attack.launcher import Launcher, Ran
 
-__all__ = ["REFUSED", "SURVIVED", "WRONG", "Attack", "Trial", "Wrong", "attempt", "expect", "finite_rows", "numbers"]
+__all__ = ["REFUSED", "SURVIVED", "WRONG", "Attack", "Refused", "Trial", "Wrong", "attempt", "expect", "finite_rows"]
+__all__ += ["is_close", "numbers"]
 
 SURVIVED, REFUSED, WRONG = "survived", "refused", "wrong"
 
