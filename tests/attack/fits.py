@@ -141,7 +141,7 @@ def _columns(rng: np.random.Generator, data: str, settings: dict[str, Any]) -> t
         weights = {
             "zero weights": np.zeros(n),
             "one weight": np.eye(n)[0],
-            "huge weights": 10.0 ** rng.uniform(0, 14, n),
+            "huge weights": 10.0 ** rng.uniform(*rng.choice([[0, 14], [13, 14]]), n),
         }
         columns["w"], settings["weight"] = weights[data], "w"
         settings["weights"] = str(rng.choice(["frequency", "precision"]))
