@@ -6,7 +6,7 @@ BIN := .venv/bin
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all bench uncertainty lint clean
+.PHONY: demo test test-all attack bench uncertainty lint clean
 
 demo: .venv/.run
 	$(BIN)/kalprox demo
@@ -16,6 +16,10 @@ test: lint
 
 test-all: lint .venv/.spark
 	$(BIN)/python -m pytest -m ""
+
+# Kill, starve, poison and fuzz the command, and count what it survives: rewrites the table of docs/reliability.md.
+attack: .venv/.dev
+	$(BIN)/python -m tests.attack --page after $(ARGS)
 
 # kalprox beside its peers, in an environment of their own: make bench, make bench ARGS=--quick
 bench: .bench/.run

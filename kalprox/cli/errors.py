@@ -1,5 +1,6 @@
 """Errors on the command line: a message and an exit code, without a traceback."""
 
+import os
 import sys
 import warnings
 from typing import Any
@@ -14,7 +15,7 @@ __all__ = ["EXIT_CODES", "Commands", "exit_code"]
 EXIT_CODES = {
     0: "Success.",
     1: "Internal error in kalprox; the message asks to report it.",
-    2: "Invalid command or options.",
+    2: "Invalid command or options, or settings with which the fit diverges.",
     3: "A source cannot be read: it does not exist, it is damaged, it changed while it was read, columns are missing, "
     "numbers are too large, or a column has no level that the model knows.",
     4: "More bad rows than --max-bad allows.",
@@ -23,6 +24,7 @@ EXIT_CODES = {
     6: "Not a complete kalprox model file.",
     7: "A resource is missing: disk space, memory, a permission, a package, or the machines of an engine.",
     130: "Interrupted.",
+    141: "The reader of standard output has gone, as `head` goes after ten lines.",
 }
 
 
@@ -40,16 +42,23 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         warnings.showwarning = _show_warning
+        _open_closed_streams()
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # what Python cannot write when it ends, it reports with a traceback
+            return result
+        except click.exceptions.Exit:
+            raise
         except click.ClickException as error:
             raise _without_controls(error) from error.__cause__
-        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
-            raise
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):
             echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
             sys.exit(130)
+        except BrokenPipeError:
+            _drop_output()
+            sys.exit(141)
         except Exception as error:
+            _drop_output()
             code = exit_code(error)
             text = str(error) or type(error).__name__
             if code == 1:
@@ -75,9 +84,25 @@ def exit_code(error: Exception) -> int:
         ((CheckpointError, FileInUseError), 5),
         (ModelFileError, 6),
         ((OSError, MemoryError, ImportError, EngineFailed), 7),
-        (ValueError, 2),
+        ((ValueError, FloatingPointError), 2),
     ]
     return next((code for kind, code in codes if isinstance(error, kind)), 1)
+
+
+def _open_closed_streams() -> None:
+    """Replace streams that the caller has closed: messages are dropped, and results cannot be written."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+
+
+def _drop_output() -> None:
+    """Drop what standard output still holds if it cannot be written, or Python would try again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

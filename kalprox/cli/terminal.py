@@ -171,7 +171,10 @@ def show_table(table: "Table") -> None:
     grid = Grid(*columns, caption=Text(printable(table.caption)) if table.caption else None)
     for row in table.rows:
         grid.add_row(*(Text(_cell(cell)) for cell in row))
-    Console(width=None if sys.stdout.isatty() else 120).print(grid)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    with console.capture() as shown:  # rich would end the process if the reader of a pipe has gone
+        console.print(grid)
+    print(shown.get(), end="", flush=True)
 
 
 def _cell(value: Any) -> str:

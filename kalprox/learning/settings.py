@@ -85,6 +85,8 @@ class Settings:
                 raise ValueError(f"noise must be 'learn', 'inputs' or the noise variance; got {noise!r}.")
         else:
             check_positive("noise", noise)
+            if noise < np.finfo(float).tiny:  # so that 1 / noise is finite
+                raise ValueError(f"noise must be at least {np.finfo(float).tiny:.3g}; got {noise!r}.")
         if coef_cov not in COEF_COVS:
             raise ValueError(f"coef_cov must be one of {', '.join(COEF_COVS)}; got {coef_cov!r}.")
         check_weights(weights)

@@ -60,6 +60,7 @@ def first_rows(
     skip_unreadable : bool
         Whether to go on with the next file where one cannot be read.
     """
+    rows = min(rows, 2**62)  # more is all of them, and not what pyarrow can count to
     for file in files:
         opened = reader(file, batch_rows=rows, **options)
         try:

@@ -209,6 +209,7 @@ def test_bad_rows_can_be_skipped_and_are_counted():
         ({"link": "probit"}, "link must be one of identity"),
         ({"link": lambda theta, x: theta[0]}, "start, the first theta"),
         ({"noise": 0.0}, "noise must be finite and > 0"),
+        ({"noise": 1e-320}, "noise must be at least"),
         ({"noise": "guess"}, "noise must be 'learn', 'inputs' or the noise variance"),
         ({"method": "paper"}, "method='paper' needs the noise variance"),
         ({"method": "exactly"}, "method must be one of exact, paper"),

@@ -38,6 +38,7 @@ class Text:
         self.path, self.compressed, self.name = path, compressed, str(path)
         try:
             self.encoding = codecs.lookup(encoding).name
+            "".encode(encoding)  # or it is a codec of something else, such as rot13
         except (LookupError, ValueError):
             raise SourceError(f"encoding must be one that Python knows, such as latin-1; got {encoding!r}.") from None
         self.stdin = standard_input(stdin) if path == STDIN else None

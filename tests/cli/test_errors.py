@@ -1,0 +1,92 @@
+"""The exit codes are those that docs/cli.md lists, whatever happens to standard output."""
+
+import os
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+from command import invoke, start
+from poison import HEADER, rows
+
+from kalprox.cli.errors import EXIT_CODES, Commands
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("errors")
+    source, model = folder / "rows.csv", folder / "model.kalprox"
+    source.write_text(HEADER + rows(20_000))
+    invoke("fit", source, "--target", "y", "--out", model)
+    return source, model
+
+
+def ended(*arguments, **options):
+    """The exit code and the messages of a command."""
+    with start(*arguments, **options) as process:
+        if process.stdout:
+            process.stdout.close()
+        return process.wait(), process.stderr.read()
+
+
+@pytest.mark.parametrize("command", ["show", "path", "predict"])
+def test_a_reader_that_goes_away_is_no_error_of_kalprox(command, files):
+    source, model = files
+    assert ended(command, model, *([source] if command == "predict" else [])) == (141, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("command", ["show", "predict"])
+def test_output_that_cannot_be_written_is_said(command, files):
+    source, model = files
+    with open("/dev/full", "w") as full:
+        code, said = ended(command, model, *([source] if command == "predict" else []), stdout=full)
+    assert code == 7 and said.startswith("Error: ") and "No space left" in said and "Traceback" not in said
+
+
+def test_closed_streams(files, tmp_path):
+    source, model = files
+    command = [sys.executable, "-m", "kalprox"]
+    for arguments, closing, code in (
+        (["show", model], ">&-", 7),
+        (["show", model], "2>&-", 0),
+        (["fit", source, "-y", "y", "--out", tmp_path / "m.kalprox", "--quiet"], ">&- 2>&-", 0),
+    ):
+        script = f'"$@" {closing}'
+        assert os.spawnvp(os.P_WAIT, "sh", ["sh", "-c", script, "sh", *command, *map(str, arguments)]) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (BrokenPipeError(), 141),
+        (OSError("no"), 7),
+        (EOFError(), 1),
+        (FloatingPointError("diverged"), 2),
+    ],
+)
+def test_every_error_has_a_documented_code(error, code):
+    @click.group(cls=Commands)
+    def main():
+        pass
+
+    @main.command()
+    def fail():
+        raise error
+
+    assert CliRunner().invoke(main, ["fail"]).exit_code == code
+    assert code in EXIT_CODES
+
+
+def test_a_number_of_rows_beyond_64_bits_is_all_of_them(files, tmp_path):
+    invoke("fit", files[0], "--target", "y", "--infer-rows", 10**30, "--out", tmp_path / "m.kalprox")
+
+
+@pytest.mark.parametrize("encoding", ["nonsense", "rot13", "undefined"])
+def test_an_encoding_that_is_none_of_text(encoding, files, tmp_path):
+    output = invoke("fit", files[0], "-y", "y", "--encoding", encoding, "--out", tmp_path / "m.kalprox", code=3).output
+    assert f"got '{encoding}'" in output
