@@ -15,10 +15,11 @@ EXIT_CODES = {
     0: "Success.",
     1: "Internal error in kalprox; the message asks to report it.",
     2: "Invalid command or options.",
-    3: "A source cannot be read: it does not exist, it is damaged, columns are missing, numbers are too large, "
-    "or a column has no level that the model knows.",
+    3: "A source cannot be read: it does not exist, it is damaged, it changed while it was read, columns are missing, "
+    "numbers are too large, or a column has no level that the model knows.",
     4: "More bad rows than --max-bad allows.",
-    5: "The checkpoint cannot be used: another process is using it, or it belongs to another job.",
+    5: "Another process is using the checkpoint, the quarantine or the events, or the checkpoint belongs to another "
+    "job.",
     6: "Not a complete kalprox model file.",
     7: "A resource is missing: disk space, memory, a permission, a package, or the machines of an engine.",
     130: "Interrupted.",
@@ -61,6 +62,7 @@ class Commands(click.Group):
 
 def exit_code(error: Exception) -> int:
     """The exit code of an error; see `EXIT_CODES`."""
+    from kalprox._files import FileInUseError
     from kalprox.engines import EngineFailed
     from kalprox.jobs.checkpoint import CheckpointError
     from kalprox.model_file import ModelFileError
@@ -70,7 +72,7 @@ def exit_code(error: Exception) -> int:
     codes: list[tuple[type | tuple[type, ...], int]] = [
         (TooManyBadRows, 4),
         (SourceError, 3),
-        (CheckpointError, 5),
+        ((CheckpointError, FileInUseError), 5),
         (ModelFileError, 6),
         ((OSError, MemoryError, ImportError, EngineFailed), 7),
         (ValueError, 2),

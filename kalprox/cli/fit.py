@@ -7,6 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from kalprox._files import check_distinct, descriptor
 from kalprox.cli.options import NAMES, NumberOr, RegistryChoice, output_options, reading_options
 
 __all__ = ["fit"]
@@ -164,6 +165,12 @@ __all__ = ["fit"]
     type=click.IntRange(min=1),
     help="Number of partitions of the files, for --engine.  [default: one per file]",
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time to wait for a Dask scheduler to answer, and for workers while it has none.  [default: 60]",
+)
 @reading_options
 @output_options
 def fit(
@@ -178,6 +185,7 @@ def fit(
     scheduler: str | None,
     workers: int | None,
     partitions: int | None,
+    timeout: float | None,
     quarantine: Path | None,
     max_bad: str | None,
     memory: int,
@@ -197,11 +205,25 @@ def fit(
           --checkpoint flights.ckpt --quarantine bad.csv --out flights.kalprox
     """
     from kalprox.cli.terminal import Reporter, events_of, warn
+    from kalprox.jobs.checkpoint import Checkpoint
     from kalprox.jobs.fit import FitJob
+    from kalprox.sources.files import find
 
+    quiet = quiet or descriptor(out) == 1  # the model is written to standard output, and nothing else
     if scheduler is not None and engine not in (None, "dask"):
         raise click.UsageError("--scheduler requires --engine dask.")
-    table = _table(sources, memory=memory, shuffle=shuffle, given=given)
+    files = [file for source in sources for file in find(source)]
+    check_distinct(
+        [*(("SOURCE", file) for file in files), *((("--columns", given["like"]),) if given["like"] else ())],
+        [
+            ("--out", out),
+            ("--checkpoint", checkpoint),
+            ("the lock of --checkpoint", None if checkpoint is None else Checkpoint(checkpoint).lock_file),
+            ("--quarantine", quarantine),
+            ("--events", events),
+        ],
+    )
+    table = _table(files, memory=memory, shuffle=shuffle, given=given)
     settings = _settings(table.columns, given) | _coef_cov(table.columns, given["coef_cov"])
     with Reporter("fit", quiet=quiet, events=events, total=table.size().rows) as reporter:
         job = FitJob(
@@ -216,6 +238,7 @@ def fit(
             engine=scheduler or engine,
             workers=workers,
             partitions=partitions,
+            timeout=timeout,
             watch=reporter.progress,
         )
         fitted = job.run(out)
@@ -252,15 +275,15 @@ def _coef_cov(columns: Any, coef_cov: str | None) -> dict[str, str]:
     return {} if chosen == "model" else {"coef_cov": chosen}
 
 
-def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given: dict[str, Any]) -> Any:
+def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[str, Any]) -> Any:
     from kalprox.jobs.model import TableModel
     from kalprox.sources.columns import Columns
-    from kalprox.sources.files import STDIN, find, stdin
+    from kalprox.sources.files import STDIN, Snapshot, stdin
     from kalprox.sources.table import Table
 
-    files = [file for source in sources for file in find(source)]
-    options = {name: given[name] for name in ("format", "encoding", "delimiter", "skip_unreadable")}
+    options = {name: given[name] for name in ("format", "encoding", "delimiter", "skip_unreadable", "max_record")}
     options["stdin"] = stdin() if STDIN in files else None
+    snapshot = Snapshot(files)  # before the columns are inferred from them
     if given["like"] is not None:
         columns = TableModel.load(given["like"]).columns
         if given["clusters"] is not None:
@@ -285,7 +308,7 @@ def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given:
             cluster=given["clusters"],
             **options,
         )
-    return Table(files, columns, memory=memory, shuffle=shuffle, samples=given["samples"], **options)
+    return Table(files, columns, memory=memory, shuffle=shuffle, samples=given["samples"], snapshot=snapshot, **options)
 
 
 def _levels(categorical: tuple[str, ...]) -> dict[str, list[str] | None]:

@@ -107,6 +107,12 @@ def reading_options(command: Callable) -> Callable:
             help="Memory for the blocks of rows that are read; the d x d matrices of the model come on top.",
         ),
         click.option(
+            "--max-record",
+            type=Bytes(),
+            default="16MB",
+            help="Longest record (line) of a CSV or JSON lines file; a longer one is a bad row.",
+        ),
+        click.option(
             "--quarantine",
             type=click.Path(dir_okay=False, path_type=Path),
             help="Write bad rows to this CSV file, with their position and the reason.",

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from kalprox._files import check_distinct, descriptor
 from kalprox.cli.options import LEVEL, RegistryChoice, output_options, reading_options
 
 __all__ = ["predict"]
@@ -67,13 +68,24 @@ def predict(
     from kalprox.sources.quarantine import Quarantine
     from kalprox.sources.table import Table
 
+    files = [file for source in sources for file in find(source)]
+    if descriptor(out) == 1:
+        out = Path("-")
+    check_distinct(
+        [("MODEL", model), *(("SOURCE", file) for file in files)],
+        [
+            ("--out", Path("/dev/stdout") if str(out) == "-" else out),
+            ("--quarantine", quarantine),
+            ("--events", events),
+        ],
+        repeats=True,
+    )
     fitted = TableModel.load(model)
     if interval == "conformal" and fitted.learner.quantiles.rows == 0:
         raise click.UsageError(
             f"--interval conformal needs a model whose rows were predicted before they were learned; those of {model} "
             "were not. Fit it without --engine and, unless the link is identity, with --passes 1."
         )
-    files = [file for source in sources for file in find(source)]
     columns = replace(fitted.columns, target=None, weight=None, cluster=None, unseen=unseen or fitted.columns.unseen)
     table = Table(files, columns, stdin=stdin() if STDIN in files else None, **options)
     silent = quiet or str(out) == "-"

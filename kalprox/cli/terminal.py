@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from kalprox._files import open_locked
 from kalprox._text import printable
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class Reporter:
     quiet : bool
         Print nothing.
     events : Path or None
-        The file to write events to.
+        The file to write events to. It is locked: another command that writes to it is not disturbed.
     total : int or None
         The number of rows to read, if it is known.
     """
@@ -64,7 +66,7 @@ class Reporter:
         self.command, self.total = command, total
         self.terminal = not quiet and sys.stderr.isatty()
         self.lines = not quiet and not self.terminal
-        self._events: TextIO | None = None if events is None else events.open("w", encoding="utf-8")
+        self._events = None if events is None else TextIOWrapper(open_locked(events), encoding="utf-8")
         self._bar: Any = None
         self._start = self._last_line = self._last_event = time.monotonic()
         self._pass, self._first_rows = -1, 0  # the current pass, and its rows when it was first reported

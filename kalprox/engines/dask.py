@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from operator import attrgetter
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,10 @@ from kalprox.engines.pickling import ModelPickler
 from kalprox.engines.threads import one_blas_thread
 from kalprox.engines.tree import add
 
-__all__ = ["DaskEngine"]
+__all__ = ["TIMEOUT", "DaskEngine"]
+
+TIMEOUT = 60.0  # seconds to wait for a scheduler, and for a first worker
+_POLL = 1.0  # seconds between two questions whether there are workers
 
 
 class DaskEngine(Engine):
@@ -28,10 +32,13 @@ class DaskEngine(Engine):
     Parameters
     ----------
     client : distributed.Client
+    timeout : float
+        The number of seconds that a pass waits while the cluster has no workers.
     """
 
-    def __init__(self, client: Any) -> None:
-        self.client = client
+    def __init__(self, client: Any, timeout: float = TIMEOUT) -> None:
+        self.client, self.timeout = client, timeout
+        self._checked = False  # whether the versions of kalprox have been compared
         self._address = client.scheduler.address  # a client that has lost its scheduler forgets the address
         self._pickler = ModelPickler(_dumps)
 
@@ -39,13 +46,15 @@ class DaskEngine(Engine):
         from distributed import as_completed
 
         with self._connected():
+            self._check_versions()
             root, *summaries = self._submit(partitions, self._pickler.packed(part))
-            completed = as_completed(summaries)
+            completed = as_completed([root, *summaries], loop=self.client.loop)
         index = {future.key: i for i, future in enumerate(summaries)}
         try:
             while (future := self._next(completed)) is not None:
-                i = index[future.key]
-                seen(i, self._summary(i, future, partitions[i]))
+                if future is not root:
+                    i = index[future.key]
+                    seen(i, self._summary(i, future, partitions[i]))
             with self._connected():
                 return root.result().total
         finally:
@@ -71,9 +80,46 @@ class DaskEngine(Engine):
             ) from error
 
     def _next(self, completed: Any) -> Any:
-        """The next future that has finished; None after the last one."""
+        """The next future that has finished; None after the last one. An error, if there are no workers for long."""
         with self._connected():
+            asked = last_seen = monotonic()
+            while not completed.has_ready() and not completed.is_empty():
+                with completed.thread_condition:
+                    completed.thread_condition.wait(0.1)
+                if (now := monotonic()) < asked + min(_POLL, self.timeout):
+                    continue
+                asked = now
+                if self.client.scheduler_info(n_workers=1)["workers"] or self.client.status != "running":
+                    last_seen = now
+                elif now - last_seen > self.timeout:
+                    raise EngineFailed(
+                        f"The Dask scheduler {self._address} has had no workers for {self.timeout:g} s. Start workers, "
+                        f"for example with `dask worker {self._address}`, or wait longer, with a larger timeout. "
+                        "Workers that cannot import kalprox leave as soon as they get a task: see their logs."
+                    )
             return next(completed, None)
+
+    def _check_versions(self) -> None:
+        """Raise EngineFailed unless the scheduler and its workers have the kalprox of this process. Done once."""
+        if self._checked:
+            return
+        here = import_module("kalprox").__version__
+
+        def version(dask_scheduler: Any = None) -> str:  # sent by value, so that it also runs where kalprox is missing
+            try:
+                return __import__("kalprox").__version__
+            except ImportError as error:
+                return f"none ({error})"
+
+        workers = self.client.run(version)
+        for address, there in {self._address: self.client.run_on_scheduler(version), **workers}.items():
+            if there != here:
+                who = "scheduler" if address == self._address else "worker"
+                raise EngineFailed(
+                    f"The Dask {who} {address} must have kalprox {here}, as this process has; it has {there}. Install "
+                    "the same version of kalprox for the scheduler and all workers."
+                )
+        self._checked = len(workers) > 0
 
     def _summary(self, index: int, future: Any, partition: Any) -> PartitionSummary:
         """The summary of a partition; raises the partition's error."""

@@ -10,20 +10,21 @@ from typing import Any
 
 from kalprox.engines.base import Engine, EngineFailed
 from kalprox.engines.cutting import comes_from
-from kalprox.engines.dask import DaskEngine
-from kalprox.engines.dask_logging import silence, silence_workers
+from kalprox.engines.dask import TIMEOUT, DaskEngine
+from kalprox.engines.dask_logging import quiet, silence, silence_workers
 from kalprox.engines.local import LocalEngine
 from kalprox.engines.spark import SparkEngine
 
 __all__ = ["engine_of", "open"]
 
-_CLUSTER = {"n_workers": None, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+# Whoever can connect to a cluster can run code on it: only this machine can, also to the pages of the scheduler.
+_CLUSTER = {"threads_per_worker": 1, "processes": True, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
 _ALLOWED_FAILURES = 10  # workers that may die while folding one partition, in a cluster started here
 _SCHEMES = ("tcp://", "tls://", "ucx://", "ws://", "wss://", "inproc://")
 
 
 @contextmanager
-def open(engine: Any = None, *, workers: int | None = None) -> Iterator[Engine]:
+def open(engine: Any = None, *, workers: int | None = None, timeout: float | None = None) -> Iterator[Engine]:
     """Open an engine. What is started for the engine is stopped at the end of the context.
 
     "processes" and "dask" start processes that import the main module, so a script that uses them needs
@@ -38,6 +39,9 @@ def open(engine: Any = None, *, workers: int | None = None) -> Iterator[Engine]:
         `Engine` is returned as it is.
     workers : int, optional
         The number of workers to start. The default is one per core.
+    timeout : float, optional
+        The number of seconds to wait for the answer of a Dask scheduler, and, in a pass, while it has no workers. The
+        default is 60.
 
     Yields
     ------
@@ -51,19 +55,22 @@ def open(engine: Any = None, *, workers: int | None = None) -> Iterator[Engine]:
     ...     engine.fold(partitions_of((np.ones((6, 2)), np.ones(6)), n=3), len).total
     6
     """
+    timeout = TIMEOUT if timeout is None else timeout
+    if not timeout > 0:
+        raise ValueError(f"timeout must be a positive number of seconds; got {timeout!r}.")
     if isinstance(engine, Engine):
         yield engine
     elif engine is None or engine in ("local", "threads", "processes"):
         with closing(LocalEngine(workers, processes=engine == "processes")) as local:
             yield local
     elif engine == "dask" or (isinstance(engine, str) and engine.startswith(_SCHEMES)):
-        with _client(None if engine == "dask" else engine, workers) as client:
-            yield DaskEngine(client)
+        with _client(None if engine == "dask" else engine, workers, timeout) as client:
+            yield DaskEngine(client, timeout)
     elif engine == "spark":
         with _session(workers) as session:
             yield SparkEngine(session)
     elif comes_from(engine, "distributed"):
-        yield DaskEngine(engine)
+        yield DaskEngine(engine, timeout)
     elif comes_from(engine, "pyspark"):
         yield SparkEngine(engine)
     else:
@@ -97,14 +104,19 @@ def engine_of(X: Any) -> Any:
 
 
 @contextmanager
-def _client(address: str | None, workers: int | None) -> Iterator[Any]:
+def _client(address: str | None, workers: int | None, timeout: float) -> Iterator[Any]:
     """A client of the scheduler at an address, or of a cluster that is started here."""
     distributed = _load("distributed", "dask")
     if address is not None:
-        try:
-            client = distributed.Client(address)
-        except OSError as error:
-            raise EngineFailed(f"Cannot connect to a Dask scheduler at {address}: {error}") from error
+        with quiet():
+            try:
+                client = distributed.Client(address, timeout=timeout)
+            except Exception as error:  # of any kind, where what answers is no scheduler
+                raise EngineFailed(
+                    f"Cannot connect to a Dask scheduler at {address}: waited for its answer, at most {timeout:g} s. "
+                    f"({error}) Check that it runs and that this machine reaches it, or wait longer, with a larger "
+                    "timeout."
+                ) from error
         silence(client)
         try:
             yield client

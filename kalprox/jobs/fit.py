@@ -1,5 +1,6 @@
 """Fit a model to a table. With a checkpoint, the fit can be interrupted at any moment and resumed."""
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -7,12 +8,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from kalprox._files import check_distinct
 from kalprox.jobs.base import FitRun, Job, Progress
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.streaming import StreamingRun
 from kalprox.learning.settings import Settings
-from kalprox.sources.files import STDIN
+from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.table import Table
 
 __all__ = ["FitJob", "Progress"]
@@ -46,7 +48,7 @@ class FitJob:
         The checkpoint file. If it exists, the job resumes from it.
     every : int
         Rows between two checkpoints.
-    engine, workers, partitions
+    engine, workers, partitions, timeout
         By default the files are read in this process, block by block, and each row is predicted and scored before it is
         learned (with a nonlinear link, in a fit of one pass). For engines see `kalprox.engines.open` and
         `kalprox.engines.partitions_of`.
@@ -65,6 +67,7 @@ class FitJob:
     engine: Any = None
     workers: int | None = None
     partitions: int | None = None
+    timeout: float | None = None
     watch: Callable[[Progress], None] = field(default=lambda progress: None)
 
     def run(self, out: str | PathLike | None = None) -> TableModel:
@@ -78,13 +81,22 @@ class FitJob:
         Returns
         -------
         TableModel
+
+        Raises
+        ------
+        ValueError
+            If two of the files that are read and written are the same file, under whatever names; nothing is opened.
         """
-        if out is not None and not (folder := Path(out).absolute().parent).is_dir():
+        self._check_paths(out)
+        if out is not None and not (folder := Path(os.path.realpath(out)).parent).is_dir():
             raise NotADirectoryError(f"There is no folder {folder} for the model.")  # before reading any row
         with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
             run = self._run(checkpoint)
             try:
                 fitted = run.run()
+            except SourceError:
+                self.table.check_unchanged()  # rows, or files that workers opened, may be bad because they changed
+                raise
             finally:
                 if run.quarantine is not None:
                     run.quarantine.close()
@@ -93,6 +105,18 @@ class FitJob:
             if checkpoint is not None:
                 checkpoint.remove()
             return fitted
+
+    def _check_paths(self, out: str | PathLike | None) -> None:
+        lock = None if self.checkpoint is None else Checkpoint(self.checkpoint).lock_file
+        check_distinct(
+            [("table", file) for file in self.table.files],
+            [
+                ("out", out),
+                ("checkpoint", self.checkpoint),
+                ("the lock of checkpoint", lock),
+                ("quarantine", self.quarantine),
+            ],
+        )
 
     def _run(self, checkpoint: Checkpoint | None) -> FitRun:
         """Return the kind of run that the settings need."""
@@ -112,6 +136,7 @@ class FitJob:
             self.engine,
             self.workers,
             self.partitions,
+            self.timeout,
             self.watch,
         )
         if self.engine is not None:

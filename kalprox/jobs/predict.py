@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._files import atomic_open
+from kalprox._files import atomic_open, check_distinct, is_stream
 from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
 from kalprox.learning.quantiles import INTERVALS
@@ -47,8 +47,8 @@ def predict(
     found : TableModel
     table : Table
     out : Path
-        A file ending in .parquet or .csv, which is written atomically, or "-" for CSV on standard output. A bad row has
-        empty cells.
+        A file ending in .parquet or .csv, which is written atomically, or "-" for CSV on standard output. A device or
+        pipe of another name gets CSV. A bad row has empty cells.
     level : float
         The level of the intervals, strictly between 0 and 1.
     interval : {"gaussian", "conformal"}
@@ -69,8 +69,14 @@ def predict(
         raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
     if interval not in INTERVALS:
         raise ValueError(f"interval must be one of {', '.join(INTERVALS)}; got {interval!r}.")
-    ends = found.learner.conformal_ends(level) if interval == "conformal" else None
     quarantine = quarantine or Quarantine()
+    check_distinct(
+        [("table", file) for file in table.files],
+        [("out", None if str(out) == "-" else out), ("quarantine", quarantine.path)],
+        repeats=True,
+    )
+    quarantine.open()
+    ends = found.learner.conformal_ends(level) if interval == "conformal" else None
     read, notes = 0, NO_NOTES
     with _writer(out) as write:
         for block in prefetch(table.blocks()):
@@ -101,6 +107,8 @@ def _writer(out: Path) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
             yield write
         return
     suffix = out.suffix.lower().lstrip(".")
+    if suffix not in ("parquet", "csv") and is_stream(out):
+        suffix = "csv"
     if suffix not in ("parquet", "csv"):
         raise ValueError(f"{out}: predictions are written as .parquet or .csv; change the suffix.")
     with atomic_open(out) as file, _format(suffix, file) as write:

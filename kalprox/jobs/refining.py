@@ -6,6 +6,7 @@ from dataclasses import replace
 from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.resumable import ResumableSource
+from kalprox.jobs.totals import rebuilt_totals
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
@@ -17,15 +18,16 @@ class RefiningRun(FitRun):
     """A fit by refinement, whose passes over all rows are resumable."""
 
     def run(self) -> TableModel:
-        job, keeps = self.job, self.checkpoint is not None
-        source = ResumableSource(
-            job.table, job.every if keeps else 1 << 62, self._seen, self._keep if keeps else lambda: None
-        )
-        self.source = source
-        if (saved := self.load()) is not None:
-            header, arrays = saved
-            source.resume(header["passes"], arrays)
-        return self.finished(fit_learner(job.settings, job.passes, source))
+        job = self.job
+        self.source = ResumableSource(job.table, job.every, self._seen, None if self.checkpoint is None else self._keep)
+        try:
+            if (saved := self.load()) is not None:
+                header, arrays = saved
+                with self.resuming():
+                    self.source.resume(header["passes"], arrays)
+            return self.finished(fit_learner(job.settings, job.passes, self.source))
+        finally:
+            del self.source  # it refers to this run: without the circle, its totals are freed at once
 
     def _seen(self, block: Block, number: int) -> None:
         self.take(block, number)
@@ -34,7 +36,7 @@ class RefiningRun(FitRun):
 
     def _keep(self) -> None:
         header, arrays = self.source.state()
-        self.save({"passes": header}, arrays)
+        self.save({"passes": header}, arrays, rebuilt_totals)
         self.report(self.at, saved=True)
 
 

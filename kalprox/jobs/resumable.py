@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from kalprox.jobs.restoring import checked_cursor
 from kalprox.jobs.totals import can_be_saved, load_totals, save_totals
 from kalprox.sources import Block, Counts, Folded
+from kalprox.sources.files import check_rows
 from kalprox.sources.prefetch import prefetch
 from kalprox.sources.table import Cursor, Table
 
@@ -29,11 +31,14 @@ class ResumableSource:
         Rows between two checkpoints of a pass.
     seen : callable
         Called as seen(block, number) with every block that is read in pass `number`, from 0.
-    keep : callable
-        Called without arguments after every `every` rows and after each pass; it may save what `state` returns.
+    keep : callable, optional
+        Called without arguments after every `every` rows and after each pass; it may save what `state` returns. Without
+        it the totals of finished passes, d x d numbers each, are not held in memory.
     """
 
-    def __init__(self, table: Table, every: int, seen: Callable[[Block, int], None], keep: Callable[[], None]) -> None:
+    def __init__(
+        self, table: Table, every: int, seen: Callable[[Block, int], None], keep: Callable[[], None] | None
+    ) -> None:
         self.table, self.every, self._seen, self._keep = table, every, seen, keep
         self.number = 0  # the number of the current or next pass
         self._done: list[Folded[Any]] = []
@@ -54,11 +59,13 @@ class ResumableSource:
                 value = part(block)
                 total = value if total is None else total + value
             since += block.read
-            if since >= self.every and can_be_saved(total):
+            if self._keep is not None and since >= self.every and can_be_saved(total):
                 self._cursor, self._current, since = block.place.cursor, Folded(total, counts), 0
                 self._keep()
+        if self._done:
+            check_rows(self._done[0].counts.read, counts.read)
         folded = Folded(total, counts)
-        if can_be_saved(total):
+        if self._keep is not None and can_be_saved(total):
             self._done.append(folded)
             self._cursor, self._current = None, Folded(None, Counts())
             self._keep()
@@ -74,5 +81,5 @@ class ResumableSource:
         """Resume from what `state` returned."""
         passes = load_totals(header, arrays)
         if header["cursor"] is not None:
-            self._cursor, self._current = Cursor.from_json(header["cursor"]), passes.pop()
+            self._cursor, self._current = checked_cursor(header["cursor"]), passes.pop()
         self._done = passes

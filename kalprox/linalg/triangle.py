@@ -6,7 +6,7 @@ own BLAS has a second thread pool, and the two would compete for the cores. JAX 
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ def _qr_numpy(M: np.ndarray, d: int) -> np.ndarray:
     return np.triu(lapack("geqrf", M.dtype)(M, lwork=32 * p)[0][:p])  # blocks of 32 columns
 
 
-@cache
+@lru_cache(maxsize=4)  # of few sizes: the active sets of a penalty have as many sizes as there are columns
 def _below(d: int) -> np.ndarray:
     """The mask of the entries of a (d, d) matrix below its diagonal."""
     return np.tri(d, k=-1, dtype=bool)

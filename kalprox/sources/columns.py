@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox.sources.cell_parsing import parse_booleans, parse_days, parse_labels, parse_numbers
 from kalprox.sources.encoding import BadCells, CellNotes, one_hot, parse_weights, too_heavy, without_unseen
-from kalprox.sources.files import Replay, SourceError
+from kalprox.sources.files import MAX_RECORD, Replay, SourceError
 from kalprox.sources.inference import first_rows, infer_features
 from kalprox.sources.levels import LevelIndex
 from kalprox.sources.notes import Notes
@@ -163,6 +163,7 @@ class Columns:
         stdin: BinaryIO | Replay | None = None,
         skip_unreadable: bool = False,
         cluster: str | None = None,
+        max_record: int = MAX_RECORD,
     ) -> "Columns":
         """Infer the columns from the first rows of the first file that has any.
 
@@ -184,13 +185,14 @@ class Columns:
         max_levels : int
             The largest number of levels of a categorical feature.
         drop_first, unseen, cluster : see `Columns`
-        format, encoding, delimiter, stdin, skip_unreadable : see `kalprox.sources.table.Table`
+        format, encoding, delimiter, stdin, skip_unreadable, max_record : see `kalprox.sources.table.Table`
 
         Returns
         -------
         Columns
         """
-        options = {"format": format, "encoding": encoding, "delimiter": delimiter, "stdin": stdin}
+        options: dict[str, Any] = {"format": format, "encoding": encoding, "delimiter": delimiter}
+        options |= {"stdin": stdin, "max_record": max_record}
         numbers = [name for name in (target, weight) if name is not None]
         needed = numbers if cluster is None else [*numbers, cluster]
         names = None if features is None else list(dict.fromkeys([*needed, *features]))

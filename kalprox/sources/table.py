@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox.sources.base import Block, Folded, fold_blocks
 from kalprox.sources.columns import Columns
-from kalprox.sources.files import STDIN, Replay, Unreadable, find, fingerprint, format_of
+from kalprox.sources.files import MAX_RECORD, STDIN, Replay, Snapshot, Unreadable, find, format_of, refuse_pipe
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.places import Cursor, Place
 from kalprox.sources.quarantine import BadRow, Reason
@@ -47,9 +47,13 @@ class Table:
         The stream to read for "-". The default is the standard input of this process.
     shuffle : int, optional
         A random seed: the files are read in a random order, and the rows of every block are permuted.
+    max_record : int
+        The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
     samples : bool
         Whether bad rows, notes and error messages may contain values of cells. A fit of a table without samples keeps
         no rows, cells or ranges of columns in its model file either; see `kalprox.jobs.fit.FitJob`.
+    snapshot : Snapshot, optional
+        The state that the files must keep, for files that have been looked at before. The default is their state now.
     """
 
     def __init__(
@@ -64,11 +68,14 @@ class Table:
         skip_unreadable: bool = False,
         stdin: BinaryIO | Replay | None = None,
         shuffle: int | None = None,
+        max_record: int = MAX_RECORD,
         samples: bool = True,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self.files = find(source) if isinstance(source, str) else list(source)
         if shuffle is not None:
             self.files = [self.files[i] for i in np.random.default_rng(shuffle).permutation(len(self.files))]
+        self._snapshot = snapshot or Snapshot(self.files)
         self.columns, self.skip_unreadable, self.shuffle, self.memory = columns, skip_unreadable, shuffle, memory
         self.samples = samples
         self.block_rows = int(np.clip(memory // (_COPIES * 8 * (len(columns.names) + 2)), 64, _MAX_ROWS))
@@ -79,18 +86,25 @@ class Table:
             "stdin": standard_input(stdin) if STDIN in self.files else None,
             "chunk_bytes": int(np.clip(memory // _COPIES, 1 << 12, _MAX_BYTES)),
             "batch_rows": self.block_rows,
+            "max_record": max_record,
         }
         for file in self.files:
+            refuse_pipe(file)
             format_of(file, format)
 
     def blocks(self, start: Cursor | None = None) -> Iterator[Block]:
-        """The blocks after the cursor `start`: the same blocks as in a run from the beginning."""
+        """The blocks after the cursor `start`: the same blocks as in a run from the beginning.
+
+        Raises SourceChanged if a file changed since the table was made, before the first block or after the last one.
+        """
         start = start or Cursor()
+        self.check_unchanged()
         for index in range(start.file, len(self.files)):
             cursor = start if index == start.file else Cursor(index)
             try:
                 yield from self._blocks_of_file(self.files[index], cursor)
             except (Unreadable, OSError) as error:
+                self.check_unchanged()  # a file that changes while it is read may look damaged
                 if isinstance(error, OSError):
                     error = Unreadable(f"{self.files[index]}: {error.strerror or error}.")
                 elif not self.samples:
@@ -98,14 +112,22 @@ class Table:
                 if not self.skip_unreadable:
                     raise error from None
                 yield self._bad_file(index, Reason.UNREADABLE, str(error)[:80])
+        self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """Raise SourceChanged if a file has changed since the table was made."""
+        self._snapshot.check()
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """One pass over all rows; see `kalprox.sources.Source`."""
         return fold_blocks(self.blocks(), part)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Name, size and digest of both ends of each file, in the order of reading: other files give another one."""
-        return {"files": [fingerprint(file) for file in self.files]}
+        """The fingerprint of each file, in the order of reading: other files give another one.
+
+        From now on, files that are touched but have the same content have not changed.
+        """
+        return {"files": self._snapshot.fingerprints(self.files)}
 
     def identity(self) -> dict[str, Any]:
         """All settings that determine how the files are divided into blocks."""
@@ -116,7 +138,7 @@ class Table:
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments for another Table that reads some of these files in the same way."""
-        names = ("format", "encoding", "delimiter")
+        names = ("format", "encoding", "delimiter", "max_record")
         return {name: self._options[name] for name in names} | {
             "memory": self.memory,
             "samples": self.samples,

@@ -2,14 +2,20 @@
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import random
 import signal
+import socket
+import subprocess
+import sys
+import threading
 import time
 from contextlib import contextmanager
 
 import numpy as np
+import psutil
 import pytest
 from engine_data import (
     COLUMNS,
@@ -243,12 +249,130 @@ def test_a_lost_scheduler_is_named():
 
 def test_a_scheduler_that_is_not_there_is_named(capfd):
     with (
-        dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
-        pytest.raises(EngineFailed, match=r"Cannot connect to a Dask scheduler at tcp://127\.0\.0\.1:1"),
-        engines.open("tcp://127.0.0.1:1"),
+        pytest.raises(
+            EngineFailed, match=r"Cannot connect to a Dask scheduler at tcp://127\.0\.0\.1:1.*at most 0\.2 s"
+        ),
+        engines.open("tcp://127.0.0.1:1", timeout=0.2),
     ):
         pass
+    assert capfd.readouterr().err == ""
+
+
+def test_a_server_that_is_no_scheduler_is_refused(capfd):
+    def answer(connection):
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: answer(server.accept()[0]), daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(EngineFailed, match="Cannot connect"), engines.open(address, timeout=1):
+            pass
+    assert time.monotonic() - began < 20
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_timeout_is_positive():
+    with pytest.raises(ValueError, match="timeout must be a positive number of seconds; got 0"):
+        engines.open("dask", timeout=0).__enter__()
+
+
+def test_a_scheduler_without_workers_is_waited_for_as_long_as_stated(capfd):
+    with (
+        distributed.LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        engines.open(cluster.scheduler_address, timeout=1) as engine,
+    ):
+        began = time.monotonic()
+        with pytest.raises(EngineFailed, match=r"has had no workers for 1 s\. Start workers.*larger timeout"):
+            EngineSource(engine, cut(sample(), 3, 0)).fold(Information.from_block)
+        assert 1 <= time.monotonic() - began < 20
+        cluster.scale(1)  # workers that come in time are enough
+        assert EngineSource(engine, cut(sample(), 3, 0)).fold(Information.from_block).counts.read == 600
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_workers_that_die_and_do_not_come_back_end_the_pass(capfd):
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        engines.open(cluster.scheduler_address, timeout=1) as engine,
+        pytest.raises(EngineFailed, match="has had no workers for 1 s"),
+    ):
+        EngineSource(engine, cut(sample(), 9, 0), watch=lambda *_: cluster.scale(0)).fold(slowly(0.1))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@contextmanager
+def process(program, *arguments, has_kalprox, log):
+    """A scheduler or a worker as a process of its own, with or without kalprox; its output goes to a file."""
+    hide = "" if has_kalprox else "sys.modules['kalprox'] = None; "
+    code = f"import sys; {hide}from distributed.cli.dask_{program} import main; main()"
+    with open(log, "w") as out:
+        started = subprocess.Popen([sys.executable, "-c", code, *arguments, "--no-dashboard"], stdout=out, stderr=out)
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
+@pytest.mark.parametrize("missing", ["scheduler", "worker"])
+def test_a_machine_without_kalprox_is_named(missing, tmp_path, capfd):
+    file = tmp_path / "scheduler.json"
+    options = ("--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
+    with process("scheduler", *options, has_kalprox=missing == "worker", log=tmp_path / "scheduler.log"):
+        while not file.exists() or not file.read_text():
+            time.sleep(0.05)
+        address = json.loads(file.read_text())["address"]
+        worker = ("worker", address, "--no-nanny")
+        with (
+            process(*worker, has_kalprox=missing == "scheduler", log=tmp_path / "worker.log"),
+            engines.open(address) as engine,
+        ):
+            engine.client.wait_for_workers(1)
+            with pytest.raises(EngineFailed, match=rf"Dask {missing} .*must have kalprox .*it has none"):
+                EngineSource(engine, cut(sample(), 3, 0)).fold(Information.from_block)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_worker_without_kalprox_that_comes_late_ends_the_pass(tmp_path):
+    with (
+        distributed.LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        engines.open(cluster.scheduler_address, timeout=3) as engine,
+    ):
+        engine._check_versions()
+        worker = ("worker", cluster.scheduler_address, "--no-nanny")
+        with (
+            process(*worker, has_kalprox=False, log=tmp_path / "worker.log"),
+            pytest.raises(EngineFailed, match=r"no workers for 3 s.*Workers that cannot import kalprox leave"),
+        ):
+            EngineSource(engine, cut(sample(), 3, 0)).fold(Information.from_block)
+
+
+def test_another_version_of_kalprox_is_refused(monkeypatch):
+    with (
+        distributed.LocalCluster(n_workers=1, processes=True, dashboard_address="127.0.0.1:0") as cluster,
+        engines.open(cluster.scheduler_address) as engine,
+    ):
+        monkeypatch.setattr("kalprox.__version__", "0.0.0")  # here, and for the scheduler, which runs in this process
+        with pytest.raises(EngineFailed, match=r"Dask worker tcp://.* must have kalprox 0\.0\.0.*Install the same"):
+            EngineSource(engine, cut(sample(), 3, 0)).fold(Information.from_block)
+
+
+def listening():
+    """The addresses on which this process and its children listen."""
+    this = psutil.Process()
+    processes = [this, *this.children(recursive=True)]
+    return {one.laddr for process in processes for one in process.net_connections() if one.status == "LISTEN"}
+
+
+def test_a_cluster_of_our_own_listens_on_this_machine_only():
+    before = listening()
+    with engines.open("dask", workers=2) as engine:
+        assert len(engine.client.scheduler_info()["workers"]) == 2
+        ours = listening() - before
+        assert len(ours) >= 4  # of the scheduler, its pages, the nannies and the workers
+        assert {address.ip for address in ours} == {"127.0.0.1"}
 
 
 def test_an_error_of_the_disk_in_a_part_is_not_a_lost_scheduler(engine):

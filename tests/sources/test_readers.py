@@ -1,19 +1,24 @@
 """CSV and JSON lines: any bytes are read or refused, and the size of the chunks changes nothing."""
 
 import io
+import os
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
-from kalprox.sources.readers.base import Wanted
+from kalprox.sources.readers import reader
+from kalprox.sources.readers.base import Wanted, check_names
 from kalprox.sources.readers.csv import CsvReader
 from kalprox.sources.readers.csv_records import CsvRecords
 from kalprox.sources.readers.jsonl import JsonReader
 from kalprox.sources.readers.text import Text, chunks
+from kalprox.sources.table import Table
 
 GOOD = b'y,a,c\n1,2,u\n3,4.5e1,"v, w"\n-5,.6,"x ""y"""\n7,8,z\r\n9,10,"new\nline"\n'
 WANTED = Wanted(("y", "a"), ("c",))
@@ -148,3 +153,64 @@ def test_fuzz_json(changes):
     expected = json_rows(data, 1 << 10)
     for size in (1, 30, 60):
         assert json_rows(data, size) == expected
+
+
+# no quadratic scan, and nothing that waits for ever
+
+
+@pytest.mark.parametrize("filler", [b"1", b'"', b'"a', b'a"b', b",", b'"ab",'], ids=repr)
+def test_a_header_without_an_end_is_scanned_a_few_times_at_most(filler, monkeypatch):
+    scanned, end_of_first = [], CsvRecords.end_of_first
+
+    def counted(self, data, start):
+        scanned.append(len(data))
+        return end_of_first(self, data, start)
+
+    monkeypatch.setattr(CsvRecords, "end_of_first", counted)
+    data = filler * (4_000_000 // len(filler))
+    with pytest.raises(SourceError, match=r"does not end within 1,000,000 bytes, the value of max_record.*raise"):
+        CsvReader(Memory(data), delimiter=",", chunk_bytes=1 << 20, max_record=1_000_000).names()
+    assert sum(scanned) < 5_000_000
+    scanned.clear()
+    with suppress(SourceError):  # a field that is too long for the csv module
+        CsvReader(Memory(data), delimiter=",", chunk_bytes=1 << 20).names()
+    assert sum(scanned) < 4 * len(data)
+
+
+def test_names_are_looked_up_once():
+    class Names(list):
+        def count(self, name):
+            raise AssertionError("a scan of all names for one of them")
+
+    names = Names(map(str, range(200_000)))
+    check_names("f", names, names)
+    with pytest.raises(SourceError, match="there is no column 'y'"):
+        check_names("f", names, ["y"])
+
+
+def test_a_first_line_of_json_without_an_end_is_refused_with_the_limit(tmp_path):
+    (file := tmp_path / "a.jsonl").write_bytes(b'{"y": "' + b"a" * 100_000)
+    with (
+        closing(reader(file, max_record=50_000)) as opened,
+        pytest.raises(SourceError, match=r"first line does not end within 50,000 bytes, the value of max_record"),
+    ):
+        opened.head(None, 10)
+
+
+def test_the_limit_of_a_record_is_an_option_of_tables(tmp_path):
+    (file := tmp_path / "a.csv").write_bytes(b"y,a\n1,2\n3," + b"4" * 300 + b"\n5,6\n")
+    for limit, bad in ((200, 1), (1000, 0)):
+        blocks = list(Table([file], Columns("y", numeric=("a",)), max_record=limit, memory=1 << 16).blocks())
+        assert sum(len(block.bad) for block in blocks) == 1  # too long, or too large a number
+        assert sum("record too long" in str(row) for block in blocks for row in block.bad) == bad
+
+
+def test_a_pipe_is_refused_with_what_to_do(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe.csv.gz")
+    for opened in (
+        lambda: Columns.infer([pipe], "y"),
+        lambda: Table([pipe], Columns("y", numeric=("a",))),
+        lambda: Table(str(pipe), Columns("y", numeric=("a",))),
+    ):
+        with pytest.raises(SourceError, match=r"is a pipe.*kalprox fit - .* < .*pipe\.csv\.gz"):
+            opened()

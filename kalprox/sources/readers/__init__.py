@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from kalprox.sources.files import STDIN, Replay, SourceError, format_of
+from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError, format_of, refuse_pipe
 from kalprox.sources.readers.base import RawBlock, Reader, Wanted
 
 __all__ = ["RawBlock", "Reader", "Wanted", "reader"]
@@ -18,6 +18,7 @@ def reader(
     stdin: Replay | None = None,
     chunk_bytes: int = 1 << 20,
     batch_rows: int = 1 << 16,
+    max_record: int = MAX_RECORD,
 ) -> Reader:
     """The reader of one file.
 
@@ -32,11 +33,14 @@ def reader(
         The stream to read for the path "-".
     chunk_bytes, batch_rows : int
         The size of raw blocks: about `chunk_bytes` of a text file, at most `batch_rows` rows of a Parquet file.
+    max_record : int
+        The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
 
     Returns
     -------
     Reader
     """
+    refuse_pipe(path)
     kind, _, compression = format_of(path, format).partition(".")
     if kind in ("parquet", "arrow") and path == STDIN:
         raise SourceError(f"Standard input must be csv, tsv or jsonl, or one of them with .gz; got {kind}.")
@@ -51,7 +55,7 @@ def reader(
     from kalprox.sources.readers.text import Text
 
     text = Text(path, compressed=compression == "gz", encoding=encoding, stdin=stdin)
-    options: dict[str, Any] = {"chunk_bytes": chunk_bytes}
+    options: dict[str, Any] = {"chunk_bytes": chunk_bytes, "max_record": max_record}
     if kind == "jsonl":
         from kalprox.sources.readers.jsonl import JsonReader
 

@@ -1,6 +1,7 @@
 """The interface of readers: raw blocks of rows, as pyarrow tables."""
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -130,12 +131,13 @@ def head_of(batches: Iterable[Any], rows: int) -> Any:
 
 def check_names(file: str, there: Sequence[str], needed: Sequence[str]) -> None:
     """Raise SourceError where a needed column is missing or occurs twice."""
+    counts = Counter(there)
     for name in needed:
-        if (count := there.count(name)) == 1:
+        if (count := counts[name]) == 1:
             continue
         if count:
             raise SourceError(f"{file}: there are {count} columns {name!r}. Rename them, or leave this column out.")
-        near = difflib.get_close_matches(name, there, n=1)
+        near = difflib.get_close_matches(name, there[:1000], n=1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         shown = ", ".join(map(repr, there[:20])) + (f" and {len(there) - 20} more" if len(there) > 20 else "")
         raise SourceError(f"{file}: there is no column {name!r}.{meant} The columns are {shown[:2000]}.")

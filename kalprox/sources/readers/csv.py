@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kalprox.sources._arrow import pa
-from kalprox.sources.files import SourceError
+from kalprox.sources.files import MAX_RECORD, SourceError
 from kalprox.sources.readers.base import RawBlock, Wanted, check_names, guarded
 from kalprox.sources.readers.csv_parsing import CsvParser
 from kalprox.sources.readers.csv_records import CsvRecords
-from kalprox.sources.readers.text import BOM, MAX_RECORD, Text, chunks
+from kalprox.sources.readers.text import BOM, Text, chunks
 
 __all__ = ["CsvReader"]
 
@@ -69,14 +69,17 @@ class CsvReader:
     def _read_header(self) -> tuple[list[str] | None, int]:
         held, start = b"", 0
         while True:
-            more = self.text.read(1 << 16)
+            more = self.text.read(max(len(held), 1 << 16))  # twice as much each time: a long header is scanned in O(n)
             held += more
             start = len(held) - len(held.removeprefix(BOM).lstrip(b"\r\n"))
             end = self.records.end_of_first(held, start)
             if end or not more:
                 break
             if len(held) > self.max_record:
-                raise SourceError(f"{self.text.name}: the header does not end within {self.max_record:,} bytes.")
+                raise SourceError(
+                    f"{self.text.name}: the header does not end within {self.max_record:,} bytes, the value of "
+                    "max_record. Check that the file is CSV and has newlines, or raise max_record."
+                )
         end = end or len(held)
         if start == len(held):
             return None, len(held)

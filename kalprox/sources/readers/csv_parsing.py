@@ -31,8 +31,9 @@ class CsvParser:
     def __init__(self, header: list[str], wanted: Wanted, delimiter: str) -> None:
         self.positions = [str(i) for i in range(len(header))]
         self.names = wanted.names
-        self.kept = [str(header.index(name)) for name in self.names]
-        self.numbers = [str(header.index(name)) for name in wanted.numbers]
+        position = dict(zip(header, self.positions, strict=True))  # the names that are wanted occur once
+        self.kept = [position[name] for name in self.names]
+        self.numbers = [position[name] for name in wanted.numbers]
         self.delimiter = delimiter
 
     def parse(self, chunk: Chunk) -> RawBlock:

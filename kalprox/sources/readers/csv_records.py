@@ -23,6 +23,8 @@ class CsvRecords:
 
     def end_of_first(self, data: bytes, start: int) -> int:
         """The end of the record that begins at `start`; 0 where it does not end in `data`."""
+        if data.find(b"\n", start) < 0 and data.find(b"\r", start) < 0:
+            return 0
         here = start
         for quoted in self._quoted.finditer(data[start:]):
             if newline := re.search(rb"[\r\n]", data[here : start + quoted.start()]):

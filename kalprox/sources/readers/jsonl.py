@@ -10,9 +10,10 @@ import numpy as np
 from kalprox._checks import LARGEST
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.cell_parsing import certainly_exact, certainly_usable, why_bad
+from kalprox.sources.files import MAX_RECORD, SourceError
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted, guarded
-from kalprox.sources.readers.text import BOM, MAX_RECORD, Chunk, Text, chunks, last_line
+from kalprox.sources.readers.text import BOM, Chunk, Text, chunks, last_line
 
 __all__ = ["JsonReader"]
 
@@ -70,6 +71,11 @@ class JsonReader:
             for line in _lines(chunk.data) if chunk.fault is None else []:
                 if isinstance(read := _load(line), dict):
                     objects.append(read)
+            if chunk.fault is Reason.TOO_LONG and not objects:
+                raise SourceError(
+                    f"{self.text.name}: the first line does not end within {self.max_record:,} bytes, the value of "
+                    "max_record. Check that the file has one JSON object per line, or raise max_record."
+                )
             if len(objects) >= rows:
                 break
         there = dict.fromkeys(key for one in objects[:rows] for key in one)

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kalprox.sources.files import STDIN, Replay, SourceError, Unreadable
+from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError, Unreadable
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.quarantine import Reason
 
-__all__ = ["BOM", "MAX_RECORD", "Chunk", "Text", "chunks", "last_line"]
+__all__ = ["BOM", "Chunk", "Text", "chunks", "last_line"]
 
 BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
-MAX_RECORD = 1 << 24  # bytes; a longer record is a bad row
 _STEP = 1 << 20  # bytes to read at a time
 
 
