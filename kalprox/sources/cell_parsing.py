@@ -156,12 +156,20 @@ def parse_levels(column: Any, known: LevelIndex) -> tuple[np.ndarray, Faults | N
         texts = coded.dictionary.to_pylist()
     elif is_number(column.type):
         texts = coded.dictionary.cast(pa.string()).cast(_BYTES).to_pylist()
-    parsed: list[int | Reason] = []
-    for text, label in zip(texts, _labels(coded.dictionary), strict=True):
-        found = known.find(text or None, None if isinstance(label, Reason) else label)
-        parsed.append(found if found is not None else label if isinstance(label, Reason) else Reason.UNSEEN)
+    parsed: list[Any] = [known.find(text or None) for text in texts]
+    if None in parsed:
+        labels = _labels(coded.dictionary)
+        parsed = [_level(label, known) if found is None else found for found, label in zip(parsed, labels, strict=True)]
     values, faults = _separate(parsed, coded.indices.to_numpy(zero_copy_only=False), -1)
     return values.astype(np.int64), faults
+
+
+def _level(label: str | Reason, known: LevelIndex) -> int | Reason:
+    """The number of the level with this label, or the reason why there is none."""
+    if isinstance(label, Reason):
+        return label
+    found = known.find(None, label)
+    return Reason.UNSEEN if found is None else found
 
 
 def parse_labels(column: Any) -> tuple[np.ndarray, Faults | None]:

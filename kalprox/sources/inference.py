@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kalprox.sources._arrow import pa
 from kalprox.sources.cell_parsing import distinct, parse_days, parse_numbers
-from kalprox.sources.cell_types import is_date, is_number, is_text, plain
+from kalprox.sources.cell_types import is_date, is_label, is_number, is_text, plain
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.levels import same_levels
 from kalprox.sources.quarantine import Reason
@@ -124,7 +124,10 @@ def infer_features(
     for name in features:
         if name in dates:
             continue
-        kind = "text" if name in categorical else _kind(table.column(name), first.text_may_be_number)
+        if name in categorical and _can_be_levels(table.column(name)):
+            kind = "text"
+        else:
+            kind = _kind(table.column(name), first.text_may_be_number)
         if kind == "number":
             numeric.append(name)
             if pa.types.is_boolean(plain(table.column(name)).type):
@@ -162,6 +165,11 @@ def _kind(column: Any, text_may_be_number: bool) -> str:
     _, faults = parse_days(column)
     good = len(column) - (len(faults.at) if faults else 0)
     return "date" if 2 * good >= filled else "text"
+
+
+def _can_be_levels(column: Any) -> bool:
+    kind = plain(column).type
+    return is_text(kind) or is_label(kind)
 
 
 def _levels(file: str, name: str, column: Any, max_levels: int) -> tuple[str, ...]:

@@ -132,7 +132,8 @@ class Table:
     def identity(self) -> dict[str, Any]:
         """All settings that determine how the files are divided into blocks."""
         plain = {name: value for name, value in self._options.items() if name != "stdin"}
-        return plain | {"skip_unreadable": self.skip_unreadable, "shuffle": self.shuffle}
+        more = {} if self.samples else {"samples": False}  # what one run kept out, another one must not have kept
+        return plain | {"skip_unreadable": self.skip_unreadable, "shuffle": self.shuffle} | more
 
     @property
     def options(self) -> dict[str, Any]:

@@ -261,7 +261,7 @@ SETTINGS = [
     ["--penalty", "l1", "--alpha", "auto"],
     ["--forget", "0.99"],
     ["--standardize"],
-    ["--method", "paper", "--noise", "1", "--v0", "0.1"],
+    ["--method", "paper", "--noise", "1", "--penalty", "none"],
     ["--link", "sigmoid", "--targets", "any"],
     ["--link", "sigmoid", "--targets", "any", "--passes", "1"],
     ["--engine", "local", "--coef-cov", "robust"],
@@ -286,3 +286,10 @@ def test_no_number_of_any_row_is_in_the_arrays_or_the_header(tmp_path, settings)
     assert not [value for value in values if repr(float(value)) in json.dumps(header)]
     np.testing.assert_allclose(models[1].belief.coef, models[0].belief.coef, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(models[1].belief.coef_std, models[0].belief.coef_std, rtol=1e-9)
+
+
+def test_a_run_that_kept_values_is_not_resumed_without_samples(tmp_path):
+    data = secrets(tmp_path)
+    table = Table([data], Columns("y", numeric=("x",)))
+    without = Table([data], Columns("y", numeric=("x",)), samples=False)
+    assert table.identity() != without.identity() and table.options["samples"] and not without.options["samples"]

@@ -14,6 +14,7 @@ import pytest
 
 from kalprox.engines.frame_partitions import FramePartition
 from kalprox.sources.columns import Columns
+from kalprox.sources.files import SourceError
 from kalprox.sources.levels import LevelIndex, same_levels
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.table import Table
@@ -188,3 +189,12 @@ def test_versions_are_no_numbers(tmp_path):
     columns = Columns.infer([tmp_path / "a.csv"], "y", categorical=["c"])
     assert columns.categorical == {"c": ("1.1", "1.1.1", "1.10")}
     np.testing.assert_array_equal(read(tmp_path / "a.csv", columns)[0], np.eye(3)[[0, 2, 1]])
+
+
+@pytest.mark.parametrize(
+    "cells", [pa.array([[1], [2]]), pa.array([1, 2], pa.duration("s"))], ids=lambda cells: str(cells.type)
+)
+def test_cells_that_are_no_single_values_are_no_levels(cells, tmp_path):
+    pa.feather.write_feather(pa.table({"y": [1.0, 2.0], "c": cells}), str(tmp_path / "a.arrow"))
+    with pytest.raises(SourceError, match=r"column 'c' holds .*, which cannot be a feature"):
+        Columns.infer([tmp_path / "a.arrow"], "y", categorical=["c"])
