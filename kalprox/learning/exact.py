@@ -359,7 +359,8 @@ class ExactBelief(Belief):
         posterior, settings = self.posterior, self.settings
         if not posterior.proper and posterior.factor.undetermined(self.design.rows(block.X[:1]))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
-        options: dict[str, Any] = {"own": own, "counts": settings.counts(block.weights), "forget": settings.forget}
+        counts, forget = settings.counts(block.weights), settings.forget
+        options: dict[str, Any] = {"own": own, "counts": counts, "forget": forget, "last": True}
         if len(posterior.factors) == 1:
             return self.filter.take(block, **options)
         filters = (
