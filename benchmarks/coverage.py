@@ -79,7 +79,7 @@ def measure(kind: str, seed: int) -> dict[str, Any]:
     s = stream(kind.removesuffix("; its link given"), seed, N, D)
     options: dict[str, Any] = {} if s.noise is None else {"noise": s.noise}
     if kind == NONLINEAR:
-        options |= {"link": s.link, "fit_intercept": False}
+        options |= {"link": s.link, "fit_intercept": False, "penalty": None}
     scored = kind in _NOISIEST
     model, predictive = _predicted(KalproxRegressor(**options), s, scored)
     found = {"verdict": model.diagnostics_.verdict().word, "model": _coef_inside(model, s), **_shares(predictive)}
@@ -134,8 +134,7 @@ def _predicted(model: KalproxRegressor, s: Stream, scored: bool) -> tuple[Kalpro
                 low, high = model.predict_interval(s.X[rows], LEVEL, method=method)
                 found[name][rows] = (low <= y) & (y <= high)
             if scored:
-                mean, std = model.predict(s.X[rows], return_std=True)
-                found["log score"][rows] = stats.t.logpdf(y, model.noise_dof_, mean, std)
+                found["log score"][rows] = model._predictive(s.X[rows], None).log_prob(y)
         model.partial_fit(s.X[rows], s.y[rows])
     return model, found
 

@@ -149,8 +149,7 @@ def _kalprox(X: np.ndarray, y: np.ndarray, noise: str, forget: float, alpha: flo
     model, scores, inside = KalproxRegressor(noise=noise, forget=forget, alpha=alpha), [], []
     for rows in batches(len(y), DAY):
         if rows.start >= FIRST:
-            mean, std = model.predict(X[rows], return_std=True)
-            scores.append(stats.t.logpdf(y[rows], model.noise_dof_, mean, std))
+            scores.append(model._predictive(X[rows], None).log_prob(y[rows]))
             low, high = model.predict_interval(X[rows], LEVEL)
             inside.append((low <= y[rows]) & (y[rows] <= high))
         model.partial_fit(X[rows], y[rows])

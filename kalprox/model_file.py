@@ -12,13 +12,17 @@ that these files make (`tests/test_model_file.py` shows each):
   return the metadata.
 
 A file is written to a temporary name, flushed, read back, and only then renamed: a crash leaves the old file or the
-new one. On reading, the sizes that the file states are compared with its real size before anything is allocated.
+new one. What is read back is compared with what was to be written, and so is what the model that it describes would
+write: a file that exists can be loaded. On reading, the sizes that the file states are compared with its real size
+before anything is allocated, and whatever is not as `write` writes it raises `ModelFileError`.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -27,7 +31,9 @@ import numpy as np
 
 from kalprox._files import atomic_open
 
-__all__ = ["FORMAT", "VERSION", "ModelFileError", "read", "write"]
+__all__ = ["FORMAT", "VERSION", "ModelFileError", "Parts", "read", "refusing", "write"]
+
+Parts = tuple[dict[str, Any], dict[str, np.ndarray]]  # the header and the arrays of a file
 
 FORMAT, VERSION = "kalprox-model", 1
 _DTYPES = {
@@ -37,13 +43,40 @@ _DTYPES = {
 }  # in the order in which arrays are stored, so that all are aligned
 _MAX_LAYOUT = 1 << 24  # bytes of JSON; real ones have some kilobytes
 _MAX_DIMENSIONS = 8
+_MAX_DEPTH = 32  # of nested lists and objects in JSON
+_MAX_INTEGER = 1 << 63
 
 
 class ModelFileError(ValueError):
     """The file is not a complete kalprox model file: it is damaged, truncated, of another format or a later version."""
 
 
-def write(file: str | PathLike, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+@contextmanager
+def refusing(message: str) -> Iterator[None]:
+    """Turn every error that the content of a file can cause into a `ModelFileError` with this message."""
+    try:
+        yield
+    except ModelFileError:
+        raise
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ModelFileError(message) from error
+
+
+def write(
+    file: str | PathLike,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    rebuilt: Callable[[dict[str, Any], dict[str, np.ndarray]], Parts] | None = None,
+) -> None:
     """Write a header and arrays to a model file, atomically.
 
     An existing file is replaced only after the new one has been read back and compared.
@@ -56,21 +89,46 @@ def write(file: str | PathLike, header: Mapping[str, Any], arrays: Mapping[str, 
         Values that JSON can represent.
     arrays : mapping of str to ndarray
         Arrays of float64, int64 or bool, of any memory layout and byte order.
+    rebuilt : callable, optional
+        Called with the header and the arrays that were read back. It builds the model from them, and returns the header
+        and the arrays of that model, which must be the same.
     """
     path = Path(file)
-    arrays = {name: np.array(a, dtype=_dtype(name, a), order="C") for name, a in arrays.items()}
-    text = json.dumps({"format": FORMAT, "version": VERSION, "header": dict(header)}, sort_keys=True)
+    text, arrays = _canonical(header, arrays)
 
     def read_back(name: str) -> None:
-        header, found = read(name)
-        if header != json.loads(text)["header"] or any(arrays[n].tobytes() != found[n].tobytes() for n in arrays):
+        found = read(name)
+        same = _equal(_canonical(*found), (text, arrays))
+        if same and rebuilt is not None:
+            with refusing(f"{path} was not written: the model cannot be restored from its file. Please report this."):
+                same = _equal(_canonical(*rebuilt(*found)), (text, arrays))
+        if not same:
             raise ModelFileError(f"{path} could not be read back as it was written. The file was not replaced.")
 
     with atomic_open(path, read_back) as out:
         out.write(_pack({"kalprox": text, "sha256": _digest(text, arrays)}, arrays))
 
 
-def read(file: str | PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _canonical(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
+    """Return the text of a header and the arrays as they are stored."""
+    text = json.dumps({"format": FORMAT, "version": VERSION, "header": dict(header)}, sort_keys=True)
+    return text, {name: np.asarray(a, dtype=_dtype(name, a), order="C") for name, a in arrays.items()}
+
+
+def _equal(one: tuple[str, dict[str, np.ndarray]], other: tuple[str, dict[str, np.ndarray]]) -> bool:
+    """Whether two texts are equal, and all bits of two sets of arrays."""
+    (text, arrays), (text_, arrays_) = one, other
+    return text == text_ and arrays.keys() == arrays_.keys() and all(_same(a, arrays_[n]) for n, a in arrays.items())
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays in C order are the same in all bits, also those of zeros and NaN."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return not a.size or bool((np.frombuffer(a, np.uint8) == np.frombuffer(b, np.uint8)).all())
+
+
+def read(file: str | PathLike) -> Parts:
     """Read the header and the arrays of a model file.
 
     Parameters
@@ -92,6 +150,8 @@ def read(file: str | PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         If the file does not exist or cannot be opened.
     """
     path = Path(file)
+    if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for whoever writes to it
+        raise ModelFileError(f"{path} is not a kalprox model file: it is a folder, a pipe or a device.")
     with path.open("rb") as source:
         metadata, places, size = _unpack(path, source)
         text, digest = metadata["kalprox"], metadata["sha256"]
@@ -154,10 +214,12 @@ def _unpack(path: Path, source: BinaryIO) -> tuple[dict[str, str], dict[str, _Pl
     layout = _json(path, source.read(length))
     size -= 8 + length
     places: dict[str, _Place] = {}
-    try:
+    with refusing(
+        f"{path} is not a complete kalprox model file: its description of the arrays does not match its size."
+    ):
         metadata = {name: layout["__metadata__"][name] for name in ("kalprox", "sha256")}
-        for value in metadata.values():
-            value.encode()  # it is text, and all of it is Unicode
+        if not all(isinstance(value, str) for value in metadata.values()):
+            raise ValueError("__metadata__")
         entries = {name: entry for name, entry in layout.items() if name != "__metadata__"}
         end = 0
         for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
@@ -167,10 +229,6 @@ def _unpack(path: Path, source: BinaryIO) -> tuple[dict[str, str], dict[str, _Pl
                 raise ValueError("data_offsets")
         if end != size:
             raise ValueError("size")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(
-            f"{path} is not a complete kalprox model file: its description of the arrays does not match its size."
-        ) from error
     return metadata, places, size
 
 
@@ -186,10 +244,38 @@ def _place(entry: Mapping[str, Any], start: int, size: int) -> _Place:
 
 
 def _json(path: Path, text: str | bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise ModelFileError(f"{path} is not a kalprox model file: its header is not JSON.") from error
+    """Return the value of a JSON text that `write` may have written."""
+    with refusing(f"{path} is not a kalprox model file: its header is not JSON, or not as kalprox writes it."):
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_infinity)
+        _check_json(value)
+        return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+def _infinity(name: str) -> float:
+    if name == "NaN":
+        raise ValueError("NaN")
+    return float(name)
+
+
+def _check_json(value: Any, depth: int = 0) -> None:
+    """Raise a ValueError for values that are nested too deeply, huge integers, and text that is not Unicode."""
+    if isinstance(value, str):
+        value.encode()  # surrogates without their other half cannot be printed
+    elif isinstance(value, int):
+        if abs(value) >= _MAX_INTEGER:
+            raise ValueError("an integer is too large")
+    elif isinstance(value, (dict, list)):
+        if depth == _MAX_DEPTH:
+            raise ValueError("nested too deeply")
+        for item in value if isinstance(value, list) else (*value, *value.values()):
+            _check_json(item, depth + 1)
 
 
 def _dtype(name: str, a: np.ndarray) -> str:

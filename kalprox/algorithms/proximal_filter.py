@@ -26,6 +26,7 @@ from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import (
     MAX_LEVERAGE,
+    TOL,
     ExtrapolatingRows,
     HeldRows,
     WarmupCutShort,
@@ -44,7 +45,7 @@ from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import check_weights, counts_of
 
-__all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter"]
+__all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter", "with_prior"]
 
 
 @pytree
@@ -309,9 +310,11 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
     at = expand(problem.model, problem.likelihood, state.estimate, block, _finite_cov(state))
     _check_expansion(at, len(block))
     near: Any = slice(None)
+    tol = TOL
     extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
     if problem.warmup > 0 and state.held is None and not is_traced(at.D, state):
         leverage, far = leverages(problem.model, state.posterior, block)
+        tol = _precision(state.posterior)
         far = far if leverage.sum() < _MUCH else np.ones(len(block), bool)
         if far.any():
             new = ExtrapolatingRows.of(block, far)
@@ -322,10 +325,16 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
         rows = (None if a is None else a[near] for a in (at.weights, at.counts, at.squares))
         data = before.fold(at.D[near], targets[near], *rows)
     state = replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating)
-    return _reestimated(state) if extrapolating is None else _refined_together(state, extrapolating)
+    return _reestimated(state) if extrapolating is None else _refined_together(state, extrapolating, tol)
 
 
-def _refined_together(state: ProximalState, rows: ExtrapolatingRows) -> ProximalState:
+def with_prior(state: ProximalState, prior: Information) -> ProximalState:
+    """Return the state after its warm-up with another prior."""
+    state, rows = replace(state, prior=prior), state.extrapolating
+    return _reestimated(state) if rows is None else _refined_together(state, rows, TOL)
+
+
+def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float) -> ProximalState:
     """Refine the rows that extrapolate, with the information of all others as the prior; fold those that no longer do.
 
     A row that is folded is linearised at the estimate found, at which the refinement linearised it too, so that folding
@@ -333,7 +342,7 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows) -> Proximal
     """
     p = state.problem
     prior = merge(state.data, state.prior)
-    fit = refine_held(p.model, p.likelihood, p.regularizer, rows.block(), state.estimate, prior)
+    fit = refine_held(p.model, p.likelihood, p.regularizer, rows.block(), state.estimate, prior, tol)
     state = replace(state, estimate=fit.mean, extrapolating=rows)
     leverage, keep = leverages(p.model, state.posterior, rows.block())
     most = min(p.warmup, _HOLD) * len(keep) // rows.bytes
@@ -353,6 +362,13 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows) -> Proximal
     return replace(state, data=data, extrapolating=kept)
 
 
+def _precision(posterior: InformationPosterior) -> float:
+    """Return the precision to which to refine, relative to theta, in units of the column norms of the Jacobian."""
+    size = float(np.linalg.norm(np.linalg.norm(np.asarray(posterior.data.R), axis=0) * np.asarray(posterior.mean)))
+    found = _ROUGHLY * float(posterior.noise.variance) ** 0.5 / size if size > 0 else np.nan
+    return float(np.clip(found, TOL, TOL**0.5)) if np.isfinite(found) else TOL
+
+
 def _folded(state: ProximalState, data: Information, block: Block) -> Information:
     """Return `data` with a block linearised at the estimate of the state."""
     at = expand(state.problem.model, state.problem.likelihood, state.estimate, block)
@@ -367,8 +383,9 @@ def _zero(state: ProximalState) -> Information:
     return Information.zero(state.data.d, dtype=state.data.T.dtype, xp=namespace(state.data.T))
 
 
-_HOLD = 1 << 20  # bytes of rows that extrapolate: they are refined with every block
-_FEW = 0.35  # the share of the rows of a warm-up that may be held on after its end
+_HOLD = 1 << 23  # bytes of rows that extrapolate: they are refined with every block
+_ROUGHLY = 0.01  # standard errors that the refinement may leave over: the next block repeats it
+_FEW = 0.3  # the share of the rows of a warm-up that may be held on after its end
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
 
@@ -417,8 +434,9 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     found, far = leverages(problem.model, state.posterior, rows)
     leverage = float(found.max())
     state = replace(state, data=fit.information, estimate=fit.mean)
-    if fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW:
-        rest, done = ExtrapolatingRows.of(rows).split(far)
+    rest, done = ExtrapolatingRows.of(rows).split(far)
+    fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
+    if fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW and fits:
         data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)
         return replace(state, data=data, held=None, extrapolating=rest)
     if held.bytes < problem.warmup:

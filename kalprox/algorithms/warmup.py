@@ -24,14 +24,14 @@ from kalprox.sources import ArraySource, Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import counts_of
 
-__all__ = ["MAX_LEVERAGE", "ExtrapolatingRows", "HeldRows", "WarmupCutShort", "leverages", "refine_held"]
+__all__ = ["MAX_LEVERAGE", "TOL", "ExtrapolatingRows", "HeldRows", "WarmupCutShort", "leverages", "refine_held"]
 
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/proximal_filter.md
 _MAX_BEND = 0.05  # the share of the variance of h that may be nonlinear in a row that is linearised once
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one
 _PASSES = 50  # passes over the held rows at a check; a fit that needs more is diverging, and needs more rows
 _RUNAWAY = 0.75  # a fit with a larger leverage has diverged; see docs/proximal_filter.md
-_TOL = 1e-6  # relative; far below the relative standard errors, which are about sqrt(d / rows)
+TOL = 1e-6  # relative; far below the relative standard errors, which are about sqrt(d / rows)
 
 
 class WarmupCutShort(RuntimeWarning):
@@ -155,10 +155,11 @@ def refine_held(
     rows: Block,
     start: Array,
     prior: Information,
+    tol: float = TOL,
 ) -> Refined:
-    """Refine the held rows to convergence, starting from `start`."""
+    """Refine the held rows to convergence, to a relative precision of `tol`, starting from `start`."""
     source = ArraySource(rows.X, rows.y, rows.weights, counts=rows.counts, squares=rows.squares)
-    return refine(model, regularizer, source, start, prior=prior, max_passes=_PASSES, tol=_TOL, likelihood=likelihood)
+    return refine(model, regularizer, source, start, prior=prior, max_passes=_PASSES, tol=tol, likelihood=likelihood)
 
 
 def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tuple[Array, Array]:

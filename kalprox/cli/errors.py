@@ -6,15 +6,20 @@ from typing import Any
 
 import click
 
+from kalprox._text import printable
+from kalprox.cli.terminal import echo
+
 __all__ = ["EXIT_CODES", "Commands", "exit_code"]
 
 EXIT_CODES = {
     0: "Success.",
     1: "Internal error in kalprox; the message asks to report it.",
     2: "Invalid command or options.",
-    3: "A source cannot be read: it does not exist, it is damaged, columns are missing, or numbers are too large.",
+    3: "A source cannot be read: it does not exist, it is damaged, it changed while it was read, columns are missing, "
+    "numbers are too large, or a column has no level that the model knows.",
     4: "More bad rows than --max-bad allows.",
-    5: "The checkpoint cannot be used: another process is using it, or it belongs to another job.",
+    5: "Another process is using the checkpoint, the quarantine or the events, or the checkpoint belongs to another "
+    "job.",
     6: "Not a complete kalprox model file.",
     7: "A resource is missing: disk space, memory, a permission, a package, or the machines of an engine.",
     130: "Interrupted.",
@@ -27,14 +32,22 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order in which they were added, not alphabetically
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.ClickException as error:
+            raise _without_controls(error) from error.__cause__
+
     def invoke(self, ctx: click.Context) -> Any:
         warnings.showwarning = _show_warning
         try:
             return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort, click.ClickException, BrokenPipeError):
+        except click.ClickException as error:
+            raise _without_controls(error) from error.__cause__
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            click.echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
+            echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
             sys.exit(130)
         except Exception as error:
             code = exit_code(error)
@@ -43,12 +56,13 @@ class Commands(click.Group):
                 text = (
                     f"{type(error).__name__}: {text}\nThis is an error in kalprox. Please report it with the command."
                 )
-            click.echo(f"Error: {text}", err=True)
+            echo(f"Error: {text}", err=True)
             sys.exit(code)
 
 
 def exit_code(error: Exception) -> int:
     """The exit code of an error; see `EXIT_CODES`."""
+    from kalprox._files import FileInUseError
     from kalprox.engines import EngineFailed
     from kalprox.jobs.checkpoint import CheckpointError
     from kalprox.model_file import ModelFileError
@@ -58,7 +72,7 @@ def exit_code(error: Exception) -> int:
     codes: list[tuple[type | tuple[type, ...], int]] = [
         (TooManyBadRows, 4),
         (SourceError, 3),
-        (CheckpointError, 5),
+        ((CheckpointError, FileInUseError), 5),
         (ModelFileError, 6),
         ((OSError, MemoryError, ImportError, EngineFailed), 7),
         (ValueError, 2),
@@ -67,4 +81,12 @@ def exit_code(error: Exception) -> int:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"Warning: {message}", err=True)
+    echo(f"Warning: {message}", err=True)
+
+
+def _without_controls(error: click.ClickException) -> click.ClickException:
+    """The error with a message that cannot control the terminal: it may repeat an argument, such as a file name."""
+    error.message = printable(error.message)  # type: ignore[misc]
+    if isinstance(error, click.FileError):
+        error.ui_filename = printable(error.ui_filename)  # type: ignore[misc]
+    return error

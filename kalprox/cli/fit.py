@@ -7,6 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from kalprox._files import check_distinct, descriptor
 from kalprox.cli.options import NAMES, NumberOr, RegistryChoice, output_options, reading_options
 
 __all__ = ["fit"]
@@ -203,12 +204,26 @@ def fit(
       kalprox fit flights/ --target arr_delay --features dep_delay,distance,carrier \\
           --checkpoint flights.ckpt --quarantine bad.csv --out flights.kalprox
     """
-    from kalprox.cli.terminal import Reporter
+    from kalprox.cli.terminal import Reporter, events_of, warn
+    from kalprox.jobs.checkpoint import Checkpoint
     from kalprox.jobs.fit import FitJob
+    from kalprox.sources.files import find
 
+    quiet = quiet or descriptor(out) == 1  # the model is written to standard output, and nothing else
     if scheduler is not None and engine not in (None, "dask"):
         raise click.UsageError("--scheduler requires --engine dask.")
-    table = _table(sources, memory=memory, shuffle=shuffle, given=given)
+    files = [file for source in sources for file in find(source)]
+    check_distinct(
+        [*(("SOURCE", file) for file in files), *((("--columns", given["like"]),) if given["like"] else ())],
+        [
+            ("--out", out),
+            ("--checkpoint", checkpoint),
+            ("the lock of --checkpoint", None if checkpoint is None else Checkpoint(checkpoint).lock_file),
+            ("--quarantine", quarantine),
+            ("--events", events),
+        ],
+    )
+    table = _table(files, memory=memory, shuffle=shuffle, given=given)
     settings = _settings(table.columns, given) | _coef_cov(table.columns, given["coef_cov"])
     with Reporter("fit", quiet=quiet, events=events, total=table.size().rows) as reporter:
         job = FitJob(
@@ -238,9 +253,12 @@ def fit(
             converged=bool(belief.converged),
             rmse=float(score.rmse),
             coverage=float(score.coverage[-1]),
+            **events_of(quality.notes),
         )
     bad = f", {quality.bad:,} bad" if quality.bad else ""
     reporter.say(f"{out}: {learner.n_rows:,} rows{bad}, {len(table.columns.names):,} columns")
+    if not quiet:
+        warn(quality.notes)
     if belief.message and not belief.converged and not belief.predicts:  # other messages have been given as warnings
         reporter.say(belief.message)
     if verdict.rows or verdict.reason:
@@ -257,15 +275,15 @@ def _coef_cov(columns: Any, coef_cov: str | None) -> dict[str, str]:
     return {} if chosen == "model" else {"coef_cov": chosen}
 
 
-def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given: dict[str, Any]) -> Any:
+def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[str, Any]) -> Any:
     from kalprox.jobs.model import TableModel
     from kalprox.sources.columns import Columns
-    from kalprox.sources.files import STDIN, find, stdin
+    from kalprox.sources.files import STDIN, Snapshot, stdin
     from kalprox.sources.table import Table
 
-    files = [file for source in sources for file in find(source)]
     options = {name: given[name] for name in ("format", "encoding", "delimiter", "skip_unreadable", "max_record")}
     options["stdin"] = stdin() if STDIN in files else None
+    snapshot = Snapshot(files)  # before the columns are inferred from them
     if given["like"] is not None:
         columns = TableModel.load(given["like"]).columns
         if given["clusters"] is not None:
@@ -290,7 +308,7 @@ def _table(sources: tuple[str, ...], *, memory: int, shuffle: int | None, given:
             cluster=given["clusters"],
             **options,
         )
-    return Table(files, columns, memory=memory, shuffle=shuffle, **options)
+    return Table(files, columns, memory=memory, shuffle=shuffle, samples=given["samples"], snapshot=snapshot, **options)
 
 
 def _levels(categorical: tuple[str, ...]) -> dict[str, list[str] | None]:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import click
 
+from kalprox._files import check_distinct, descriptor
 from kalprox.cli.options import LEVEL
+from kalprox.cli.terminal import echo
 
 __all__ = ["merge", "path", "report", "show"]
 
@@ -36,7 +38,7 @@ def show(model: Path, level: float, top: int) -> None:
         show_table(table)
     verdict = fitted.learner.score.verdict()
     if verdict.rows or verdict.reason:
-        click.echo(str(verdict))
+        echo(str(verdict))
 
 
 @click.command()
@@ -61,8 +63,10 @@ def report(model: Path, level: float, out: Path | None) -> None:
     from kalprox.pages import write_page
     from kalprox.reports import model as report
 
+    out = out or model.with_suffix(".html")
+    check_distinct([("MODEL", model)], [("--out", out)])
     page = report.page(TableModel.load(model), model.name, level)
-    click.echo(write_page(page, out or model.with_suffix(".html")).resolve())
+    echo(write_page(page, out).absolute(), err=descriptor(out) == 1)
 
 
 @click.command()
@@ -82,6 +86,7 @@ def path(model: Path, alphas: str | None, out: Path | None) -> None:
     from kalprox.jobs.model import TableModel
     from kalprox.reports.path import table, write
 
+    check_distinct([("MODEL", model)], [("--out", out)])
     fitted = TableModel.load(model)
     try:
         chosen = None if alphas is None else [float(alpha) for alpha in alphas.split(",")]
@@ -90,10 +95,11 @@ def path(model: Path, alphas: str | None, out: Path | None) -> None:
             f"expected numbers separated by commas, such as 1,10,100; got {alphas!r}.", param_hint="'--alphas'"
         ) from None
     computed = fitted.belief.path(chosen)
-    show_table(table(fitted, computed))
+    if out is None or descriptor(out) != 1:
+        show_table(table(fitted, computed))
     if out is not None:
         write(fitted, computed, out)
-        click.echo(out)
+        echo(out, err=descriptor(out) == 1)
 
 
 @click.command()
@@ -112,8 +118,9 @@ def merge(models: tuple[Path, ...], out: Path) -> None:
 
     if len(models) < 2:
         raise click.UsageError("At least two models are needed.")
+    check_distinct([("MODEL", model) for model in models], [("--out", out)])
     first, *others = (TableModel.load(model) for model in models)
     for other in others:
         first = first.merge(other)
     first.save(out)
-    click.echo(f"{out}: {first.learner.n_rows:,} rows of {len(models)} models")
+    echo(f"{out}: {first.learner.n_rows:,} rows of {len(models)} models", err=descriptor(out) == 1)

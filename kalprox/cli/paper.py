@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kalprox.cli.terminal import progress_bar, require_report_packages, show_table
+from kalprox.cli.terminal import echo, progress_bar, require_report_packages, show_table
 
 __all__ = ["demo", "reproduce"]
 
@@ -33,7 +33,7 @@ def demo(seed: int, out: Path) -> None:
     for section in page.sections:
         for table in section.tables:
             show_table(table)
-    click.echo(write_page(page, out / "demo.html", out / "figures").resolve())
+    echo(write_page(page, out / "demo.html", out / "figures").resolve())
 
 
 @click.command()
@@ -79,5 +79,5 @@ def reproduce(
     page = paper.page(chapters, seed, seeds, quick, jobs, out / "cache", progress_bar)
     path = write_page(page, out / f"{what}.html", out / "figures", ("svg", *formats))
     for line in page.conclusions:
-        click.echo(line)
-    click.echo(path.resolve())
+        echo(line)
+    echo(path.resolve())

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from kalprox._files import check_distinct, descriptor
 from kalprox.cli.options import LEVEL, RegistryChoice, output_options, reading_options
 
 __all__ = ["predict"]
@@ -27,6 +28,12 @@ __all__ = ["predict"]
     help="Kind of the intervals: gaussian assumes normal noise of equal variance; conformal uses the errors of the "
     "predictions made during the fit, whatever their distribution (levels 0.5, 0.8, 0.9, 0.95 and 0.99).",
 )
+@click.option(
+    "--unseen",
+    type=click.Choice(["zero", "reject"]),
+    help="What to do with an unknown level: encode it as zeros, or reject the row as bad.  [default: that of the fit; "
+    "and a column without any known level is an error]",
+)
 @reading_options
 @output_options
 def predict(
@@ -35,6 +42,7 @@ def predict(
     out: Path,
     level: float,
     interval: str,
+    unseen: str | None,
     quarantine: Path | None,
     max_bad: str | None,
     quiet: bool,
@@ -44,7 +52,8 @@ def predict(
     """Predict every row of SOURCE with MODEL: mean, standard deviation and interval, in the order of the rows.
 
     Standard deviation and interval are those of a new observation, including the noise. The columns of the target, the
-    weights and the clusters may be missing from SOURCE. A bad row has a line without numbers in the output.
+    weights and the clusters may be missing from SOURCE. A bad row has a line without numbers in the output. Levels that
+    the model does not know, and numbers that were rounded, are counted in a warning.
 
     \b
     Example:
@@ -52,25 +61,47 @@ def predict(
     """
     from dataclasses import replace
 
-    from kalprox.cli.terminal import Reporter
+    from kalprox.cli.terminal import Reporter, events_of, warn
     from kalprox.jobs import predict as job
     from kalprox.jobs.model import TableModel
     from kalprox.sources.files import STDIN, find, stdin
     from kalprox.sources.quarantine import Quarantine
     from kalprox.sources.table import Table
 
+    files = [file for source in sources for file in find(source)]
+    if descriptor(out) == 1:
+        out = Path("-")
+    check_distinct(
+        [("MODEL", model), *(("SOURCE", file) for file in files)],
+        [
+            ("--out", Path("/dev/stdout") if str(out) == "-" else out),
+            ("--quarantine", quarantine),
+            ("--events", events),
+        ],
+        repeats=True,
+    )
     fitted = TableModel.load(model)
     if interval == "conformal" and fitted.learner.quantiles.rows == 0:
         raise click.UsageError(
             f"--interval conformal needs a model whose rows were predicted before they were learned; those of {model} "
             "were not. Fit it without --engine and, unless the link is identity, with --passes 1."
         )
-    files = [file for source in sources for file in find(source)]
-    columns = replace(fitted.columns, target=None, weight=None, cluster=None)
+    columns = replace(fitted.columns, target=None, weight=None, cluster=None, unseen=unseen or fitted.columns.unseen)
     table = Table(files, columns, stdin=stdin() if STDIN in files else None, **options)
     silent = quiet or str(out) == "-"
     with Reporter("predict", quiet=silent, events=events, total=table.size().rows) as reporter:
         bad = Quarantine(quarantine, max_bad)
-        rows = job.predict(fitted, table, out, level=level, interval=interval, quarantine=bad, watch=reporter.progress)
-        reporter.event("done", out=str(out), rows=rows, bad=bad.bad)
+        rows, notes = job.predict(
+            fitted,
+            table,
+            out,
+            level=level,
+            interval=interval,
+            quarantine=bad,
+            allow_unknown=unseen is not None,
+            watch=reporter.progress,
+        )
+        reporter.event("done", out=str(out), rows=rows, bad=bad.bad, **events_of(notes))
     reporter.say(f"{out}: {rows:,} rows" + (f", {bad.bad:,} bad" if bad.bad else ""))
+    if not quiet:
+        warn(notes)

@@ -1,4 +1,7 @@
-"""The output of running commands: a progress bar in a terminal, lines of text elsewhere, and events in a file."""
+"""The output of commands: a progress bar in a terminal, lines of text elsewhere, and events in a file.
+
+All text goes through `printable`: names and values from files cannot control the terminal.
+"""
 
 import json
 import math
@@ -6,15 +9,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from kalprox._files import open_locked
+from kalprox._text import printable
 
 if TYPE_CHECKING:
     from kalprox.jobs.fit import Progress
     from kalprox.pages import Table
+    from kalprox.sources.notes import Notes
 
-__all__ = ["EVENTS", "Reporter", "progress_bar", "require_report_packages", "show_table"]
+__all__ = ["EVENTS", "Reporter", "echo", "events_of", "progress_bar", "require_report_packages", "show_table", "warn"]
 
 EVENTS = {
     "start": "`command`, and `total_rows`, which is null if the files do not state it",
@@ -22,11 +33,18 @@ EVENTS = {
     "pass (from 1), number of `bad` rows, `rows_per_second`, and the `rmse` and the `coverage` of the 95% intervals of "
     "the predictions so far",
     "checkpoint": "A checkpoint has been written: the fields of `progress`",
-    "done": "`rows` and `bad`; for fit also `model`, `passes`, `converged`, `rmse`, `coverage`; for predict also `out`",
+    "done": "`rows` and `bad`; `unknown_levels` and `rounded_numbers`, if there are any: for each column `count`, "
+    "`filled` (the number of cells that are not missing) and `examples`; for fit "
+    "also `model`, `passes`, `converged`, `rmse`, `coverage`; for predict also `out`",
     "failed": "`error`, the message",
 }
 _LINE_INTERVAL = 5.0  # seconds between two lines of text
 _EVENT_INTERVAL = 0.5  # seconds between two progress events
+
+
+def echo(text: Any, *, err: bool = False) -> None:
+    """Print text to standard output, or to standard error."""
+    click.echo(printable(str(text)), err=err)
 
 
 class Reporter:
@@ -39,7 +57,7 @@ class Reporter:
     quiet : bool
         Print nothing.
     events : Path or None
-        The file to write events to.
+        The file to write events to. It is locked: another command that writes to it is not disturbed.
     total : int or None
         The number of rows to read, if it is known.
     """
@@ -48,7 +66,7 @@ class Reporter:
         self.command, self.total = command, total
         self.terminal = not quiet and sys.stderr.isatty()
         self.lines = not quiet and not self.terminal
-        self._events: TextIO | None = None if events is None else events.open("w", encoding="utf-8")
+        self._events = None if events is None else TextIOWrapper(open_locked(events), encoding="utf-8")
         self._bar: Any = None
         self._start = self._last_line = self._last_event = time.monotonic()
         self._pass, self._first_rows = -1, 0  # the current pass, and its rows when it was first reported
@@ -108,7 +126,19 @@ class Reporter:
     def say(self, text: str) -> None:
         """Print a line of the result, unless quiet."""
         if self.terminal or self.lines:
-            print(text, flush=True)
+            echo(text)
+
+
+def events_of(notes: "Notes") -> dict[str, Any]:
+    """The fields of an event about unknown levels and rounded numbers, if there are any."""
+    found = {"unknown_levels": notes.unknown_levels, "rounded_numbers": notes.rounded}
+    return {key: {name: asdict(note) for name, note in columns.items()} for key, columns in found.items() if columns}
+
+
+def warn(notes: "Notes") -> None:
+    """Print a warning about unknown levels and rounded numbers, if there are any, to standard error."""
+    for text in notes.texts():
+        echo(f"Warning: {text}", err=True)
 
 
 def _text(now: "Progress", rate: float) -> str:
@@ -137,7 +167,8 @@ def show_table(table: "Table") -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Grid(*map(escape, table.columns), caption=Text(table.caption) if table.caption else None)
+    columns = [escape(printable(name, keep="")) for name in table.columns]
+    grid = Grid(*columns, caption=Text(printable(table.caption)) if table.caption else None)
     for row in table.rows:
         grid.add_row(*(Text(_cell(cell)) for cell in row))
     Console(width=None if sys.stdout.isatty() else 120).print(grid)
@@ -145,7 +176,7 @@ def show_table(table: "Table") -> None:
 
 def _cell(value: Any) -> str:
     if value is None or isinstance(value, str):
-        return value or ""
+        return printable(value or "", keep="")
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from kalprox.engines.pickling import is_traced, unpacked
 from kalprox.engines.threads import one_blas_thread
 from kalprox.sources.base import Block, Counts, Folded
+from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.quarantine import BadRow
 
 __all__ = ["Engine", "EngineFailed", "Part", "PartialFold", "Partition", "PartitionSummary", "Seen", "fold_partition"]
@@ -47,6 +48,8 @@ class PartitionSummary:
     low, high, total : tuple of float
         Minimum, maximum and sum of each column of X over the good rows. Empty where there is no good row, or where X
         is not a matrix.
+    notes : Notes
+        What must be said about the cells of the partition.
     """
 
     name: str
@@ -56,6 +59,7 @@ class PartitionSummary:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     total: tuple[float, ...] = ()
+    notes: Notes = NO_NOTES
 
     @property
     def counts(self) -> Counts:
@@ -122,6 +126,7 @@ def fold_partition(partition: Partition, index: int, part: Part) -> PartialFold:
     """Fold one partition on the machine where this runs."""
     total, counts = None, Counts()
     bad: list[BadRow] = []
+    notes = NO_NOTES
     low = high = sums = None
     part = unpacked(part)
     if _holds_traced_model(part):
@@ -130,6 +135,7 @@ def fold_partition(partition: Partition, index: int, part: Part) -> PartialFold:
         for block in partition.blocks():
             counts = counts + Counts.of(block)
             bad += block.bad
+            notes = notes + block.notes
             if not len(block):
                 continue
             value = _with_note(partition.name, part, block)
@@ -139,8 +145,9 @@ def fold_partition(partition: Partition, index: int, part: Part) -> PartialFold:
                 low = smallest if low is None else np.minimum(low, smallest)
                 high = largest if high is None else np.maximum(high, largest)
                 sums = sum_ if sums is None else sums + sum_
-    columns = (() if a is None else tuple(a.tolist()) for a in (low, high, sums))
-    return PartialFold(total, {index: PartitionSummary(partition.name, counts.read, counts.good, tuple(bad), *columns)})
+    low, high, sums = (() if a is None else tuple(a.tolist()) for a in (low, high, sums))
+    summary = PartitionSummary(partition.name, counts.read, counts.good, tuple(bad), low, high, sums, notes)
+    return PartialFold(total, {index: summary})
 
 
 def _holds_traced_model(part: Any) -> bool:

@@ -56,6 +56,7 @@ class FilePartition:
         for block in table.blocks(Cursor(offset=self.start, row=self.start)):
             yield replace(block, bad=[replace(row, file=shown[row.file]) for row in block.bad])
             if self.stop is not None and block.place.cursor.row >= self.stop:
+                table.check_unchanged()
                 return
 
 

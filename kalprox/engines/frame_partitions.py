@@ -49,4 +49,6 @@ class FramePartition:
             good = np.ones(table.num_rows, bool)
             good[[cell.at for cell in encoded.bad]] = False
             encoded = encoded.rows(good)
-        return Block(encoded.X, encoded.y, encoded.weights, table.num_rows, bad, groups=encoded.groups)
+        return Block(
+            encoded.X, encoded.y, encoded.weights, table.num_rows, bad, groups=encoded.groups, notes=encoded.notes
+        )

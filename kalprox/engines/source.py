@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from kalprox.engines.base import Engine, Part, PartitionSummary
 from kalprox.sources.base import Folded
-from kalprox.sources.files import SourceError
+from kalprox.sources.files import SourceError, check_rows
 from kalprox.sources.quarantine import Quarantine
 
 __all__ = ["EngineSource"]
@@ -64,6 +64,7 @@ class EngineSource:
         self.number = 0
         self.summaries: dict[int, PartitionSummary] = {}
         self._watch, self._keep, self._done = watch, keep, list(done)
+        self._rows = self._done[0].counts.read if self._done else None  # of a pass
         self._quarantined = 0  # the first partition whose bad rows have not been handed over
 
     def fold(self, part: Part[T]) -> Folded[T]:
@@ -72,6 +73,8 @@ class EngineSource:
         if number < len(self._done):
             return self._done[number]
         folded = self.engine.fold(self.partitions, part, lambda index, summary: self._seen(number, index, summary))
+        self._rows = folded.counts.read if self._rows is None else self._rows
+        check_rows(self._rows, folded.counts.read)
         if number == 0:
             for index in sorted(index for index in self.summaries if index >= self._quarantined):
                 self._quarantine_bad_rows(index)

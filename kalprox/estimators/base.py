@@ -1,8 +1,10 @@
-"""The learner behind an estimator: its settings, whether it is fitted, and its state for pickle."""
+"""The learner behind an estimator: its settings, its lock, whether it is fitted, and its state for pickle."""
 
 import numbers
+import threading
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from operator import is_, itemgetter
 from typing import Any, Self
 
@@ -21,7 +23,11 @@ _NOT_SETTINGS = ("block_size", "on_bad_rows", "engine")  # parameters of the inp
 
 
 class LearnerEstimator(BaseEstimator):
-    """An estimator whose fitted state is a `Learner`. Subclasses define the parameters and the public methods."""
+    """An estimator whose fitted state is a `Learner`. Subclasses define the parameters and the public methods.
+
+    Methods that learn hold `_lock`, and so do those that read, as long as they read what learning changes: the learner
+    and its buffer. A belief does not change, and is read without the lock.
+    """
 
     block_size: int | str
     on_bad_rows: str
@@ -30,6 +36,11 @@ class LearnerEstimator(BaseEstimator):
     _learner: Learner
     _given: tuple[Any, ...]  # the parameters at the last fit
     _current: Callable[[dict[str, Any]], tuple[Any, ...]]  # reads the current parameters from vars(self)
+
+    @cached_property
+    def _lock(self) -> Any:
+        """The lock of this estimator, which a thread may take again while it holds it. A copy has its own."""
+        return self.__dict__.setdefault("_lock", threading.RLock())  # the same one for threads that come at once
 
     def _checked_settings(self) -> Settings:
         """Return the current parameters as settings; raise a ValueError if they are invalid."""
@@ -65,7 +76,8 @@ class LearnerEstimator(BaseEstimator):
 
     @property
     def _belief(self) -> Belief:
-        return self._fitted.belief
+        with self._lock:
+            return self._fitted.belief
 
     @property
     def _with_std(self) -> Belief:
@@ -79,10 +91,12 @@ class LearnerEstimator(BaseEstimator):
         return hasattr(self, "_learner")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle and copy: without a client or session, and with a copy of the learner."""
-        state = super().__getstate__() | {"engine": self.engine if isinstance(self.engine, str) else None}
-        if "_learner" in state:
-            state["_learner"] = state["_learner"].copy()
+        """Return the state for pickle and copy: without a client, session or lock, and with a copy of the learner."""
+        with self._lock:
+            state = super().__getstate__() | {"engine": self.engine if isinstance(self.engine, str) else None}
+            if "_learner" in state:
+                state["_learner"] = state["_learner"].copy()
+        del state["_lock"]
         return state
 
     def _takes_row(self, X: Any) -> bool:

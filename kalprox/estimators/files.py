@@ -7,7 +7,8 @@ import numpy as np
 
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.learning.learner import Learner
-from kalprox.learning.saving import load_learner, save_learner
+from kalprox.learning.saving import learner_parts, load_learner, save_learner
+from kalprox.model_file import refusing
 
 __all__ = ["Files"]
 
@@ -15,14 +16,19 @@ __all__ = ["Files"]
 class Files(LearnerEstimator):
     """The methods that write a fitted model to a file and read it."""
 
-    def save(self, file: str | PathLike) -> None:
+    def save(self, file: str | PathLike, *, samples: bool = True) -> None:
         """Write the fitted model to a file, atomically and without pickle.
 
-        A model whose link is a function or whose penalty is a `Custom` regulariser cannot be saved.
+        The file is read back, and the model restored from it and compared, before it replaces another file. A model
+        whose link is a function or whose penalty is a `Custom` regulariser cannot be saved.
 
         Parameters
         ----------
         file : str or path-like
+        samples : bool
+            Whether the file may contain rows as they came: those of short batches that wait to be folded together, and
+            those of a nonlinear stream that its warm-up needs. If False, the rows are folded first, and a model whose
+            warm-up has not ended is refused. The labels of clusters remain.
 
         Examples
         --------
@@ -35,9 +41,16 @@ class Files(LearnerEstimator):
         >>> bool((same_model.coef_ == model.coef_).all())
         True
         """
-        if changed := self._checked_settings().changed(self._fitted.settings):
-            raise ValueError(f"{', '.join(changed)} changed since the last fit: call fit or partial_fit before save.")
-        save_learner(file, self._learner, **self._about())
+        with self._lock:
+            if changed := self._checked_settings().changed(self._fitted.settings):
+                names = ", ".join(changed)
+                raise ValueError(f"{names} changed since the last fit: call fit or partial_fit before save.")
+            learner = self._learner
+            if not samples:
+                learner = learner.copy()  # which may go on as if it had not been saved
+                learner.release_rows()
+            parts = learner_parts(learner, **self._about())
+        save_learner(file, *parts)
 
     def _about(self) -> dict[str, Any]:
         """Return what a model file contains in addition to the learner."""
@@ -69,7 +82,10 @@ class Files(LearnerEstimator):
             If the file is not a model file.
         """
         learner, about = load_learner(file)
-        return cls._of(learner, about)
+        with refusing(f"{file} is a model file, but the settings of its estimator are invalid."):
+            model = cls._of(learner, about)
+            model._checked_settings()
+        return model
 
     @classmethod
     def _of(cls, learner: Learner, about: dict[str, Any]) -> Self:

@@ -38,16 +38,17 @@ class Fitting(LearnerEstimator):
         -------
         self : KalproxRegressor
         """
-        settings = self._checked_settings()
-        if self.engine is not None or is_collection(X):
-            return self._fit_on_engine(X, y, sample_weight, groups, settings)
-        rows, rejected = checked_rows(self, X, y, sample_weight, groups, reset=True, linear=settings.is_exact)
-        batch = batch_of(rows, self.block_size, whole=False)
-        assert isinstance(batch, ArraySource)
-        learner = Learner(settings)
-        learner.fit(batch)
-        learner.n_rejected = rejected
-        return self._keep(learner)
+        with self._lock:
+            settings = self._checked_settings()
+            if self.engine is not None or is_collection(X):
+                return self._fit_on_engine(X, y, sample_weight, groups, settings)
+            rows, rejected = checked_rows(self, X, y, sample_weight, groups, reset=True, linear=settings.is_exact)
+            batch = batch_of(rows, self.block_size, whole=False)
+            assert isinstance(batch, ArraySource)
+            learner = Learner(settings)
+            learner.fit(batch)
+            learner.n_rejected = rejected
+            return self._keep(learner)
 
     def fit_source(self, source: Source, d: int) -> Self:
         """Fit the model to the rows of a source, which need not be in memory.
@@ -72,10 +73,11 @@ class Fitting(LearnerEstimator):
         >>> KalproxRegressor(penalty=None).fit_source(source, 2).coef_.round(8)
         array([1., 2.])
         """
-        learner = Learner(self._checked_settings())
-        learner.fit(source)
-        self.n_features_in_ = d
-        return self._keep(learner)
+        with self._lock:
+            learner = Learner(self._checked_settings())
+            learner.fit(source)
+            self.n_features_in_ = d
+            return self._keep(learner)
 
     def _fit_on_engine(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> Self:
         """Fit on an engine; the sums are those of one machine, up to rounding."""
@@ -120,23 +122,24 @@ class Fitting(LearnerEstimator):
         >>> model.coef_.round(8), model.n_rows_seen_
         (array([2.]), 3)
         """
-        if sample_weight is None and groups is None and self._takes_row(X) and is_one_target(y):
-            self._learner.learn_rows(X, y)
-            return self
-        settings, fitted, unchanged = self._settings_now()
-        linear = settings.is_exact
-        check = partial(
-            checked_rows, self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True
-        )
-        rows, rejected = check(look=not linear or self.on_bad_rows == "skip")
-        learner = self._learner if fitted else Learner(settings)
-        try:
-            learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
-        except ValueError:
-            check(look=True)  # raises an error that names the row and the column, if a value was the reason
-            raise
-        learner.n_rejected += rejected
-        return self if unchanged or not learner.is_fitted else self._keep(learner)
+        with self._lock:
+            if sample_weight is None and groups is None and self._takes_row(X) and is_one_target(y):
+                self._learner.learn_rows(X, y)
+                return self
+            settings, fitted, unchanged = self._settings_now()
+            linear = settings.is_exact
+            check = partial(
+                checked_rows, self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True
+            )
+            rows, rejected = check(look=not linear or self.on_bad_rows == "skip")
+            learner = self._learner if fitted else Learner(settings)
+            try:
+                learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
+            except ValueError:
+                check(look=True)  # raises an error that names the row and the column, if a value was the reason
+                raise
+            learner.n_rejected += rejected
+            return self if unchanged or not learner.is_fitted else self._keep(learner)
 
     def prequential(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Array, Array]:
         """Learn these rows, and return the predictions of each row that were made before it was learned.
@@ -166,15 +169,16 @@ class Fitting(LearnerEstimator):
         >>> mean.round(2), std.round(2)
         (array([ nan, 1.  , 5.2 , 6.9 , 8.95]), array([ inf,  inf,  nan, 0.22, 0.15]))
         """
-        settings, fitted, unchanged = self._settings_now()
-        rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=settings.is_exact)
-        learner = self._learner if fitted else Learner(settings)
-        batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
-        found = learner.prequential(batch, settings)
-        learner.n_rejected += rejected
-        if not unchanged:
-            self._keep(learner)
-        return found
+        with self._lock:
+            settings, fitted, unchanged = self._settings_now()
+            rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=settings.is_exact)
+            learner = self._learner if fitted else Learner(settings)
+            batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
+            found = learner.prequential(batch, settings)
+            learner.n_rejected += rejected
+            if not unchanged:
+                self._keep(learner)
+            return found
 
     def merge(self, other: Self) -> Self:
         """Add the rows that `other` has learned to this model. Exact; O(d^3). Linear models only.
@@ -197,9 +201,11 @@ class Fitting(LearnerEstimator):
         >>> bool(np.allclose(parts[0].merge(parts[1]).coef_, KalproxRegressor().fit(X, y).coef_))
         True
         """
-        learner, theirs = self._fitted, other._fitted
-        names = [getattr(model, "feature_names_in_", None) for model in (self, other)]
-        if not same(*names):
-            raise ValueError(f"merge needs the same features in the same order; got {names[0]} and {names[1]}.")
-        learner.merge(theirs)
+        with other._lock:
+            theirs = other._fitted.copy()  # so that no thread ever waits for two locks
+        with self._lock:
+            names = [getattr(model, "feature_names_in_", None) for model in (self, other)]
+            if not same(*names):
+                raise ValueError(f"merge needs the same features in the same order; got {names[0]} and {names[1]}.")
+            self._fitted.merge(theirs)
         return self

@@ -50,7 +50,8 @@ class Predicting(LearnerEstimator):
         std : array of the same shape, only with return_std
             The scale of the predictive distribution, including the noise: the standard deviation if the noise variance
             is given, and the scale of Student's t distribution with `noise_dof_` degrees of freedom if it is learned.
-            NaN if no degrees of freedom remain.
+            With noise="inputs" a row has fewer degrees of freedom, which `predict_interval` uses, and a smaller scale,
+            the less is known of its variance. NaN if no degrees of freedom remain.
 
         Examples
         --------
@@ -62,32 +63,50 @@ class Predicting(LearnerEstimator):
         """
         if minimax:
             return self._predict_minimax(X, return_std or sigma is not None)
-        if sigma is None and self._takes_row(X):
-            learner = self._learner
-            if not return_std:
-                return learner.mean(X)
-            predicted = learner.predict(X)
-            return predicted.mean, predicted.std
+        if sigma is None:
+            with self._lock:
+                if self._takes_row(X):
+                    learner = self._learner
+                    if not return_std:
+                        return learner.mean(X)
+                    predicted = learner.predict(X)
+                    return predicted.mean, predicted.std
         if is_collection(X):
             if sigma is not None:
                 raise ValueError("sigma needs X in memory; got a Dask collection or a Spark frame: predict in parts.")
             return predict_collection(self, X, return_std)
-        learner = self._fitted
+        if not return_std and self._fitted.settings.is_exact:
+            X = self._checked(X)
+            return self._reader(X).mean(X)
+        found = self._predictive(X, sigma)
+        return (found.mean, found.std) if return_std else found.mean
+
+    def _checked(self, X: Any) -> Any:
+        """Return rows to predict as an array or a sparse matrix; raise an error if they are not valid."""
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         check_size(self, X)
-        if learner.settings.is_exact and not return_std:
-            return learner.mean(X)
+        return X
+
+    def _predictive(self, X: Any, sigma: Any) -> Student:
+        """Return the predictive distributions for rows in memory; `sigma` as in `predict`."""
+        settings, X = self._fitted.settings, self._checked(X)
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
         relative = None if sigma is None else _checked_sigma(sigma, X.shape[0])
-        found: list[Any] = []
-        start = 0
+        reader, start, found = None, 0, []
         for block in batch:  # type: ignore[union-attr]
+            reader = reader or self._reader(block.X, sigma, alone=X.shape[0] == 1)  # one for all blocks
             stop = start + len(block)
-            sigmas = None if relative is None else relative[start:stop]
-            found.append(learner.predict(block.X, sigmas, alone=X.shape[0] == 1))
+            found.append(reader.predict(block.X, *(() if relative is None else (relative[start:stop],))))
             start = stop
-        mean = np.concatenate([one.mean for one in found])
-        return (mean, np.concatenate([one.std for one in found])) if return_std else mean
+        mean, std = np.concatenate([one.mean for one in found]), np.concatenate([one.std for one in found])
+        if not settings.noise_depends_on_inputs:
+            return Student(mean, std, getattr(found[0], "dof", np.inf))
+        return Student(mean, std, np.concatenate([one.dof for one in found]))
+
+    def _reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Any:
+        """Return what predicts rows of X; see `Learner.reader`."""
+        with self._lock:
+            return self._fitted.reader(X, sigma, alone=alone)
 
     def _predict_minimax(self, X: Any, return_std: bool) -> Array:
         if return_std:
@@ -98,8 +117,7 @@ class Predicting(LearnerEstimator):
         belief = self._belief
         if is_collection(X):
             raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        check_size(self, X)
+        X = self._checked(X)
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
         return np.concatenate([belief.minimax(block.X) for block in batch])  # type: ignore[union-attr]
 
@@ -138,14 +156,26 @@ class Predicting(LearnerEstimator):
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         if method not in INTERVALS:
             raise ValueError(f"method must be one of {', '.join(INTERVALS)}; got {method!r}.")
-        mean, std = self.predict(X, return_std=True, sigma=sigma)
-        noise = self._fitted.noise
+        by_row = self._fitted.settings.noise_depends_on_inputs and method == "gaussian"
+        if by_row and is_collection(X):
+            raise ValueError(
+                "Gaussian intervals of a model with noise='inputs' need X in memory; got a Dask collection or a "
+                "Spark frame: predict in parts, or use method='conformal'."
+            )
+        with self._lock:  # the predictions, the noise and the quantiles are those of one moment
+            noise = self._fitted.noise
+            if by_row:
+                found = self._predictive(X, sigma)
+            else:
+                mean, std = self.predict(X, return_std=True, sigma=sigma)
+                found = Student(mean, std, noise.dof)
+            ends = self._fitted.conformal_ends(level) if method == "conformal" else None
         if noise.reason:
             warnings.warn(noise.reason, RuntimeWarning, stacklevel=2)
-        if method == "conformal":
-            low, high = self._fitted.conformal_ends(level)
-            return mean - low * std, mean + high * std
-        return Student(mean, std, noise.dof).interval(level)
+        if ends is not None:
+            low, high = ends
+            return found.mean - low * found.std, found.mean + high * found.std
+        return found.interval(level)
 
 
 def _checked_sigma(sigma: Any, n: int) -> Array:

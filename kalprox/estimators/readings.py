@@ -190,7 +190,8 @@ class Readings(LearnerEstimator):
 
         `diagnostics_.verdict()` states in words what it shows; see `diagnose` for the rows that are predicted.
         """
-        return self._fitted.score
+        with self._lock:
+            return self._fitted.score
 
     @property
     def log_evidence_(self) -> Any:

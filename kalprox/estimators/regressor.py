@@ -125,6 +125,11 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
     The fitted attributes (`coef_`, `coef_std_`, `noise_var_`, `diagnostics_` and others) are properties, documented
     below. `diagnostics_.verdict()` states in words whether the predictive intervals can be trusted.
 
+    Several threads may use one estimator. Learning (`fit`, `partial_fit`, `prequential`, `merge`) is done by one thread
+    at a time, in the order in which they come, and no row is lost. Each prediction, attribute and saved file is that of
+    one moment, before or after any other call; two of them may see rows that came in between. For several readings of
+    one moment, read a copy: `copy.copy(model)`. Changing parameters while another thread learns is not supported.
+
     Examples
     --------
     >>> rng = np.random.default_rng(0)

@@ -387,6 +387,12 @@ class Information(LeastSquares):
         part = mean - shift
         return mean, (shift - (mean - part)) + (more - part)  # Knuth's exact error of a sum
 
+    def about_means(self) -> "Information":
+        """Return the same information with the means as its shift, which may have been the values of a row. O(d^2)."""
+        means = self.means()[0]
+        T, lost = (_moved(a, self.shift, means) for a in (self.T, self.lost))
+        return Information(T, means, self.rows, self.squares, self.targets, lost)
+
     def triangle(self) -> Array:
         """Return the triangle [[R, z], [0, rho]] of the model without intercept. O(d^2)."""
         row = self.T[:1, 1:] + self.T[0, 0] * self.shift[None]

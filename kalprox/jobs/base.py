@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
@@ -11,9 +12,12 @@ import numpy as np
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import FitRecord
+from kalprox.jobs.restoring import checked_state
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
+from kalprox.model_file import Parts, refusing
 from kalprox.sources import Block
+from kalprox.sources.notes import check_known
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Cursor, Table
 
@@ -86,15 +90,31 @@ class FitRun(ABC):
     def load(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Read the checkpoint, if there is one, and open the quarantine at the position saved in it."""
         saved = None if self.checkpoint is None else self.checkpoint.load(self.identity)
-        state = None if saved is None else saved[0]["state"]
-        self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=state and state["quarantine"])
-        if state is not None:
-            self.record = FitRecord.from_json(state["account"])
-            self.read, self.number = state["read"], state["number"]
+        resume = None
+        if saved is not None:
+            with self.resuming():
+                state = checked_state(saved[0]["state"], len(self.job.table.columns.names))
+            self.record, self.read, self.number, resume = state
+        self.quarantine = Quarantine(self.job.quarantine, self.job.max_bad, resume=resume)
+        self.quarantine.open()
         return saved
 
-    def save(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Write a checkpoint."""
+    def resuming(self) -> AbstractContextManager[None]:
+        """Return a context in which errors that the content of the checkpoint causes become a `ModelFileError`."""
+        assert self.checkpoint is not None
+        return refusing(f"{self.checkpoint.file} is a checkpoint, but what it says about the run is damaged.")
+
+    def save(
+        self,
+        header: dict[str, Any],
+        arrays: dict[str, np.ndarray],
+        rebuilt: Callable[[dict[str, Any], dict[str, np.ndarray]], Parts],
+    ) -> None:
+        """Write a checkpoint, from which `rebuilt` can restore the run; see `kalprox.model_file.write`.
+
+        If a source has changed it raises instead: the rows before it would be those of another source.
+        """
+        self.job.table.check_unchanged()
         assert self.checkpoint is not None and self.quarantine is not None
         state = {
             "quarantine": self.quarantine.state(),
@@ -102,7 +122,7 @@ class FitRun(ABC):
             "read": self.read,
             "number": self.number,
         }
-        self.checkpoint.save(self.identity, {**header, "state": state}, arrays)
+        self.checkpoint.save(self.identity, {**header, "state": state}, arrays, rebuilt)
 
     def take(self, block: Block, number: int) -> None:
         """Count a block of pass `number`. Its bad rows go to the quarantine in the first pass."""
@@ -112,7 +132,8 @@ class FitRun(ABC):
         self.read += block.read
         if number == 0:
             self.quarantine.take(block.bad, block.read)
-            self.record = replace(self.record, quality=self.record.quality.after(block))
+            quality = self.record.quality.after(block, ranges=self.job.table.samples)
+            self.record = replace(self.record, quality=quality)
 
     def report(self, cursor: Cursor, *, saved: bool = False, **score: float) -> None:
         """Call the `watch` function of the job with the current progress."""
@@ -120,7 +141,10 @@ class FitRun(ABC):
         self.job.watch(Progress(self.read, bad, share, self.number, checkpoint=saved, **score))
 
     def finished(self, learner: Learner) -> TableModel:
-        """Check the total number of bad rows, and return the fitted model."""
+        """Check the total number of bad rows and that levels are known, and return the fitted model."""
         assert self.quarantine is not None
         self.quarantine.finish()
+        if not self.job.table.samples:
+            learner.release_rows()
+        check_known(self.record.quality.notes, self.job.table.columns.categorical)
         return TableModel(learner, self.job.table.columns, self.record, self.job.sources)

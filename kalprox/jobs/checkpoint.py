@@ -6,7 +6,8 @@ crash or a kill at any moment.
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kalprox import model_file
-from kalprox._files import remove_partial_files
+from kalprox._files import is_stream, remove_partial_files
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -33,12 +34,18 @@ class Checkpoint:
     Parameters
     ----------
     file : str or path-like
-        The checkpoint file. The lock is a file beside it, with `.lock` added to the name.
+        The checkpoint file. A symbolic link is followed, so that one checkpoint has one lock, whatever it is called.
+
+    Attributes
+    ----------
+    lock_file : Path
+        The lock: a file beside the checkpoint, with `.lock` added to the name.
     """
 
     def __init__(self, file: str | PathLike) -> None:
         self.file = Path(file)
-        self._lock_file = self.file.with_name(self.file.name + ".lock")
+        self._target = Path(os.path.realpath(file))
+        self.lock_file = self._target.with_name(self._target.name + ".lock")
         self._lock: BaseFileLock | None = None
 
     def __enter__(self) -> Self:
@@ -47,9 +54,11 @@ class Checkpoint:
         except ImportError as error:
             raise ImportError("Checkpoints need filelock: pip install 'kalprox[files]'.") from error
 
-        if not (folder := self.file.absolute().parent).is_dir():  # FileLock would create the folder
+        if is_stream(self.file):
+            raise CheckpointError(f"{self.file} is a device or a pipe, which no job can resume from. Choose a file.")
+        if not (folder := self._target.parent).is_dir():  # FileLock would create the folder
             raise FileNotFoundError(f"There is no folder {folder} for the checkpoint.")
-        lock = FileLock(self._lock_file)
+        lock = FileLock(self.lock_file)
         try:
             lock.acquire(blocking=False)
         except Timeout:
@@ -66,7 +75,7 @@ class Checkpoint:
         # The lock file is removed while it is locked, so that no other process can lock it in between. Windows cannot
         # remove open files; there, releasing the lock removes it.
         with contextlib.suppress(OSError):
-            self._lock_file.unlink()
+            self.lock_file.unlink()
         self._lock.release()
         self._lock = None
 
@@ -103,13 +112,22 @@ class Checkpoint:
             )
         return header, arrays
 
-    def save(self, job: Mapping[str, Any], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Replace the checkpoint atomically by this header and these arrays of `job`."""
-        model_file.write(self.file, {**header, "job": job}, arrays)
+    def save(
+        self,
+        job: Mapping[str, Any],
+        header: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        rebuilt: Callable[[dict[str, Any], dict[str, np.ndarray]], model_file.Parts] | None = None,
+    ) -> None:
+        """Replace the checkpoint atomically by this header and these arrays of `job`.
+
+        For `rebuilt`, which shows that the job can be resumed from what was written, see `kalprox.model_file.write`.
+        """
+        model_file.write(self.file, {**header, "job": job}, arrays, rebuilt)
 
     def remove(self) -> None:
         """Remove the checkpoint, if there is one."""
-        self.file.unlink(missing_ok=True)
+        self._target.unlink(missing_ok=True)
 
 
 def _differences(saved: Any, given: Any, name: str = "") -> Iterator[str]:

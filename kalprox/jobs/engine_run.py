@@ -8,7 +8,7 @@ from kalprox.engines import EngineSource, PartitionSummary, partitions_of
 from kalprox.jobs.base import FitRun, Progress
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.refining import fit_learner
-from kalprox.jobs.totals import load_totals, save_totals
+from kalprox.jobs.totals import load_totals, rebuilt_totals, save_totals
 from kalprox.sources import Folded
 
 __all__ = ["EngineRun"]
@@ -28,7 +28,8 @@ class EngineRun(FitRun):
         self.ready = 0  # partitions folded in this pass
         if (saved := self.load()) is not None:
             header, arrays = saved
-            self.done = load_totals(header["passes"], arrays)
+            with self.resuming():
+                self.done = load_totals(header["passes"], arrays)
         with engines.open(job.engine, workers=job.workers, timeout=job.timeout) as engine:
             self.source = EngineSource(
                 engine, partitions, quarantine=self.quarantine, watch=self._watch, done=self.done, keep=self._keep
@@ -47,13 +48,14 @@ class EngineRun(FitRun):
         self.job.watch(Progress(self.read, bad, share, number))
 
     def _keep(self, number: int, folded: Folded[Any]) -> None:
+        self.job.table.check_unchanged()
         if number == 0:
             quality = self.record.quality
             for index in sorted(self.source.summaries):
-                quality = quality.after_partition(self.source.summaries[index])
+                quality = quality.after_partition(self.source.summaries[index], ranges=self.job.table.samples)
             self.record = replace(self.record, quality=quality)
         if self.checkpoint is None:
             return
         self.done = [*self.done, folded]
         header, arrays = save_totals(self.done)
-        self.save({"passes": header}, arrays)
+        self.save({"passes": header}, arrays, rebuilt_totals)

@@ -1,5 +1,6 @@
 """Fit a model to a table. With a checkpoint, the fit can be interrupted at any moment and resumed."""
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -7,13 +8,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from kalprox._files import check_distinct
 from kalprox.jobs.base import FitRun, Job, Progress
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.streaming import StreamingRun
 from kalprox.learning.settings import Settings
-from kalprox.sources.files import STDIN
+from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.table import Table
 
 __all__ = ["FitJob", "Progress"]
@@ -24,6 +26,11 @@ EVERY = 1_000_000  # rows between two checkpoints
 @dataclass(frozen=True)
 class FitJob:
     """A fit of a model to the rows of a table.
+
+    A model file contains values of rows: refused cells, examples of unknown levels, rows that are still held, and the
+    smallest and largest value of each column. With a table whose `samples` is False it contains none of them, but the
+    levels of categorical columns and the labels of clusters; a fit whose warm-up has not ended, which cannot do without
+    rows, is then an error.
 
     Parameters
     ----------
@@ -75,14 +82,23 @@ class FitJob:
         Returns
         -------
         TableModel
+
+        Raises
+        ------
+        ValueError
+            If two of the files that are read and written are the same file, under whatever names; nothing is opened.
         """
-        if out is not None and not (folder := Path(out).absolute().parent).is_dir():
+        self._check_paths(out)
+        if out is not None and not (folder := Path(os.path.realpath(out)).parent).is_dir():
             raise NotADirectoryError(f"There is no folder {folder} for the model.")  # before reading any row
         check_memory(len(self.table.columns.names), self.table.memory)
         with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
             run = self._run(checkpoint)
             try:
                 fitted = run.run()
+            except SourceError:
+                self.table.check_unchanged()  # rows, or files that workers opened, may be bad because they changed
+                raise
             finally:
                 if run.quarantine is not None:
                     run.quarantine.close()
@@ -91,6 +107,18 @@ class FitJob:
             if checkpoint is not None:
                 checkpoint.remove()
             return fitted
+
+    def _check_paths(self, out: str | PathLike | None) -> None:
+        lock = None if self.checkpoint is None else Checkpoint(self.checkpoint).lock_file
+        check_distinct(
+            [("table", file) for file in self.table.files],
+            [
+                ("out", out),
+                ("checkpoint", self.checkpoint),
+                ("the lock of checkpoint", lock),
+                ("quarantine", self.quarantine),
+            ],
+        )
 
     def _run(self, checkpoint: Checkpoint | None) -> FitRun:
         """Return the kind of run that the settings need."""

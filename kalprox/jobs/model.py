@@ -1,6 +1,7 @@
 """A model fitted to files: the learner, how its columns are made from a table, and the record of the fit."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -8,10 +9,12 @@ import numpy as np
 
 from kalprox import model_file
 from kalprox.jobs.record import FitRecord
+from kalprox.jobs.restoring import checked_columns, checked_record, conforms
 from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
+from kalprox.learning.saved import expect
 from kalprox.learning.saving import from_parts, learner_parts
-from kalprox.model_file import ModelFileError
+from kalprox.model_file import ModelFileError, Parts, refusing
 from kalprox.sources.columns import Columns
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ class TableModel:
         names = self.columns.names
         return {"n_features": len(names), "feature_names": names, "estimator_settings": _ESTIMATOR}
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def parts(self) -> Parts:
         """Return the header and the arrays of the model file."""
         header, arrays = learner_parts(self.learner, **self._about())
         header["table"] = {
@@ -71,26 +74,35 @@ class TableModel:
         return header, arrays
 
     @classmethod
-    def from_parts(cls, file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel":
-        """Return the model from the header and arrays that `parts` returned; error messages name `file`."""
+    def from_parts(
+        cls, file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray], *, try_out: bool = True
+    ) -> "TableModel":
+        """Return the model from the header and arrays that `parts` returned; error messages name `file`.
+
+        For `try_out` see `kalprox.learning.saving.from_parts`.
+        """
         table = header.get("table")
         if not isinstance(table, dict):
             raise ModelFileError(
                 f"{file} holds a model that was not fitted to files: it does not describe the columns of a table."
             )
-        learner, about = from_parts(file, header, arrays)
-        try:
-            columns = Columns.from_json(table["columns"])
-            record, sources = FitRecord.from_json(table["account"]), tuple(map(str, table["sources"]))
-            if columns.names != about["feature_names"]:
-                raise ValueError("names")
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{file} is a model file, but its description of the columns is damaged.") from error
-        return cls(learner, columns, record, sources)
+        learner, about = from_parts(file, header, arrays, try_out=try_out)
+        with refusing(f"{file} is a model file, but its description of the columns or of the rows is damaged."):
+            columns = checked_columns(table["columns"])
+            expect(columns.names == about["feature_names"])
+            record = checked_record(table["account"], len(columns.names))
+            expect(conforms(tuple[str, ...], table["sources"]))
+        return cls(learner, columns, record, tuple(table["sources"]))
+
+    @classmethod
+    def rebuilt(cls, file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
+        """Return the parts of the model that these parts describe, to be compared; see `kalprox.model_file.write`."""
+        parts, own = cls.from_parts(file, header, arrays, try_out=False).parts()
+        return {**header, **parts}, own
 
     def save(self, file: str | PathLike) -> None:
-        """Write the model file atomically."""
-        model_file.write(file, *self.parts())
+        """Write the model file atomically, once the model can be restored from it."""
+        model_file.write(file, *self.parts(), partial(self.rebuilt, file))
 
     @classmethod
     def load(cls, file: str | PathLike) -> "TableModel":

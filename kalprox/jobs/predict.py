@@ -4,21 +4,29 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kalprox._files import atomic_open
+from kalprox._files import atomic_open, check_distinct, is_stream
 from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
 from kalprox.learning.quantiles import INTERVALS
+from kalprox.sources.notes import NO_NOTES, Notes, check_known
 from kalprox.sources.prefetch import prefetch
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
-__all__ = ["predict"]
+__all__ = ["Predicted", "predict"]
 
 NAMES = ("mean", "std", "lower", "upper")
+
+
+class Predicted(NamedTuple):
+    """The number of rows read, and what must be said about their cells."""
+
+    rows: int
+    notes: Notes
 
 
 def predict(
@@ -29,8 +37,9 @@ def predict(
     level: float = 0.95,
     interval: str = "gaussian",
     quarantine: Quarantine | None = None,
+    allow_unknown: bool = False,
     watch: Callable[[Progress], None] = lambda progress: None,
-) -> int:
+) -> Predicted:
     """Write the predictive mean, std and interval of every row of a table to a file.
 
     Parameters
@@ -38,29 +47,37 @@ def predict(
     found : TableModel
     table : Table
     out : Path
-        A file ending in .parquet or .csv, which is written atomically, or "-" for CSV on standard output. A bad row has
-        empty cells.
+        A file ending in .parquet or .csv, which is written atomically, or "-" for CSV on standard output. A device or
+        pipe of another name gets CSV. A bad row has empty cells.
     level : float
         The level of the intervals, strictly between 0 and 1.
     interval : {"gaussian", "conformal"}
         The kind of the intervals; see `method` of `KalproxRegressor.predict_interval`.
     quarantine : Quarantine, optional
         Where bad rows go.
+    allow_unknown : bool
+        Whether a column may have no level that the model knows. Otherwise that raises UnknownLevels, and no file is
+        written.
     watch : callable
         Called with a `Progress` after every block.
 
     Returns
     -------
-    int
-        The number of rows read.
+    Predicted
     """
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
     if interval not in INTERVALS:
         raise ValueError(f"interval must be one of {', '.join(INTERVALS)}; got {interval!r}.")
-    ends = found.learner.conformal_ends(level) if interval == "conformal" else None
     quarantine = quarantine or Quarantine()
-    read = 0
+    check_distinct(
+        [("table", file) for file in table.files],
+        [("out", None if str(out) == "-" else out), ("quarantine", quarantine.path)],
+        repeats=True,
+    )
+    quarantine.open()
+    ends = found.learner.conformal_ends(level) if interval == "conformal" else None
+    read, notes = 0, NO_NOTES
     with _writer(out) as write:
         for block in prefetch(table.blocks()):
             quarantine.take(block.bad, block.read)
@@ -74,10 +91,12 @@ def predict(
                     low, high = mean - ends[0] * std, mean + ends[1] * std
                 columns[:, block.place.good] = mean, std, low, high
             write(columns, block.place.good)
-            read += block.read
+            read, notes = read + block.read, notes + block.notes
             watch(Progress(read, quarantine.bad, table.done(block.place.cursor), 0))
         quarantine.finish()
-    return read
+        if not allow_unknown:
+            check_known(notes, table.columns.categorical)
+    return Predicted(read, notes)
 
 
 @contextmanager
@@ -88,6 +107,8 @@ def _writer(out: Path) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
             yield write
         return
     suffix = out.suffix.lower().lstrip(".")
+    if suffix not in ("parquet", "csv") and is_stream(out):
+        suffix = "csv"
     if suffix not in ("parquet", "csv"):
         raise ValueError(f"{out}: predictions are written as .parquet or .csv; change the suffix.")
     with atomic_open(out) as file, _format(suffix, file) as write:

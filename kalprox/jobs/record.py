@@ -11,6 +11,7 @@ import numpy as np
 from kalprox.calibration import Calibration
 from kalprox.engines import PartitionSummary
 from kalprox.sources import Block
+from kalprox.sources.notes import Notes
 from kalprox.sources.quarantine import BadRow
 
 __all__ = ["DataQuality", "ErrorHistory", "FitRecord"]
@@ -92,7 +93,10 @@ class DataQuality:
     first : list of dict
         The first rejected rows, with the fields of `BadRow`.
     low, high, total : list of float
-        Minimum, maximum and sum of each column; empty while there is no good row.
+        Minimum, maximum and sum of each column; empty while there is no good row. The minima and maxima are values of
+        rows: they are empty, too, in a fit without samples.
+    notes : Notes
+        Unknown levels, and numbers that were rounded.
     """
 
     read: int = 0
@@ -102,18 +106,21 @@ class DataQuality:
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
     total: list[float] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
 
-    def after(self, block: Block) -> "DataQuality":
-        """Return the data quality after one more block."""
-        new = self._with_bad(list(block.bad), block.read)
+    def after(self, block: Block, *, ranges: bool = True) -> "DataQuality":
+        """Return the data quality after one more block; without `ranges`, which are values of rows, only with sums."""
+        new = self._with_bad(list(block.bad), block.read, block.notes)
         if len(block.X) == 0:
             return new
-        return new._with_ranges(block.X.min(axis=0), block.X.max(axis=0), np.ones(len(block.X)) @ block.X)
+        low, high = (block.X.min(axis=0), block.X.max(axis=0)) if ranges else ([], [])
+        return new._with_ranges(low, high, np.ones(len(block.X)) @ block.X)
 
-    def after_partition(self, summary: PartitionSummary) -> "DataQuality":
-        """Return the data quality after one more partition."""
-        new = self._with_bad(list(summary.bad), summary.read)
-        return new._with_ranges(summary.low, summary.high, summary.total) if summary.low else new
+    def after_partition(self, summary: PartitionSummary, *, ranges: bool = True) -> "DataQuality":
+        """Return the data quality after one more partition; see `after`."""
+        new = self._with_bad(list(summary.bad), summary.read, summary.notes)
+        low, high = (summary.low, summary.high) if ranges else ((), ())
+        return new._with_ranges(low, high, summary.total) if summary.total else new
 
     def merge(self, other: "DataQuality") -> "DataQuality":
         """Return the data quality of the rows of both."""
@@ -123,23 +130,26 @@ class DataQuality:
             bad=self.bad + other.bad,
             reasons=_added(self.reasons, other.reasons),
             first=(self.first + other.first)[:_MAX_EXAMPLES],
+            notes=self.notes + other.notes,
         )
-        return new._with_ranges(other.low, other.high, other.total) if other.low else new
+        return new._with_ranges(other.low, other.high, other.total) if other.total else new
 
-    def _with_bad(self, bad: list[BadRow], read: int) -> "DataQuality":
+    def _with_bad(self, bad: list[BadRow], read: int, notes: Notes) -> "DataQuality":
+        new = replace(self, read=self.read + read, notes=self.notes + notes)
         if not bad:
-            return replace(self, read=self.read + read)
+            return new
         counts: dict[str, dict[str, int]] = {}
         for row in bad:
             of_column = counts.setdefault(row.column, {})
             of_column[str(row.reason)] = of_column.get(str(row.reason), 0) + 1
         first = self.first + [asdict(row) for row in bad[: _MAX_EXAMPLES - len(self.first)]]
         reasons = _added(self.reasons, counts)
-        return replace(self, read=self.read + read, bad=self.bad + len(bad), reasons=reasons, first=first)
+        return replace(new, bad=self.bad + len(bad), reasons=reasons, first=first)
 
     def _with_ranges(self, low: Any, high: Any, total: Any) -> "DataQuality":
-        if self.low:
-            low, high = np.minimum(self.low, low), np.maximum(self.high, high)
+        if self.total:
+            known = bool(self.low) and len(low) > 0
+            low, high = (np.minimum(self.low, low), np.maximum(self.high, high)) if known else ([], [])
             total = np.add(self.total, total)
         low, high, total = (np.asarray(a, float).tolist() for a in (low, high, total))
         return replace(self, low=low, high=high, total=total)
@@ -169,4 +179,6 @@ class FitRecord:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "FitRecord":
         """Return the record from what `to_json` returned."""
-        return cls(ErrorHistory(**data["history"]), DataQuality(**data["quality"]))
+        quality = dict(data["quality"])
+        notes = Notes.from_json(quality.pop("notes", {}))  # files of version 0.1 have none
+        return cls(ErrorHistory(**data["history"]), DataQuality(**quality, notes=notes))

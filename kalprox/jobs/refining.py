@@ -6,6 +6,7 @@ from dataclasses import replace
 from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.resumable import ResumableSource
+from kalprox.jobs.totals import rebuilt_totals
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
@@ -22,7 +23,8 @@ class RefiningRun(FitRun):
         try:
             if (saved := self.load()) is not None:
                 header, arrays = saved
-                self.source.resume(header["passes"], arrays)
+                with self.resuming():
+                    self.source.resume(header["passes"], arrays)
             return self.finished(fit_learner(job.settings, job.passes, self.source))
         finally:
             del self.source  # it refers to this run: without the circle, its totals are freed at once
@@ -34,7 +36,7 @@ class RefiningRun(FitRun):
 
     def _keep(self) -> None:
         header, arrays = self.source.state()
-        self.save({"passes": header}, arrays)
+        self.save({"passes": header}, arrays, rebuilt_totals)
         self.report(self.at, saved=True)
 
 

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from kalprox.jobs.restoring import checked_cursor
 from kalprox.jobs.totals import can_be_saved, load_totals, save_totals
 from kalprox.sources import Block, Counts, Folded
+from kalprox.sources.files import check_rows
 from kalprox.sources.prefetch import prefetch
 from kalprox.sources.table import Cursor, Table
 
@@ -60,6 +62,8 @@ class ResumableSource:
             if self._keep is not None and since >= self.every and can_be_saved(total):
                 self._cursor, self._current, since = block.place.cursor, Folded(total, counts), 0
                 self._keep()
+        if self._done:
+            check_rows(self._done[0].counts.read, counts.read)
         folded = Folded(total, counts)
         if self._keep is not None and can_be_saved(total):
             self._done.append(folded)
@@ -77,5 +81,5 @@ class ResumableSource:
         """Resume from what `state` returned."""
         passes = load_totals(header, arrays)
         if header["cursor"] is not None:
-            self._cursor, self._current = Cursor.from_json(header["cursor"]), passes.pop()
+            self._cursor, self._current = checked_cursor(header["cursor"]), passes.pop()
         self._done = passes

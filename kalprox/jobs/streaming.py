@@ -1,15 +1,16 @@
 """A streaming fit: each block of a table is learned as it is read."""
 
 from dataclasses import replace
+from functools import partial
 
 from kalprox.calibration import LEVELS
 from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
+from kalprox.jobs.restoring import checked_cursor
 from kalprox.learning.learner import Learner
 from kalprox.sources import Block
-from kalprox.sources.files import SourceError
+from kalprox.sources.files import SourceError, check_rows
 from kalprox.sources.prefetch import prefetch
-from kalprox.sources.table import Cursor
 
 __all__ = ["StreamingRun"]
 
@@ -23,7 +24,8 @@ class StreamingRun(FitRun):
         if (saved := self.load()) is not None:
             header, arrays = saved
             learner = TableModel.from_parts(self.checkpoint.file, header, arrays).learner  # type: ignore[union-attr]
-            cursor = Cursor.from_json(header["cursor"])
+            with self.resuming():
+                cursor = checked_cursor(header["cursor"])
         for number in range(self.number, job.passes or 1):
             for block in prefetch(job.table.blocks(cursor)):
                 self.take(block, number)
@@ -33,10 +35,14 @@ class StreamingRun(FitRun):
                 since += block.read
                 save = self.checkpoint is not None and since >= job.every and learner.is_fitted
                 if save:
+                    if not job.table.samples and learner.belief.predicts:
+                        learner.release_rows()
                     header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
-                    self.save({**header, "cursor": block.place.cursor.to_json()}, arrays)
+                    rebuilt = partial(TableModel.rebuilt, self.checkpoint.file)  # type: ignore[union-attr]
+                    self.save({**header, "cursor": block.place.cursor.to_json()}, arrays, rebuilt)
                     since = 0
                 self.report(block.place.cursor, saved=save, **_score(learner))
+            check_rows(self.record.quality.read, self.read)
             cursor = None
         if not learner.is_fitted:
             raise SourceError("There is no good row to learn from: every row is bad or has weight 0.")

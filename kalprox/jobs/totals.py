@@ -8,11 +8,12 @@ import numpy as np
 from kalprox.information import Information
 from kalprox.information.linearized import Linearized
 from kalprox.learning.sandwich import Sandwich
-from kalprox.learning.saved import Saved, flatten
+from kalprox.learning.saved import Saved, expect, expect_information, flatten
 from kalprox.learning.targets import Seen
+from kalprox.model_file import Parts
 from kalprox.sources import Counts, Folded
 
-__all__ = ["can_be_saved", "load_totals", "save_totals"]
+__all__ = ["can_be_saved", "load_totals", "rebuilt_totals", "save_totals"]
 
 _KINDS = {kind.__name__: kind for kind in (Seen, Information, Linearized, Sandwich)}
 
@@ -33,7 +34,7 @@ def save_totals(passes: Sequence[Folded[Any]]) -> tuple[dict[str, Any], dict[str
 
 
 def load_totals(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Folded[Any]]:
-    """Return the totals and counts that `save_totals` was given."""
+    """Return the totals and counts that `save_totals` was given; raise a ValueError for others."""
     saved = Saved(header, arrays)
     found = []
     for i, kind in enumerate(header["kinds"]):
@@ -41,7 +42,20 @@ def load_totals(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[F
     return found
 
 
+def rebuilt_totals(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
+    """Return the parts of a checkpoint with the totals that were loaded from it; see `kalprox.model_file.write`."""
+    passes, own = save_totals(load_totals(header["passes"], arrays))
+    return {**header, "passes": {**header["passes"], **passes}}, own
+
+
 def _total(saved: Saved, kind: str, name: str) -> Any:
     if kind == Sandwich.__name__:
         return Sandwich.restored(saved, name)
-    return saved.value(_KINDS[kind], name) if kind in _KINDS else saved[name]
+    if kind not in _KINDS:
+        expect(isinstance(saved[name], np.ndarray))
+        return saved[name]
+    total = saved.value(_KINDS[kind], name)
+    info = total if isinstance(total, Information) else getattr(total, "information", None)
+    if info is not None:
+        expect_information(info, len(info.shift) - 1, None)
+    return total

@@ -399,6 +399,15 @@ class Belief(ABC):
 
     # ---- saving ----------------------------------------------------------------------------------------
 
+    n_held: ClassVar[int] = 0  # rows that are held as they came, and that a model file would hold too
+
+    def without_rows(self) -> Self:
+        """Return the belief with the rows that it holds folded, and without values of single rows in its state.
+
+        Raise a ValueError where it cannot do without them.
+        """
+        return self
+
     @abstractmethod
     def saved(self) -> dict[str, Any]:
         """Return the state of the belief as values that can be saved; see `kalprox.learning.saved`."""

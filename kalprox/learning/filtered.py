@@ -1,5 +1,6 @@
 """The belief of a nonlinear model: a state of the proximal filter, reached by streaming or by refinement."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -7,10 +8,10 @@ from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy import special
 
 from kalprox._arrays import Array
-from kalprox.algorithms.base import start_mean
-from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter
+from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information
@@ -21,15 +22,23 @@ from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.models import LINKS
-from kalprox.posterior import Posterior
-from kalprox.regularizers import Regularizer
+from kalprox.posterior import InformationPosterior, Posterior
+from kalprox.regularizers import Regularizer, Separable
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
+__all__ = ["FilteredBelief", "PenaltyTooStrong", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 _FIXED = ("link", "method", "fit_intercept", "standardize", "weights")  # cannot change after the first row
+
+
+_PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
+_CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of coefficients that contradict it
+
+
+class PenaltyTooStrong(RuntimeWarning):
+    """The penalty has moved the coefficients so far that their intervals cover less than they say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +109,8 @@ class FilteredBelief(Belief):
         step = _filter(self.settings, belief.fixed, warmup=belief.state.problem.warmup).step
         inputs = belief.fixed.block(block)
         state = step(belief.state, inputs.X, inputs.y, inputs.weights)
+        if self.seen is not None and self.state.held is not None and state.held is None:
+            state = with_prior(state, _weak_prior(self.settings, belief.fixed, seen, _noise_of(state)))
         return replace(belief, state=state, message=self.message if state.held is None else _warming_up(state.held))
 
     def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
@@ -110,7 +121,8 @@ class FilteredBelief(Belief):
             held = held.moved(np.append(0.0, seen.X.mean - design.center), theta)
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
-        state = replace(state, prior=_weak_prior(self.settings, design, seen))
+        noise_var = _noise_of(state) if held is None else np.inf
+        state = replace(state, prior=_weak_prior(self.settings, design, seen, noise_var))
         return replace(self, state=state, fixed=design, seen=seen)
 
     def with_settings(self, settings: Settings) -> "FilteredBelief":
@@ -138,6 +150,48 @@ class FilteredBelief(Belief):
     def posterior(self) -> Posterior:
         return self.state.posterior
 
+    def coef_interval(self, level: float = 0.95, anytime: bool = False) -> tuple[Array, Array]:
+        """Return the intervals as `Belief.coef_interval` does, and warn if the penalty has moved them off the truth.
+
+        A smooth penalty is a prior, g / noise variance = -log density. The warning says that the coefficients found
+        contradict it, and that it moved one of them so far that its 95% interval covers less than 90%.
+        """
+        penalised, posterior = self.coef_estimate(penalised=True), self.posterior
+        if not (self.debiased or anytime) and isinstance(posterior, InformationPosterior):
+            with np.errstate(invalid="ignore", divide="ignore"):
+                pull = np.abs(self.coef_estimate(penalised=False).value - penalised.value) / penalised.std
+                cost = 2 * float(posterior.regularizer.value(posterior.mean)) / float(posterior.noise.variance)
+            if np.nanmax(pull, initial=0) > _PULL and cost > special.chdtri(len(pull), _CONTRADICTION):
+                warnings.warn(
+                    f"The penalty moves a coefficient by {np.nanmax(pull):.2g} standard errors, and the coefficients "
+                    "are larger than it expects with this little noise: the intervals cover less than they say. Use "
+                    "penalty=None, or a smaller alpha.",
+                    PenaltyTooStrong,
+                    stacklevel=3,
+                )
+        return super().coef_interval(level, anytime)
+
+    @property
+    def n_held(self) -> int:  # type: ignore[override]
+        """The number of rows held: those of the warm-up, and those that extrapolate."""
+        held, far = self.state.held, self.state.extrapolating
+        return (0 if held is None else held.rows) + (0 if far is None else len(far.y))
+
+    def without_rows(self) -> "FilteredBelief":
+        """Return the belief with the rows that extrapolate linearised at the estimate, as its posterior has them."""
+        if self.state.held is not None and self.state.held.rows:
+            raise ValueError(
+                f"The warm-up of the stream has not ended, and a model file would hold its {self.state.held.rows} rows "
+                "as they came. Learn more rows, let the fit make several passes, or save the rows too: leave "
+                "--no-samples (samples=False) out."
+            )
+        data, seen = self.state.posterior.data, self.seen
+        assert isinstance(data, Information)
+        if seen is not None:  # the least and the largest target matter for the prior of the warm-up only
+            mean = float(seen.y.moments.mean[0])
+            seen = replace(seen, y=replace(seen.y, low=mean, high=mean))
+        return replace(self, seen=seen, state=replace(self.state, data=data, extrapolating=None))
+
     def saved(self) -> dict[str, Any]:
         state = self.state
         rows: dict[str, Any] = {}
@@ -162,25 +216,37 @@ class FilteredBelief(Belief):
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "FilteredBelief":
         design = restored_design(settings, d, saved)
-        estimate = start_mean(saved["estimate"])
-        expect(design.center is None or len(estimate) == len(design.center) + design.intercept)
-        state, held = _filter(settings, design, warmup=int(saved["warmup"])).init(estimate, None), None
+        estimate = saved["estimate"]
+        expect(estimate.shape == (d + design.intercept,))
+        expect(settings.start is None or np.asarray(settings.start, float).shape == estimate.shape)
+        state, held = _filter(settings, design, warmup=saved.count("warmup")).init(estimate, None), None
         if saved["next_look"] is not None:
             X, y, weights = (((saved[f"held.{n}"],) if "held" in saved else ()) for n in ("X", "y", "weights"))
-            expect(len({len(a) for a in (*X, *y, *weights)}) <= 1 and all(a.ndim == 2 for a in X))
+            for rows in zip(X, y, weights, strict=True):
+                _expect_rows(len(estimate), *rows)
             start, origin = (np.asarray(saved.arrays.get(f"held.{n}", estimate)) for n in ("start", "origin"))
             expect(start.shape == origin.shape == estimate.shape)
-            held = HeldRows(X, y, weights, start, origin, next_look=int(saved["next_look"]))
+            held = HeldRows(X, y, weights, start, origin, next_look=saved.count("next_look"))
         far = saved.value(ExtrapolatingRows, "extrapolating") if "extrapolating" in saved else None
-        expect(far is None or (len(far.X) == len(far.y) == len(far.weights) and far.X.ndim == 2))
+        if far is not None:
+            _expect_rows(len(estimate), far.X, far.y, far.weights, far.counts, far.squares)
         seen = saved.value(Seen, "seen") if "seen" in saved else None
-        expect(seen is None or seen.X.mean.shape == seen.X.squares.shape == (d,))
+        if seen is not None:
+            for moments, columns in ((seen.X, d), (seen.y.moments, 1)):
+                expect(moments.mean.shape == moments.squares.shape == (columns,) and (moments.squares >= 0).all())
+                expect(moments.rows >= 0)
         prior, data = (
             restored_information(saved, name, len(estimate), None, settings.forget) for name in ("prior", "data")
         )
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far)
         message = "" if held is None else _warming_up(held)
-        return cls(settings, state, design, seen, int(saved["n_passes"]), bool(saved["converged"]), message)
+        return cls(settings, state, design, seen, saved.count("n_passes"), bool(saved["converged"]), message)
+
+
+def _expect_rows(p: int, X: Array, y: Array, *counts: Array) -> None:
+    """Raise a ValueError unless these are rows of p inputs, their targets, and weights or counts."""
+    expect(X.ndim == 2 and X.shape[1] == p and y.shape == X.shape[:1])
+    expect(all(a.shape == y.shape and (a >= 0).all() for a in counts))
 
 
 def _warming_up(held: HeldRows) -> str:
@@ -232,8 +298,12 @@ def _filter(settings: Settings, design: Design, **options: Any) -> Any:
 
 
 def _first_theta(settings: Settings, design: Design) -> Array:
+    """Return where the search for theta starts: as given, or at zero, or within bounds that exclude zero."""
     size = 0 if design.center is None else len(design.center) + design.intercept
-    return settings.first_theta(size, design.jacobian())
+    theta, g = settings.first_theta(size, design.jacobian()), _regularizer(settings, design)
+    if settings.start is None and isinstance(g, Separable) and not np.isfinite(g.value(theta)):
+        return np.asarray(g.prox(theta))
+    return theta
 
 
 def _at_center(shift: Array) -> Callable[[Array], Array]:
@@ -241,11 +311,18 @@ def _at_center(shift: Array) -> Callable[[Array], Array]:
     return lambda theta: np.append(theta[0] + theta[1:] @ shift, theta[1:])
 
 
-def _weak_prior(settings: Settings, design: Design, seen: Seen) -> Information:
-    """Return a weak prior, which adds (theta_j sd_j / s)^2 var(y) / 200 to the objective, in units of the noise.
+def _noise_of(state: ProximalState) -> float:
+    """Return the noise variance; infinite if it is not known."""
+    variance = float(state.posterior.noise.variance)
+    return variance if variance > 0 else np.inf
+
+
+def _weak_prior(settings: Settings, design: Design, seen: Seen, noise_var: float) -> Information:
+    """Return a weak prior, which adds (theta_j sd_j / s)^2 v / 200 to the objective, in units of the noise.
 
     Here s is the likely size of the linear predictor: a coefficient that moves the predictor by 10 s costs as much as
-    one residual of the size of y's standard deviation; so does an intercept of 10 s at the mean of X. The prior keeps
+    one residual of the size sqrt(v); so does an intercept of 10 s at the mean of X. Here v is the variance of y during
+    the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak. The prior keeps
     the warm-up of a stream from diverging; `fit` does not use it. A column that has been constant so far has the
     standard deviation of its size, until it varies.
     """
@@ -257,6 +334,7 @@ def _weak_prior(settings: Settings, design: Design, seen: Seen) -> Information:
     square = np.where(constant, np.where(mean > 0, mean, 1.0), square)
     size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
     spread = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
+    spread = min(spread, noise_var)
     root = np.sqrt(spread) / (_WEAK * size) * np.sqrt(square)
     A = np.diag(root)
     if design.intercept:

@@ -340,6 +340,11 @@ class SquareRootFilter:
 
     # ---- reading ---------------------------------------------------------------------------------------
 
+    def copy(self) -> "SquareRootFilter":
+        """Return a filter that later rows of this one do not change. O(d^2)."""
+        rss = self.rss if self.theta.ndim == 1 else np.array(self.rss)
+        return replace(self, theta=self.theta.copy(), L=self.L.copy("F"), row=self.row.copy(), rss=rss)
+
     def mean(self, X: Array) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
         if len(X) == 1 and self.theta.ndim == 1:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.information import Information, merge
-from kalprox.learning.saved import Saved, expect
+from kalprox.learning.saved import Saved, expect_information
 from kalprox.sources.forgetting import faded
 
 __all__ = ["InputNoise"]
@@ -31,7 +31,13 @@ class InputNoise:
     smallest possible, that of u^2 - 1, which single outliers dominate.
 
     The weight of the ridge penalty has the largest evidence, so that w is about zero if the noise does not depend on
-    the inputs. As the information of this regression adds, fades and merges like that of the rows, so does the model.
+    the inputs.
+
+    The error of w makes the predictive distribution of a row a mixture of normal distributions with uncertain variance,
+    whose mean is right: noise_var, the mean of e^2 / v(x) over the rows, contains that of the errors of v. See
+    `Student.with_uncertain_variance`.
+
+    As the information of this regression adds, fades and merges like that of the rows, so does the model.
 
     Attributes
     ----------
@@ -46,33 +52,63 @@ class InputNoise:
         """Return the model of no rows with d inputs: the relative variance is 1."""
         return cls(Information.zero(d + 1))
 
+    def about_means(self) -> "InputNoise":
+        """Return the same model, whose information has the means as its shift."""
+        return InputNoise(self.information.about_means())
+
     @cached_property
-    def _weights(self) -> Array | None:
-        """w, shape (d + 1,); None before there are enough rows."""
+    def _found(self) -> tuple[Array, Array] | None:
+        """w, shape (d + 1,), and a matrix A with A A' the covariance of w; None before there are enough rows."""
         info = self.information
         if float(info.rows) < info.d + _FEWEST_ROWS:
             return None
         equations, rows = info.centered(), float(info.effective_rows)
         R, z = np.asarray(equations.R), np.asarray(equations.z)
         spread = np.linalg.norm(R, axis=0)
-        spread = np.where(spread > 0, spread, 1.0)  # of a constant column, whose weight is zero
-        U, s, Vt = np.linalg.svd(R * (rows**0.5 / spread))
+        units = np.where(spread > 0, rows**0.5 / np.where(spread > 0, spread, 1.0), 0.0)  # 0 for a constant column
+        U, s, Vt = np.linalg.svd(R * units)
         b = U.T @ z
         least, largest, size = _SHRINKAGES
         grid = np.geomspace(least, largest * rows, size)[:, None]
         left = grid / (s**2 + grid)
         rss = np.maximum(float(equations.rss) + (b**2 * left).sum(axis=1), np.finfo(float).tiny)
-        evidence = 0.5 * np.log(left).sum(axis=1) - 0.5 * (rows - 1) * np.log(rss)
-        best = grid[np.argmax(evidence), 0]
-        return Vt.T @ (s * b / (s**2 + best)) * (rows**0.5 / spread)
+        best = np.argmax(0.5 * np.log(left).sum(axis=1) - 0.5 * (rows - 1) * np.log(rss))
+        precision = s**2 + grid[best]
+        A = units[:, None] * Vt.T * np.sqrt(rss[best] / (rows - 1) / precision)
+        return units * (Vt.T @ (s * b / precision)), A
+
+    @property
+    def _weights(self) -> Array | None:
+        """w, shape (d + 1,); None before there are enough rows."""
+        return None if self._found is None else self._found[0]
 
     def relative_variance(self, X: Array, mean: Array) -> Array:
         """Return v(x) for rows of X with these predicted means, shape (n,)."""
-        if self._weights is None:
+        if self._found is None:
             return np.ones(len(X))
-        center, w = self.information.x_mean, self._weights
-        log = (X - center[:-1]) @ w[:-1] + (mean - center[-1]) * w[-1]
+        log = self._centered(X, mean) @ self._found[0]
         return np.exp(np.clip(log, -_LARGEST, _LARGEST))
+
+    def log_uncertainty(self, X: Array, mean: Array, share: Array) -> Array:
+        """Return how uncertain the logs of the predictive variances are because w is, as variances, shape (n,).
+
+        O(d^2) per row.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        mean : array of shape (n,)
+            The predicted means.
+        share : array of shape (n,)
+            How much of the predictive variance is noise; the rest is the variance of the mean. If log v(x) has the
+            variance s, the log of the predictive variance has share^2 s, to first order.
+        """
+        if self._found is None:
+            return np.zeros(len(X))
+        return share**2 * ((self._centered(X, mean) @ self._found[1]) ** 2).sum(axis=1)
+
+    def _centered(self, X: Array, mean: Array) -> Array:
+        return np.column_stack([X, mean]) - self.information.x_mean
 
     def after(
         self, X: Array, mean: Array, variance: Array, squares: Array, counts: Array | None, forget: float
@@ -110,5 +146,5 @@ class InputNoise:
     def restored(cls, d: int, saved: Saved) -> "InputNoise":
         """Return the model saved as "input_noise"; raise a ValueError if its shape does not fit."""
         info = saved.value(cls, "input_noise").information
-        expect(info.T.shape == (d + 3, d + 3) and info.shift.shape == (d + 2,) and info.rows >= 0)
+        expect_information(info, d + 1, None)
         return cls(replace(info, rows=info.rows[()], squares=info.squares[()]))

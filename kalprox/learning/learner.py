@@ -17,7 +17,7 @@ from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.sandwich import NEEDS_GROUPS, Sandwich
-from kalprox.learning.saved import Saved
+from kalprox.learning.saved import Saved, expect
 from kalprox.learning.scorer import Scorer
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
@@ -324,7 +324,7 @@ class Learner:
         """Whether `learn_rows`, the fast path for single rows, may be called."""
         settings = self.settings
         plain = type(self._belief) is ExactBelief and settings.forget == 1 and settings.coef_cov != "clustered"
-        return plain and self._takes_short(settings)
+        return plain and not settings.noise_depends_on_inputs and self._takes_short(settings)
 
     @property
     def noise(self) -> Noise:
@@ -394,6 +394,14 @@ class Learner:
         live = self._live_for(X, alone=alone) if sigma is None else None
         return self.belief.predict(X, sigma) if live is None else live.predict(X)
 
+    def reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Belief | SquareRootFilter:
+        """Return what predicts rows of X, as they are known now: rows that are learned later do not change it.
+
+        For the parameters see `predict`.
+        """
+        live = self._live_for(X, alone=alone) if sigma is None else None
+        return self.belief if live is None else live.copy()
+
     def _live_for(self, X: Any, *, alone: bool = True) -> SquareRootFilter | None:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
 
@@ -404,6 +412,20 @@ class Learner:
         return self._live if isinstance(X, np.ndarray) else None
 
     # ---- saving ----------------------------------------------------------------------------------------
+
+    @property
+    def n_held(self) -> int:
+        """The number of rows that are held as they came, and that a model file would hold too."""
+        buffered = 0 if self._buffer is None else self._buffer.n
+        return buffered + (0 if self._belief is None else self._belief.n_held)
+
+    def release_rows(self) -> None:
+        """Fold the rows that are held, so that no value of a row is left in the state, unless there is but one row.
+
+        Raise a ValueError during a warm-up, which cannot do without its rows.
+        """
+        belief, tracking = self._with_buffer()
+        self._keep(belief.without_rows(), tracking)
 
     def saved(self) -> dict[str, Any]:
         """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
@@ -419,17 +441,20 @@ class Learner:
         """Return the learner of d features whose method `saved` returned these values."""
         learner = cls(settings)
         belief = belief_type(settings).restored(settings, d, saved)
+        targets = belief.information.targets if isinstance(belief, ExactBelief) else None
         if "sandwich" in saved:
-            belief = replace(belief, sandwich=Sandwich.restored(saved))
+            sandwich, is_exact = Sandwich.restored(saved), isinstance(belief, ExactBelief)
+            p = d + (1 if is_exact else belief.design.first)
+            expect(sandwich.M.shape == (targets or 1, p, p) and is_exact is (sandwich.center is not None))
+            belief = replace(belief, sandwich=sandwich)
         if "input_noise" in saved:
             belief = replace(belief, input_noise=InputNoise.restored(d, saved))
         learner._belief = belief
-        targets = belief.information.targets if isinstance(belief, ExactBelief) else None
         learner._tracking = Tracking.restored(targets, saved)
         if "waiting" in saved:
             assert isinstance(belief, ExactBelief)
             learner._buffer = RowBuffer.restored(d, targets, saved)
-        learner.n_rows, learner.n_rejected = int(saved["n_rows"]), int(saved["n_rejected"])
+        learner.n_rows, learner.n_rejected = saved.count("n_rows"), saved.count("n_rejected")
         return learner
 
     def copy(self) -> "Learner":

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
+from kalprox.algorithms.base import Algorithm
 from kalprox.algorithms.base import Belief as State
 from kalprox.algorithms.pipg import pipg
-from kalprox.algorithms.run import run
+from kalprox.algorithms.run import Diverged, run
+from kalprox.covariance import Dense
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design
 from kalprox.learning.filtered import first_moments, refuse_changes, restored_design, saved_design
@@ -24,6 +25,10 @@ __all__ = ["PaperBelief"]
 
 _RECORD = 8192  # rows between two records of a run, the same for all batches so that the loop compiles once
 _MOST = 1e9  # rows that a batch is repeated to
+_DIVERGED = (
+    "The recursion of method='paper' diverged: its estimate or covariance is no longer finite after these rows. Raise "
+    "noise, lower v0 or alpha, or scale the columns of X."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +71,13 @@ class PaperBelief(Belief):
         if len(X) == 0:
             return self
         alg = _recursion(self.settings, self.fixed)
-        return replace(self, state=run(alg, self.state, self.fixed.rows(X), y, record_every=_RECORD).state)
+        try:
+            state = run(alg, self.state, self.fixed.rows(X), y, record_every=_RECORD).state
+        except Diverged as error:
+            raise ValueError(_DIVERGED) from error
+        if not np.isfinite(np.asarray(state.cov())).all():
+            raise ValueError(_DIVERGED)
+        return replace(self, state=state)
 
     def with_settings(self, settings: Settings) -> "PaperBelief":
         refuse_changes(self.settings, settings)
@@ -88,9 +99,12 @@ class PaperBelief(Belief):
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "PaperBelief":
         design = restored_design(settings, d, saved)
-        mean = start_mean(saved["mean"])
-        expect(design.center is None or len(mean) == len(design.center) + design.intercept)
-        return cls(settings, State(mean, start_covariance(saved["cov"], mean)), design)
+        # A learned covariance is not checked as v0 is: rounding may leave it not quite symmetric or positive definite.
+        mean, V = saved["mean"], saved["cov"]
+        expect(mean.shape == (d + design.intercept,) and V.shape == 2 * mean.shape)
+        expect(np.asarray(settings.q, float).shape in ((), mean.shape, V.shape))
+        _recursion(settings, design)  # which checks the values of q
+        return cls(settings, State(mean, Dense(V)), design)
 
 
 def _recursion(settings: Settings, design: Design) -> Algorithm:

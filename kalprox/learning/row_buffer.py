@@ -49,6 +49,7 @@ class RowBuffer:
         buffer, n = cls(d, targets), len(found["y"])
         for column, empty in zip(found.values(), buffer.columns, strict=True):
             expect(column.shape == (n, *empty.shape[1:]))
+        expect(np.isin(found["batch"], np.arange(n + 1)).all() and (found["together"] >= 0).all())
         buffer.n, buffer.columns = n, list(found.values())
         return buffer
 

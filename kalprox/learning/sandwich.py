@@ -125,6 +125,10 @@ class Sandwich:
 
     __add__ = merge
 
+    def about(self, center: Array) -> "Sandwich":
+        """Return the same sum about another centre."""
+        return self if self.center is None else Sandwich.zero(center, self.M.shape[1], len(self.M)).merge(self)
+
     def times(self, factor: Array) -> "Sandwich":
         """Return the sum times a number for each target, shape () or (k,)."""
         factor = np.atleast_1d(factor)
@@ -163,9 +167,11 @@ class Sandwich:
     def restored(cls, saved: Saved, name: str = "sandwich") -> "Sandwich":
         """Return the sums saved under `name`; raise a ValueError if their shapes do not fit."""
         center, M, clusters, labels, sums = (saved[f"{name}.{part}"] for part in cls._SAVED)
-        expect(M.ndim == 3 and M.shape[1] == M.shape[2] and sums.shape[1:] == M.shape[:2])
+        expect(M.ndim == 3 and M.shape[1] == M.shape[2] and sums.ndim == 3 and sums.shape[1:] == M.shape[:2])
         expect(center is None or center.shape == (M.shape[1] - 1,))
+        expect(clusters.shape == () and clusters >= 0 and np.isin(labels, np.arange(256)).all())
         names = json.loads(labels.astype(np.uint8).tobytes())
+        expect(all(isinstance(one, str) for one in names) and len(set(names)) == len(names))
         return cls(center, M, float(clusters), dict(zip(names, sums, strict=True)))
 
 

@@ -2,6 +2,9 @@
 
 Arrays and real numbers become arrays. None, strings, integers and booleans go to the header. Dictionaries and
 dataclasses are saved field by field. The type of a dataclass is not saved: the reader has to give it.
+
+Whoever restores an object checks what `Saved` does not know: shapes, signs and sizes. A check must hold for everything
+that learning can produce, and is not that of a parameter: a learned covariance need not pass the checks of `v0`.
 """
 
 from dataclasses import MISSING, fields, is_dataclass
@@ -9,9 +12,11 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
-__all__ = ["Saved", "expect", "flatten"]
+__all__ = ["Saved", "expect", "expect_information", "expect_moderate", "flatten", "is_count"]
 
 T = TypeVar("T")
+
+_LARGEST = 1e150
 
 
 def flatten(name: str, value: Any, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -30,9 +35,10 @@ def flatten(name: str, value: Any, header: dict[str, Any], arrays: dict[str, np.
 
 
 class Saved:
-    """The header and the arrays of a file, read by name."""
+    """The header and the arrays of a file, read by name; a ValueError is raised for arrays that are not float64."""
 
     def __init__(self, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        expect(all(a.dtype == np.float64 for a in arrays.values()))
         self.header, self.arrays = header, arrays
 
     def __contains__(self, name: str) -> bool:
@@ -40,6 +46,12 @@ class Saved:
 
     def __getitem__(self, name: str) -> Any:
         return self.arrays[name] if name in self.arrays else self.header[name]
+
+    def count(self, name: str) -> int:
+        """Return a whole number >= 0 of the header."""
+        value = self.header[name]
+        expect(is_count(value))
+        return value
 
     def value(self, kind: type[T], name: str, **static: Any) -> T:
         """Return the dataclass of type `kind` saved under `name`; static fields are given, or take their default.
@@ -60,10 +72,36 @@ class Saved:
         nested = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), None)
         if nested is not None and self.header.get(name, 0) is not None:
             return self.value(nested, name)  # type: ignore[arg-type]
-        return float(self[name]) if hint is float else self[name]
+        if hint is int:
+            return self.count(name)
+        found = self[name]
+        expect(isinstance(found, np.ndarray) or hint not in (Any, float))  # a field that is an array has the hint Any
+        expect(hint is not float or found.shape == ())
+        return float(found) if hint is float else found
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value of a header is a whole number >= 0."""
+    return type(value) is int and value >= 0
 
 
 def expect(condition: Any) -> None:
     """Raise a ValueError if the condition, which every valid file satisfies, is false."""
     if not condition:
         raise ValueError("the header and the arrays of the file do not agree")
+
+
+def expect_information(info: Any, d: int, targets: int | None) -> None:
+    """Raise a ValueError unless an `Information` has the shapes and signs of one about d inputs and these targets."""
+    expect(targets is None or (is_count(targets) and targets >= 1))
+    p = d + (targets or 1)
+    expect(info.T.shape == (1 + p, 1 + p) and info.shift.shape == (p,))
+    expect(info.lost is None or info.lost.shape == info.T.shape)
+    expect(all(np.shape(count) == () and count >= 0 for count in (info.rows, info.squares)))
+    expect(not np.tril(info.T, -1).any() and (np.diagonal(info.T) >= 0).all())
+    expect_moderate(*(a for a in (info.T, info.shift, info.lost, info.rows, info.squares) if a is not None))
+
+
+def expect_moderate(*numbers: Any) -> None:
+    """Raise a ValueError unless the squares of all these numbers are finite."""
+    expect(all(np.abs(a).max(initial=0.0) <= _LARGEST for a in numbers))

@@ -1,5 +1,6 @@
 """Save fitted learners to model files and load them: settings as JSON, the state as arrays, without pickle."""
 
+import warnings
 from dataclasses import fields
 from os import PathLike
 from typing import Any, cast
@@ -11,7 +12,7 @@ from kalprox import model_file
 from kalprox.learning.learner import Learner
 from kalprox.learning.saved import Saved, expect, flatten
 from kalprox.learning.settings import Settings
-from kalprox.model_file import ModelFileError
+from kalprox.model_file import Parts, refusing
 from kalprox.regularizers import Regularizer
 
 __all__ = ["from_parts", "learner_parts", "load_learner", "save_learner"]
@@ -20,9 +21,17 @@ _MAY_BE_INFINITE = ("waiting.std", "waiting.dof", "waiting.scale", "waiting.issu
 _ESTIMATOR = ("block_size", "on_bad_rows")  # settings of the estimator that a learner does not have
 
 
-def save_learner(file: str | PathLike, learner: Learner, **about: Any) -> None:
-    """Write a fitted learner to a model file, atomically; see `learner_parts`."""
-    model_file.write(file, *learner_parts(learner, **about))
+def save_learner(file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Write the header and the arrays that `learner_parts` returned to a model file, atomically.
+
+    The learner is restored from what was written, and compared, before the file replaces another.
+    """
+
+    def rebuilt(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
+        learner, about = from_parts(file, header, arrays, try_out=False)
+        return learner_parts(learner, **about)
+
+    model_file.write(file, header, arrays, rebuilt)
 
 
 def load_learner(file: str | PathLike) -> tuple[Learner, dict[str, Any]]:
@@ -32,7 +41,7 @@ def load_learner(file: str | PathLike) -> tuple[Learner, dict[str, Any]]:
 
 def learner_parts(
     learner: Learner, *, n_features: int, feature_names: list[str] | None, estimator_settings: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+) -> Parts:
     """Return the header and the arrays of a fitted learner and of the columns it was fitted to."""
     settings = {**learner.settings.parameters, **estimator_settings}
     header: dict[str, Any] = {
@@ -50,33 +59,32 @@ def learner_parts(
 
 
 def from_parts(
-    file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]
+    file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray], *, try_out: bool = True
 ) -> tuple[Learner, dict[str, Any]]:
-    """Return the learner that `learner_parts` was given, and its other arguments; errors name `file`."""
-    try:
-        if header["estimator"] != "KalproxRegressor" or not all(
-            np.isfinite(a).all() for name, a in arrays.items() if name not in _MAY_BE_INFINITE
-        ):
-            raise ValueError("another estimator, or numbers that are not finite")
+    """Return the learner that `learner_parts` was given, and its other arguments.
+
+    Anything else raises a `ModelFileError`, which names `file`. With `try_out`, a row is predicted and the score is
+    read too, which fails if the numbers make no sense together; otherwise nothing is computed.
+    """
+    with refusing(f"{file} is a model file, but not of a KalproxRegressor that this version can read."):
+        expect(header["estimator"] == "KalproxRegressor")
+        expect(all(np.isfinite(a).all() for name, a in arrays.items() if name not in _MAY_BE_INFINITE))
         parameters = {name: _object(value) for name, value in header["settings"].items()}
         estimator_settings = {name: parameters.pop(name) for name in _ESTIMATOR if name in parameters}
-        names, d = header["feature_names"], int(header["n_features"])
-        expect(names is None or len(names) == d)
+        names, saved = header["feature_names"], Saved(header, arrays)
+        d = saved.count("n_features")
+        expect(d >= 1 and (names is None or (type(names) is list and len(names) == d)))
+        expect(names is None or (all(isinstance(name, str) for name in names)))
         settings = Settings.of(**parameters)
-        learner = Learner.restored(settings, d, Saved(header, arrays))  # which compares d with the arrays first
+        learner = Learner.restored(settings, d, saved)  # which compares d with the arrays first
         _try_penalty(settings, d)
-        about = {
-            "n_features": d,
-            "feature_names": None if names is None else [str(name) for name in names],
-            "estimator_settings": estimator_settings,
-        }
+        if try_out:
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                learner.belief.predict(np.zeros((1, d)))
+                learner.score.verdict()
+        about = {"n_features": d, "feature_names": names, "estimator_settings": estimator_settings}
         return learner, about
-    except ModelFileError:
-        raise
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-        raise ModelFileError(
-            f"{file} is a model file, but not of a KalproxRegressor that this version can read."
-        ) from error
 
 
 def _try_penalty(settings: Settings, d: int) -> None:
@@ -112,7 +120,9 @@ def _object(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if set(value) == {"array"}:
-        return np.array(value["array"])
+        array = np.array(value["array"])
+        expect(array.dtype.kind in "fiub")
+        return array
     if set(value) == {"tuple"}:
         return tuple(_object(v) for v in value["tuple"])
     kind = value["regularizer"]

@@ -8,7 +8,7 @@ from kalprox._arrays import Array
 from kalprox.information import Information
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.saved import Saved, expect
+from kalprox.learning.saved import Saved, expect, expect_moderate
 from kalprox.linalg.centering import FAR
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
@@ -151,4 +151,6 @@ class Scorer:
         scorer, k = saved.value(cls, "scorer"), targets or 1
         expect(scorer.center.shape == (d,) and scorer.maps.shape == (d, k + _PROBES))
         expect(scorer.constant.shape == (k + _PROBES,) and scorer.variance.shape == scorer.dof.shape == (k,))
+        expect((scorer.variance >= 0).all() and (scorer.dof > 0).all() and scorer.leverage >= 0 and scorer.rows > 0)
+        expect_moderate(scorer.center, scorer.maps, scorer.constant, scorer.rows)
         return scorer

@@ -71,7 +71,9 @@ def check_targets(settings: Settings, seen: Targets, new: Targets, rows: Block |
     than the largest of as many normal errors as there are rows; and so are all of them if their mean lies outside by
     more than the error of a mean. The standard deviation of the noise is the one given. If it is learned, a bound takes
     its place: that of the targets, and for a range of width w also the one with which even a prediction in the middle
-    of the range leaves it as often as the targets do. With targets="any" nothing is refused.
+    of the range leaves it as often as the targets do. Whatever the noise, symmetric noise about a value within a range
+    with one end leaves it at most half of the time: more, beyond chance, is refused too. Half is not, since a value
+    near the end explains it: so does a stream begin whose rows are sorted. With targets="any" nothing is refused.
 
     Parameters
     ----------
@@ -100,6 +102,8 @@ def _refused(settings: Settings, seen: Targets, new: Targets) -> tuple[str, floa
     if settings.targets == "any" or largest <= 0 or n < (2 if settings.noise_var is None else 1):
         return None
     std, dof = _noise(settings, seen, top - bottom)
+    if np.isinf(top - bottom) and 2 * seen.outside - n > _quantile(_FALSE_ALARMS, np.inf) * n**0.5:
+        return f"as {seen.outside / n:.0%} of all do, more than half", 0.0
     if max(bottom - mean, mean - top) > _quantile(_FALSE_ALARMS, dof) * std / n**0.5:
         return f"and so does the mean of all, {mean:.4g}", 0.0
     limit = _quantile(_FALSE_ALARMS / n, dof) * std

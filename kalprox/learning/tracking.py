@@ -8,6 +8,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.calibration import Calibration
+from kalprox.calibration.sequence import FIRST_LENGTH
 from kalprox.learning.innovations import Innovations, common
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.saved import Saved, expect
@@ -88,6 +89,16 @@ class Tracking:
         for score in scores:
             for field in fields(Calibration):
                 expect(np.shape(getattr(score, field.name)) == np.shape(getattr(Calibration(), field.name)))
+            _expect_sums(score)
         quantiles = saved.value(Quantiles, "quantiles") if "quantiles" in saved else none.quantiles
-        expect(quantiles.ends.shape == none.quantiles.ends.shape)
+        expect(quantiles.ends.shape == quantiles.missed.shape == none.quantiles.ends.shape and quantiles.rows >= 0)
         return cls((*scores, *none.scores[len(scores) :]), quantiles, str(saved.header.get("not_judged", "")))
+
+
+def _expect_sums(score: Calibration) -> None:
+    """Raise a ValueError unless counts and sums of squares are not negative, and segments as they can be."""
+    for name in ("rows", "undetermined", "covered", "squares", "pit", "squared_errors", "shared", "segment_shared"):
+        expect((getattr(score, name) >= 0).all())
+    length, rows = score.segment_length, score.segments[:, 0, 0]
+    expect(np.log2(max(float(length), 1.0) / FIRST_LENGTH) in range(64))
+    expect(((rows >= 0) & (rows <= length) & (rows == np.round(rows))).all())

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup, escape
 
+from kalprox._text import printable
 from kalprox.pages.page import Table
 
 __all__ = ["LONG", "MINUS", "TIMES", "cells", "marked_up", "number", "paragraphs"]
@@ -23,7 +24,7 @@ def marked_up(text: str) -> Markup:
     >>> print(marked_up("**a** < `**b**`"))
     <b>a</b> &lt; <code>**b**</code>
     """
-    pieces = re.split(r"`([^`]+)`", str(escape(text)))
+    pieces = re.split(r"`([^`]+)`", str(escape(printable(text))))
     pieces[1::2] = [f"<code>{piece}</code>" for piece in pieces[1::2]]
     pieces[::2] = [re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", piece, flags=re.S) for piece in pieces[::2]]
     return Markup("".join(pieces))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from kalprox._text import printable
 from kalprox.pages.formatting import LONG, cells, marked_up, paragraphs
 from kalprox.pages.page import Page
 from kalprox.pages.svg import inline_svg
@@ -67,7 +68,7 @@ class Fact(NamedTuple):
 
 def facts(values: Mapping[str, Any]) -> list[Fact]:
     """Settings or versions as text. Numbers keep all their digits, so that they can be typed in again."""
-    texts = {str(name): _setting(value) for name, value in values.items()}
+    texts = {printable(str(name)): printable(_setting(value)) for name, value in values.items()}
     return [Fact(name, text, "long" if len(name) + len(text) >= LONG else "") for name, text in texts.items()]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
 from kalprox.pages import Section, Table
-from kalprox.reports.summary import MAX_ROWS
+from kalprox.reports.summary import MAX_ROWS, contents
 from kalprox.reports.words import MAX_NAME, code, code_columns, count, date, shorten
 
 __all__ = ["conclusion", "constant_columns", "rejected", "section"]
@@ -18,7 +18,7 @@ _WHOLE_FILES = ("empty file", "unreadable")  # reasons that concern a file, not 
 def section(fitted: TableModel) -> Section:
     """The range and mean of each column, and the levels of categorical columns."""
     quality, columns = fitted.record.quality, fitted.columns
-    if not quality.low:
+    if not quality.total:
         return Section("Data", "There is no record of the rows of this model.")
     good = quality.read - quality.bad + _rejected_files(quality)
     rows: list[list[Any]] = []
@@ -26,8 +26,10 @@ def section(fitted: TableModel) -> Section:
     j = 0  # the column of X
     for feature in columns.features:
         if feature not in columns.categorical:
-            cells = quality.low[j], quality.high[j], quality.total[j] / good
-            rows.append([feature, *(map(date, cells) if feature in columns.dates else cells), None])
+            ends = (quality.low[j], quality.high[j]) if quality.low else (None, None)
+            cells = (*ends, quality.total[j] / good)
+            shown = [None if cell is None else date(cell) for cell in cells] if feature in columns.dates else cells
+            rows.append([feature, *shown, None])
             j += 1
             continue
         known = columns.categorical[feature]
@@ -44,7 +46,12 @@ def section(fitted: TableModel) -> Section:
         if columns.drop_first:
             caption += " The first level is dropped, so unknown levels cannot be distinguished from it."
         tables.append(code_columns(Table(["column", "levels", "rows with an unknown level"], levels, caption), 0))
-    return Section("Data", f"{count(quality.read, 'row')} read, {good:,} of them good.", [], tables)
+    paragraphs = [
+        f"{count(quality.read, 'row')} read, {good:,} of them good.",
+        f"Values of rows that the model file contains, and that this page may show: {contents(fitted)}.",
+        *(text.replace("`", "'").replace("**", "* *") for text in quality.notes.texts()),  # not marked up
+    ]
+    return Section("Data", "\n\n".join(paragraphs), [], tables)
 
 
 def rejected(quality: DataQuality) -> Section:

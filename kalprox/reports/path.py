@@ -1,10 +1,9 @@
 """The regularisation path of a model that was fitted to files, as a table and as a CSV file."""
 
-import csv
-import io
 from pathlib import Path as FilePath
 
 from kalprox._files import atomic_write
+from kalprox._text import csv_line
 from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Path
 from kalprox.pages import Table
@@ -28,12 +27,13 @@ def table(fitted: TableModel, path: Path) -> Table:
 
 
 def write(fitted: TableModel, path: Path, out: FilePath) -> None:
-    """Write the path to a CSV file, atomically: alpha, degrees of freedom, score, intercept, and all coefficients."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["alpha", "edf", "score", "intercept", *fitted.columns.names])
+    """Write the path to a CSV file, atomically: alpha, degrees of freedom, score, intercept, and all coefficients.
+
+    A name that a spreadsheet would take for a formula has an apostrophe in front; see `kalprox._text.csv_cell`.
+    """
+    lines = [csv_line(["alpha", "edf", "score", "intercept", *fitted.columns.names])]
     for alpha, edf, score, intercept, coef in zip(
         path.alphas, path.edf, path.score, path.intercept, path.coef, strict=True
     ):
-        lines.writerow([repr(float(v)) for v in (alpha, edf, score, intercept, *coef)])
-    atomic_write(out, text.getvalue().encode())
+        lines.append(csv_line([repr(float(v)) for v in (alpha, edf, score, intercept, *coef)]))
+    atomic_write(out, "".join(lines).encode())

@@ -16,6 +16,7 @@ __all__ = [
     "calibration",
     "coefficients",
     "conformal",
+    "contents",
     "effects",
     "exact_zeros",
     "overview",
@@ -57,7 +58,26 @@ def overview(fitted: TableModel) -> Table:
     if settings.forget != 1:
         half_life = np.log(0.5) / np.log(settings.forget)
         rows.append(["forget", f"{settings.forget:g}, the weight of a row is halved after {half_life:,.0f} more rows"])
+    rows.append(["values of rows in the file", contents(fitted)])
     return Table(["property", "value"], rows, "The fitted model.")
+
+
+def contents(fitted: TableModel) -> str:
+    """Which values of rows the model file contains, and the pages made of it show."""
+    quality, columns, sandwich = fitted.record.quality, fitted.columns, fitted.belief.sandwich
+    examples = sum(
+        len(note.examples) for notes in (quality.notes.unknown, quality.notes.rounded) for note in notes.values()
+    )
+    clusters = 0 if sandwich is None or columns.cluster is None else len(sandwich.groups)
+    parts = {
+        "refused cells": sum(row["value"] != "" for row in quality.first),
+        "examples of unknown levels or rounded numbers": examples,
+        "held rows": fitted.learner.n_held,
+        "ranges of columns": len(quality.low),
+        "levels": sum(map(len, columns.categorical.values())),
+        "labels of clusters": clusters,
+    }
+    return ", ".join(f"{name}: {n:,}" for name, n in parts.items() if n) or "none"
 
 
 def _penalty(belief: Belief) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from kalprox._arrays import Array
+from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.quarantine import BadRow
 
 __all__ = ["Block", "Counts", "Folded", "Source", "fold_blocks"]
@@ -37,6 +38,8 @@ class Block:
         Where in the source the rows stand, for sources that have places (see `kalprox.sources.table.Place`).
     groups : array of shape (b,), or None
         The label of the cluster that each row belongs to, for clustered standard errors.
+    notes : Notes
+        What must be said about the cells that were read.
     counts, squares : array of shape (b,), or None
         What each row adds to `rows` and to `squares` of an `Information`; None where the weight of a row is the number
         of times that it counts, and no forgetting has faded it.
@@ -51,6 +54,7 @@ class Block:
     groups: Array | None = None
     counts: Array | None = None
     squares: Array | None = None
+    notes: Notes = NO_NOTES
 
     def __post_init__(self) -> None:
         if self.read < 0:

@@ -4,25 +4,30 @@ Each parser returns (values, faults): faults is None where every cell is good. T
 """
 
 from datetime import UTC, datetime
+from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kalprox._checks import LARGEST
 from kalprox.sources._arrow import pa, pc
-from kalprox.sources.cell_types import plain
+from kalprox.sources.cell_types import is_number, plain
 from kalprox.sources.labels import label_of
+from kalprox.sources.levels import LevelIndex
 from kalprox.sources.quarantine import Reason
 
 __all__ = [
     "MISSING",
     "Faults",
+    "certainly_exact",
     "certainly_usable",
     "distinct",
+    "parse_booleans",
     "parse_days",
     "parse_labels",
     "parse_levels",
     "parse_numbers",
+    "rounded",
     "shown",
     "why_bad",
 ]
@@ -34,6 +39,10 @@ _FLOAT, _BYTES = pa.float64(), pa.binary()
 _DAY = 86_400e6  # microseconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BLANKS = r"^[ \t]+|[ \t]+$"
+_WHOLE = 2.0**53  # all smaller integers are numbers of float64, and no other integer is rounded to one of them
+_MANY_DIGITS = r"[0-9.]{16}"
+_DIGITS = Context(prec=400)  # more than a float64 of at most LARGEST has
+_BOOLEANS = {"true": b"1", "false": b"0"}
 
 
 class Faults(NamedTuple):
@@ -72,6 +81,55 @@ def certainly_usable(column: Any) -> bool:
     return total is None or total <= LARGEST
 
 
+def certainly_exact(column: Any) -> bool:
+    """Whether all cells of a float64 column are below 2^53 in size, so that none can be an integer that was rounded."""
+    largest = pc.max(pc.abs(column)).as_py()
+    return largest is None or largest < _WHOLE
+
+
+def rounded(column: Any, values: np.ndarray) -> np.ndarray:
+    """The positions of the cells of a column that have more digits than their float64 values.
+
+    A value has all digits of a cell where, rounded to as many places as the cell has, it is the cell. In text, only
+    numbers of at least 2^53 in size are looked at.
+    """
+    column = plain(column)
+    kind = column.type
+    if kind == _BYTES:
+        at = np.flatnonzero((np.abs(values) >= _WHOLE) & (np.abs(values) <= LARGEST))
+        if len(at):
+            at = at[np.asarray(pc.match_substring_regex(column.take(pa.array(at)), _MANY_DIGITS))]
+        return at[[_loses_digits(Decimal(column[i].as_py().strip().decode()), values[i]) for i in at.tolist()]]
+    if pa.types.is_decimal(kind):
+        # An integer up to 2^52, in units of the last place, has all its digits.
+        at = np.flatnonzero(np.abs(values) > 0.5 * _WHOLE * 10.0**-kind.scale)
+        return at[[_loses_digits(column[i].as_py(), values[i]) for i in at.tolist()]]
+    if kind not in (pa.int64(), pa.uint64()) or not (np.abs(values) >= _WHOLE).any():
+        return np.empty(0, np.int64)
+    whole = column.fill_null(0).to_numpy(zero_copy_only=False)
+    end = 2.0 ** (63 if kind == pa.int64() else 64)  # values that are rounded up to it are no integers of this type
+    inside = np.where(np.nan_to_num(values) < end, np.nan_to_num(values), 0.0)
+    return np.flatnonzero(inside.astype(whole.dtype) != whole)
+
+
+def _loses_digits(cell: Decimal, value: float) -> bool:
+    return Decimal(float(value)).quantize(cell, context=_DIGITS) != cell
+
+
+def parse_booleans(column: Any) -> tuple[np.ndarray, Faults | None]:
+    """A column as float64, where text may also be true or false, in the spellings of `label_of`."""
+    column = plain(column)
+    if column.type != _BYTES:
+        return parse_numbers(column)
+    coded = column.dictionary_encode(null_encoding="encode")
+    cells = [_BOOLEANS.get(str(_label(cell)), cell) for cell in coded.dictionary.to_pylist()]
+    values, faults = parse_numbers(pa.array(cells, _BYTES))
+    codes = coded.indices.to_numpy(zero_copy_only=False)
+    why = {} if faults is None else dict(zip(faults.at.tolist(), faults.why, strict=True))
+    at = np.flatnonzero(np.isin(codes, list(why)))
+    return values[codes], (Faults(at, [why[codes[i]] for i in at]) if len(at) else None)
+
+
 def why_bad(value: float) -> Reason:
     """Why a number that is not at most `LARGEST` in size cannot be used."""
     return Reason.TOO_LARGE if np.isfinite(value) else Reason.NOT_FINITE
@@ -89,25 +147,43 @@ def parse_days(column: Any) -> tuple[np.ndarray, Faults | None]:
     return _separate(parsed, codes, np.nan)
 
 
-def parse_levels(column: Any, known: dict[bytes, int]) -> tuple[np.ndarray, Faults | None]:
+def parse_levels(column: Any, known: LevelIndex) -> tuple[np.ndarray, Faults | None]:
     """The number of each cell's level in `known`; -1 for a bad cell, also one with another level (Reason.UNSEEN)."""
-    parsed, codes = _parse_distinct(_bytes(column), lambda cell: known.get(cell, Reason.UNSEEN))
-    values, faults = _separate(parsed, codes, -1)
+    column = plain(column)
+    coded = column.dictionary_encode(null_encoding="encode")
+    texts: list[bytes | None] = [None] * len(coded.dictionary)
+    if column.type == _BYTES:
+        texts = coded.dictionary.to_pylist()
+    elif is_number(column.type):
+        texts = coded.dictionary.cast(pa.string()).cast(_BYTES).to_pylist()
+    parsed: list[int | Reason] = []
+    for text, label in zip(texts, _labels(coded.dictionary), strict=True):
+        found = known.find(text or None, None if isinstance(label, Reason) else label)
+        parsed.append(found if found is not None else label if isinstance(label, Reason) else Reason.UNSEEN)
+    values, faults = _separate(parsed, coded.indices.to_numpy(zero_copy_only=False), -1)
     return values.astype(np.int64), faults
 
 
 def parse_labels(column: Any) -> tuple[np.ndarray, Faults | None]:
     """The label of each cell, see `label_of`; "" for a bad cell, one that is missing or not text."""
-    column = plain(column)
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-    coded = column.dictionary_encode(null_encoding="encode")
-    found = [_label(cell) for cell in coded.dictionary.to_pylist()]
+    coded = plain(column).dictionary_encode(null_encoding="encode")
+    found = _labels(coded.dictionary)
     codes = coded.indices.to_numpy(zero_copy_only=False)
     labels = np.array(["" if isinstance(label, Reason) else label for label in found], str)
     bad = np.array([isinstance(label, Reason) for label in found], bool)
     at = np.flatnonzero(bad[codes])
     return labels[codes], (Faults(at, [found[codes[i]] for i in at]) if len(at) else None)
+
+
+def _labels(cells: Any) -> list[str | Reason]:
+    """The label of each cell of an array, or the reason why it has none."""
+    if pa.types.is_timestamp(cells.type):
+        cells = cells.cast(pa.timestamp("us", cells.type.tz), safe=False)
+    elif pa.types.is_time64(cells.type):
+        cells = cells.cast(pa.time64("us"), safe=False)
+    elif cells.type in (pa.float16(), pa.float32()):
+        cells = cells.cast(pa.string()).cast(_FLOAT)  # float32's 0.1 is 0.1
+    return [_label(cell) for cell in cells.to_pylist()]
 
 
 def _label(cell: Any) -> str | Reason:
@@ -121,15 +197,8 @@ def _label(cell: Any) -> str | Reason:
 
 
 def distinct(column: Any) -> list[str]:
-    """The distinct texts of a column, sorted, without missing cells and cells that are not valid text."""
-    found = _bytes(column).unique().to_pylist()
-    return sorted(cell.decode() for cell in found if cell and _invalid(cell) == Reason.NOT_NUMBER)
-
-
-def _bytes(column: Any) -> Any:
-    """A column as bytes; numbers in their decimal form."""
-    column = plain(column)
-    return column if column.type == _BYTES else column.cast(pa.string()).cast(_BYTES)
+    """The distinct labels of a column, sorted, without missing cells and cells that are not valid text."""
+    return sorted({label for label in _labels(plain(column).unique()) if not isinstance(label, Reason)})
 
 
 def _float(column: Any) -> np.ndarray:

@@ -8,10 +8,12 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from kalprox.sources.cell_parsing import parse_days, parse_labels, parse_numbers
-from kalprox.sources.encoding import BadCells, one_hot, parse_weights, too_heavy
+from kalprox.sources.cell_parsing import parse_booleans, parse_days, parse_labels, parse_numbers
+from kalprox.sources.encoding import BadCells, CellNotes, one_hot, parse_weights, too_heavy, without_unseen
 from kalprox.sources.files import MAX_RECORD, Replay, SourceError
 from kalprox.sources.inference import first_rows, infer_features
+from kalprox.sources.levels import LevelIndex
+from kalprox.sources.notes import Notes
 from kalprox.sources.readers.base import Cell, Wanted
 
 __all__ = ["Columns", "Encoded"]
@@ -30,6 +32,8 @@ class Encoded(NamedTuple):
         The label of the cluster of each row.
     bad : list of Cell
         The first bad cell of each bad row.
+    notes : Notes
+        What must be said about the cells of all rows, bad rows included.
     """
 
     X: np.ndarray
@@ -37,11 +41,12 @@ class Encoded(NamedTuple):
     weights: np.ndarray | None
     groups: np.ndarray | None
     bad: list[Cell]
+    notes: Notes
 
     def rows(self, which: np.ndarray) -> "Encoded":
         """Return some rows, by a mask or by their positions."""
         X, y, weights, groups = (None if a is None else a[which] for a in self[:4])
-        return Encoded(X, y, weights, groups, self.bad)  # type: ignore[arg-type]
+        return Encoded(X, y, weights, groups, self.bad, self.notes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Columns:
     cluster : str, optional
         The name of the column whose cells say which cluster a row belongs to, for clustered standard errors. Its cells
         may be of any type; they are read as text, see `kalprox.sources.labels.label_of`.
+    booleans : tuple of str
+        The numeric features that are true or false, read as 1 and 0: text may spell them so.
 
     Examples
     --------
@@ -84,6 +91,7 @@ class Columns:
     unseen: str = "zero"
     features: tuple[str, ...] = ()
     cluster: str | None = None
+    booleans: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -91,11 +99,14 @@ class Columns:
 
         put("numeric", tuple(self.numeric))
         put("dates", tuple(self.dates))
+        put("booleans", tuple(self.booleans))
         put("categorical", {name: tuple(levels) for name, levels in self.categorical.items()})
         put("features", tuple(self.features) or (*self.numeric, *self.categorical, *self.dates))
         kinds = (*self.numeric, *self.categorical, *self.dates)
         if len(set(kinds)) < len(kinds) or sorted(self.features) != sorted(kinds):
             raise SourceError("Every feature must be in exactly one of numeric, categorical and dates.")
+        if not set(self.booleans) <= set(self.numeric):
+            raise SourceError("Every feature in booleans must be in numeric.")
         if self.unseen not in ("zero", "reject"):
             raise SourceError(f"unseen must be 'zero' or 'reject'; got {self.unseen!r}.")
         others = [name for name in (self.target, self.weight, self.cluster) if name is not None]
@@ -117,11 +128,15 @@ class Columns:
         """The columns that are read from a file."""
         numbers = tuple(name for name in (self.target, self.weight) if name is not None)
         labels = () if self.cluster is None else (self.cluster,)
-        return Wanted(numbers + self.numeric, tuple(self.categorical), self.dates, labels)
+        numeric = tuple(name for name in self.numeric if name not in self.booleans)
+        return Wanted(numbers + numeric, (*self.categorical, *self.booleans), self.dates, labels)
 
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
-        return asdict(self)
+        data = asdict(self)
+        if not self.booleans:
+            del data["booleans"]  # as in the files of version 0.1
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Columns":
@@ -176,8 +191,8 @@ class Columns:
         -------
         Columns
         """
-        options = {"format": format, "encoding": encoding, "delimiter": delimiter, "stdin": stdin}
-        options["max_record"] = max_record
+        options: dict[str, Any] = {"format": format, "encoding": encoding, "delimiter": delimiter}
+        options |= {"stdin": stdin, "max_record": max_record}
         numbers = [name for name in (target, weight) if name is not None]
         needed = numbers if cluster is None else [*numbers, cluster]
         names = None if features is None else list(dict.fromkeys([*needed, *features]))
@@ -189,8 +204,19 @@ class Columns:
                 f"{first.file}: there must be at least one column besides the target, the weight and the clusters."
             )
         given = dict(categorical) if isinstance(categorical, Mapping) else dict.fromkeys(categorical or ())
-        numeric, levels = infer_features(first, numbers, features, given, dates, max_levels)
-        return cls(target, weight, numeric, levels, tuple(dates), drop_first, unseen, tuple(features), cluster)
+        kinds = infer_features(first, numbers, features, given, dates, max_levels)
+        return cls(
+            target,
+            weight,
+            kinds.numeric,
+            kinds.levels,
+            tuple(dates),
+            drop_first,
+            unseen,
+            tuple(features),
+            cluster,
+            kinds.booleans,
+        )
 
     def encode(self, table: Any) -> Encoded:
         """Encode the rows of a table.
@@ -204,14 +230,16 @@ class Columns:
         -------
         Encoded
         """
-        bad = BadCells(table)
+        bad, notes = BadCells(table), CellNotes(table)
         y = w = groups = None
         if self.target is not None:
             y, faults = parse_numbers(table.column(self.target))
             bad.note(self.target, faults)
+            notes.note_rounded(self.target, y)
         if self.weight is not None:
             w, faults = parse_weights(table.column(self.weight))
             bad.note(self.weight, faults)
+            notes.note_rounded(self.weight, w)
         if self.cluster is not None:
             groups, faults = parse_labels(table.column(self.cluster))
             bad.note(self.cluster, faults)
@@ -220,15 +248,20 @@ class Columns:
         for name in self.features:
             column, width = table.column(name), len(self._encoded_names(name))
             if name in self.categorical:
-                encoded = X[:, at : at + width]
-                faults = one_hot(column, self._level_numbers[name], encoded, reject_unseen=self.unseen == "reject")
+                faults = one_hot(column, self._level_indices[name], X[:, at : at + width])
+                if self.unseen == "zero":
+                    notes.note_unknown(name, faults)
+                    faults = without_unseen(faults)
+            elif name in self.dates:
+                X[:, at], faults = parse_days(column)
             else:
-                X[:, at], faults = parse_days(column) if name in self.dates else parse_numbers(column)
+                X[:, at], faults = (parse_booleans if name in self.booleans else parse_numbers)(column)
+                notes.note_rounded(name, X[:, at])
             bad.note(name, faults)
             at += width
         if self.weight is not None and w is not None:
             bad.note(self.weight, too_heavy(w, *((X,) if y is None else (X, y))))
-        return Encoded(X, y, w, groups, bad.in_order())
+        return Encoded(X, y, w, groups, bad.in_order(), notes.notes())
 
     def _encoded_names(self, feature: str) -> list[str]:
         if feature not in self.categorical:
@@ -236,9 +269,9 @@ class Columns:
         return [f"{feature}={level}" for level in self.categorical[feature][self.drop_first :]]
 
     @cached_property
-    def _level_numbers(self) -> dict[str, dict[bytes, int]]:
+    def _level_indices(self) -> dict[str, LevelIndex]:
         """For each categorical feature the column of each level; -1 for the level that is dropped."""
         return {
-            name: {level.encode(): i - self.drop_first for i, level in enumerate(levels)}
+            name: LevelIndex({level: i - self.drop_first for i, level in enumerate(levels)})
             for name, levels in self.categorical.items()
         }

@@ -5,12 +5,16 @@ from typing import Any
 import numpy as np
 
 from kalprox._checks import all_usable, row_sizes, usable
-from kalprox.sources.cell_parsing import Faults, parse_levels, parse_numbers, shown
+from kalprox.sources.cell_parsing import Faults, parse_levels, parse_numbers, rounded, shown
 from kalprox.sources.cell_types import plain
+from kalprox.sources.levels import LevelIndex
+from kalprox.sources.notes import MAX_EXAMPLES, ColumnNote, Notes
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell
 
-__all__ = ["BadCells", "one_hot", "parse_weights", "too_heavy"]
+__all__ = ["BadCells", "CellNotes", "one_hot", "parse_weights", "too_heavy", "without_unseen"]
+
+_MAX_LOOKED_AT = 1000  # cells among which examples are looked for
 
 
 class BadCells:
@@ -35,6 +39,37 @@ class BadCells:
         return [self._cells[at] for at in sorted(self._cells)]
 
 
+class CellNotes:
+    """The `Notes` about the cells of a table."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+        self._unknown: dict[str, ColumnNote] = {}
+        self._rounded: dict[str, ColumnNote] = {}
+
+    def note_unknown(self, name: str, faults: Faults | None) -> None:
+        """Add the levels of the column `name` that are not known: its cells that are bad for that reason."""
+        at = [] if faults is None else [i for i, why in zip(faults.at, faults.why, strict=True) if why == Reason.UNSEEN]
+        filled = self.table.num_rows - (0 if faults is None else len(faults.at) - len(at))
+        if filled:
+            self._unknown[name] = self._note(name, np.array(at, np.int64), filled)
+
+    def note_rounded(self, name: str, values: np.ndarray) -> None:
+        """Add the numbers of the column `name` that their float64 `values` do not hold."""
+        at = rounded(self.table.column(name), values)
+        if len(at):
+            self._rounded[name] = self._note(name, at, int(np.isfinite(values).sum()))
+
+    def notes(self) -> Notes:
+        """All notes so far."""
+        return Notes(self._unknown, self._rounded)
+
+    def _note(self, name: str, at: np.ndarray, filled: int) -> ColumnNote:
+        column = plain(self.table.column(name))
+        examples = dict.fromkeys(shown(column, i) for i in at[:_MAX_LOOKED_AT].tolist())
+        return ColumnNote(len(at), filled, tuple(examples)[:MAX_EXAMPLES])
+
+
 def parse_weights(column: Any) -> tuple[np.ndarray, Faults | None]:
     """A column of weights as float64; a negative weight is a bad cell."""
     values, faults = parse_numbers(column)
@@ -53,24 +88,30 @@ def too_heavy(weights: np.ndarray, *values: np.ndarray) -> Faults | None:
     return Faults(at, [Reason.WEIGHT_TOO_LARGE] * len(at)) if len(at) else None
 
 
-def one_hot(column: Any, levels: dict[bytes, int], out: np.ndarray, *, reject_unseen: bool) -> Faults | None:
+def one_hot(column: Any, levels: LevelIndex, out: np.ndarray) -> Faults | None:
     """One-hot encode a column.
 
     Parameters
     ----------
     column : pyarrow array
-    levels : dict of bytes to int
+    levels : LevelIndex
         The position of each level among the columns of `out`; -1 for a level that is dropped.
     out : array of shape (len(column), number of levels)
         Where the encoding is written.
-    reject_unseen : bool
-        Whether a level that is not in `levels` is a bad cell. Otherwise its row is all zeros.
+
+    Returns
+    -------
+    Faults, optional
+        The bad cells. A level that is not in `levels` is one of them, and its row is all zeros.
     """
     codes, faults = parse_levels(column, levels)
-    if faults is not None and not reject_unseen:
-        keep = [i for i, why in enumerate(faults.why) if why != Reason.UNSEEN]
-        faults = Faults(faults.at[keep], [faults.why[i] for i in keep]) if keep else None
     out[:] = 0.0
     known = np.flatnonzero(codes >= 0)
     out[known, codes[known]] = 1.0
     return faults
+
+
+def without_unseen(faults: Faults | None) -> Faults | None:
+    """The bad cells without those that have a level that is not known."""
+    keep = [] if faults is None else [i for i, why in enumerate(faults.why) if why != Reason.UNSEEN]
+    return None if faults is None or not keep else Faults(faults.at[keep], [faults.why[i] for i in keep])

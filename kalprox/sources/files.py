@@ -6,16 +6,22 @@ import hashlib
 import os
 import stat
 import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 __all__ = [
     "FORMATS",
     "MAX_RECORD",
     "STDIN",
     "Replay",
+    "Snapshot",
+    "SourceChanged",
     "SourceError",
     "Unreadable",
+    "check_rows",
     "find",
     "fingerprint",
     "format_of",
@@ -40,7 +46,8 @@ FORMATS = {
     ".ndjson.gz": "jsonl.gz",
 }
 MAX_RECORD = 1 << 24  # bytes of a record of a text file, by default
-_END = 1 << 16  # bytes at each end of a file that its fingerprint covers
+_PIECES, _PIECE = 1 << 10, 1 << 20  # of a file that its fingerprint covers: their number, and bytes of each
+_THREADS = 8  # that take fingerprints
 
 
 class SourceError(ValueError):
@@ -48,7 +55,38 @@ class SourceError(ValueError):
 
 
 class Unreadable(SourceError):
-    """A file that does not have the expected format: truncated, damaged, or of another format."""
+    """A file that does not have the expected format: truncated, damaged, or of another format.
+
+    Parameters
+    ----------
+    message : str
+    detail : str
+        What the library that reads the format says, which may repeat values of the file.
+    """
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(f"{message.removesuffix('.')} ({detail})." if detail else message)
+        self.message, self.detail = message, detail
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.message, self.detail)
+
+    def without_detail(self) -> "Unreadable":
+        """The same error without what may repeat values of the file."""
+        return Unreadable(self.message)
+
+
+class SourceChanged(SourceError):
+    """A file changed while a job was reading it, or between two of its passes."""
+
+
+def check_rows(first: int, now: int) -> None:
+    """Raise SourceChanged if a pass read another number of rows than the first one."""
+    if now != first:
+        raise SourceChanged(
+            f"The sources changed between two passes: the first read {first:,} rows, and a later one {now:,}. Run the "
+            "job again when no other program writes to them."
+        )
 
 
 def find(source: str) -> list[Path]:
@@ -112,21 +150,112 @@ def refuse_pipe(path: Path) -> None:
         )
 
 
+class Snapshot:
+    """The state of some files at one moment, to notice when they change.
+
+    A file has changed if its size, its modification time or the time of its last change of status is another one.
+    Where its fingerprint was taken, content decides instead of the clock: a file that was touched, but has the same
+    content, has not changed. Standard input, and a file that was missing from the beginning, do not change.
+
+    Parameters
+    ----------
+    files : iterable of Path
+    """
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._status = {file: _status(file) for file in files}
+        self._fingerprints: dict[Path, dict[str, str | int] | None] = {}
+
+    def fingerprints(self, files: Sequence[Path]) -> list[dict[str, str | int] | None]:
+        """The fingerprint of each of these files; see `fingerprint`."""
+        missing = [file for file in dict.fromkeys(files) if file not in self._fingerprints]
+        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+            self._fingerprints |= zip(missing, pool.map(fingerprint, missing), strict=True)
+        return [self._fingerprints[file] for file in files]
+
+    def check(self) -> None:
+        """Raise SourceChanged if a file has changed since the snapshot; the message says how."""
+        for file, then in self._status.items():
+            now = _status(file)
+            if now == then or (now is not None and self._has_same_content(file)):
+                self._status[file] = now
+                continue
+            raise SourceChanged(
+                f"{file} changed while the job was reading it: {_difference(then, now)}. Rows of both would be mixed. "
+                "Run the job again when no other program writes to the file."
+            )
+
+    def _has_same_content(self, file: Path) -> bool:
+        taken = self._fingerprints.get(file)
+        return taken is not None and fingerprint(file) == taken
+
+
+class _Status(NamedTuple):
+    """What the file system says about a file."""
+
+    size: int
+    modified: int  # nanoseconds
+    changed: int  # of content, permissions, name or links
+
+
+def _status(file: Path) -> _Status | None:
+    """The status of a file; None for standard input and for a file that does not exist."""
+    if file == STDIN:
+        return None
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    # The number of the inode is not stable on every network file system; the other fields differ where it matters.
+    return _Status(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _difference(then: _Status | None, now: _Status | None) -> str:
+    """How a file changed, in words."""
+    if now is None:
+        return "it was deleted or moved"
+    if then is None:
+        return "it did not exist before"
+    if now.size != then.size:
+        return f"it had {then.size:,} bytes and has {now.size:,}"
+    at = datetime.fromtimestamp(max(now.modified, now.changed) / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+    return f"it was written to, or replaced, at {at}; its size is still {now.size:,} bytes"
+
+
 def fingerprint(path: Path) -> dict[str, str | int] | None:
-    """Name, size, modification time, and SHA-256 of the first and last 64 KiB of a file; None for standard input."""
+    """What tells a file from another one that is read under the same name.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    dict or None
+        The name, the size and the SHA-256 of the content. Of a file above 1 GiB, the SHA-256 covers 1,024 pieces of
+        1 MiB at equal distances, the first and the last included, and the modification time is compared too. None for
+        standard input.
+    """
     if path == STDIN:
         return None
     digest = hashlib.sha256()
     try:
+        if not path.is_file():
+            os.stat(path)
+            raise Unreadable(f"{path} is not a file: it cannot be read again. Use - for standard input.")
         with open(path, "rb") as file:
-            changed = os.fstat(file.fileno()).st_mtime_ns
-            digest.update(file.read(_END))
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _END))
-            digest.update(file.read(_END))
+            found = os.fstat(file.fileno())
+            whole = found.st_size <= _PIECES * _PIECE
+            for piece in range(_PIECES):
+                if not whole:
+                    file.seek((found.st_size - _PIECE) * piece // (_PIECES - 1))
+                digest.update(data := file.read(_PIECE))
+                if len(data) < _PIECE:
+                    break
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror}.") from error
-    return {"name": path.name, "size": size, "changed": changed, "sha256": digest.hexdigest()}
+    compared: dict[str, str | int] = {"name": path.name, "size": found.st_size, "sha256": digest.hexdigest()}
+    return compared if whole else compared | {"changed": found.st_mtime_ns}
 
 
 class Replay:

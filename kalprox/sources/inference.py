@@ -3,16 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from kalprox.sources._arrow import pa
 from kalprox.sources.cell_parsing import distinct, parse_days, parse_numbers
 from kalprox.sources.cell_types import is_date, is_number, is_text, plain
 from kalprox.sources.files import SourceError, Unreadable
+from kalprox.sources.levels import same_levels
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers import reader
 from kalprox.sources.readers.base import check_names
 
-__all__ = ["FirstRows", "first_rows", "infer_features"]
+__all__ = ["FeatureKinds", "FirstRows", "first_rows", "infer_features"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,14 @@ def first_rows(
     raise SourceError(f"There are no rows in {', '.join(str(file) for file in files)[:500]}.")
 
 
+class FeatureKinds(NamedTuple):
+    """The numeric features, those of them that are true or false, and the levels of each categorical feature."""
+
+    numeric: tuple[str, ...]
+    booleans: tuple[str, ...]
+    levels: dict[str, tuple[str, ...]]
+
+
 def infer_features(
     first: FirstRows,
     numbers: Sequence[str],
@@ -86,8 +96,8 @@ def infer_features(
     categorical: Mapping[str, Sequence[str] | None],
     dates: Sequence[str],
     max_levels: int,
-) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """The numeric features, and the levels of each categorical feature.
+) -> FeatureKinds:
+    """The kinds of the features.
 
     Parameters
     ----------
@@ -108,6 +118,7 @@ def infer_features(
         if (kind := _kind(table.column(name), first.text_may_be_number)) != "number":
             raise SourceError(f"{file}: column {name!r} must hold numbers; it holds {kind}.")
     numeric: list[str] = []
+    booleans: list[str] = []
     levels: dict[str, tuple[str, ...]] = {}
     for name in features:
         if name in dates:
@@ -115,14 +126,20 @@ def infer_features(
         kind = "text" if name in categorical else _kind(table.column(name), first.text_may_be_number)
         if kind == "number":
             numeric.append(name)
+            if pa.types.is_boolean(plain(table.column(name)).type):
+                booleans.append(name)
         elif kind == "text":
             given = categorical.get(name)
+            if given and (same := same_levels(given)):
+                raise SourceError(
+                    f"The levels {same[0]!r} and {same[1]!r} of column {name!r} are the same value: list one of them."
+                )
             levels[name] = tuple(given) if given else _levels(file, name, table.column(name), max_levels)
         elif kind == "date":
             raise SourceError(f"{file}: column {name!r} holds dates. List it in dates, or leave it out.")
         else:
             raise SourceError(f"{file}: column {name!r} holds {kind}, which cannot be a feature. Leave it out.")
-    return tuple(numeric), levels
+    return FeatureKinds(tuple(numeric), tuple(booleans), levels)
 
 
 def _kind(column: Any, text_may_be_number: bool) -> str:

@@ -1,8 +1,8 @@
-"""Labels of clusters: the same text for the same value, whatever the type or the format that it comes in."""
+"""Labels of levels and clusters: the same text for the same value, whatever its type or format."""
 
 import math
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -10,10 +10,16 @@ import numpy as np
 
 from kalprox._arrays import Array
 
-__all__ = ["Labels", "label_of", "labels_of"]
+__all__ = ["Labels", "label_of", "labels_of", "number_in"]
 
 _WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")  # a whole number as a float is written
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?")
+_TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?")
+_NUMBER = re.compile(
+    r"[+-]?(0|[1-9][0-9]*)(\.[0-9]*([eE][+-]?[0-9]{1,3})?|[eE][+-][0-9]{1,3})?"
+)  # neither 007 nor 1E5, which may be codes
+_BLANKS = " \t\r\n"
+_SAME = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false", "Infinity": "inf", "-Infinity": "-inf"}
 _EXACT = 1e16  # smaller whole numbers are written without an exponent
 
 
@@ -28,11 +34,13 @@ def label_of(value: Any) -> str | None:
     """The label of a value; None where the value is missing.
 
     Whole numbers, booleans, dates and times have one text each, whichever type they have or text they are read from.
-    Other text is its own label.
+    Other text is its own label, without blanks around it.
 
-    >>> [label_of(value) for value in (7, 7.0, "7.0", "007", True, "2013-01-01 00:00:00", float("nan"))]
-    ['7', '7', '7', '007', 'true', '2013-01-01', None]
+    >>> [label_of(value) for value in (7, 7.0, "7.0", "007", True, "2013-01-01 00:00:00", "a ", float("nan"))]
+    ['7', '7', '7', '007', 'true', '2013-01-01', 'a', None]
     """
+    if isinstance(value, str):
+        value = value.strip(_BLANKS)
     if value is None or value == "" or value != value:  # NaN differs from itself
         return None
     if isinstance(value, float) and math.isfinite(value):
@@ -40,13 +48,38 @@ def label_of(value: Any) -> str | None:
     if isinstance(value, Decimal):
         value = format(value, "f")
     text = value.isoformat() if isinstance(value, date) else str(value)
-    if text in ("True", "False"):
-        return text.lower()
     if text in ("nan", "NaN"):
         return None
     if whole := _WHOLE.fullmatch(text):
         return whole[1]
-    return _moment(text) if _DATE.fullmatch(text) else text
+    if _TIME.fullmatch(text):
+        return _time(text)
+    return _moment(text) if _DATE.fullmatch(text) else _SAME.get(text, text)
+
+
+def number_in(label: str) -> tuple[int, str, int] | None:
+    """The number that a label spells, as a key that equal numbers share; None where the label spells no number.
+
+    Text such as 007 or 1E5, which may be a code, spells no number.
+
+    >>> number_in("1.10") == number_in("1.1"), number_in("+2.5e+3") == number_in("2500"), number_in("007")
+    (True, True, None)
+    """
+    if not _NUMBER.fullmatch(label):
+        return None
+    sign, digits, exponent = Decimal(label).as_tuple()
+    assert isinstance(exponent, int)
+    text = "".join(map(str, digits)).lstrip("0")
+    significant = text.rstrip("0")
+    return (sign, significant, exponent + len(text) - len(significant)) if significant else (0, "", 0)
+
+
+def _time(text: str) -> str:
+    """A time of day; other text is returned as it is."""
+    try:
+        return str(time.fromisoformat(text))
+    except ValueError:
+        return text
 
 
 def _moment(text: str) -> str:
@@ -74,7 +107,8 @@ def labels_of(values: Any) -> Labels:
         distinct = list(places)
     else:
         found, codes = np.unique(values, return_inverse=True)
-        distinct = found.tolist()
+        short = found.dtype.kind == "f" and found.dtype.itemsize < 8
+        distinct = (found.astype(str).astype(float) if short else found).tolist()  # float32's 0.1 is 0.1
     labels = [label_of(value) for value in distinct]
     missing = np.array([label is None for label in labels], bool)
     return Labels(np.array([label or "" for label in labels], str)[codes], missing[codes])

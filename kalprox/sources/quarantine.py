@@ -1,16 +1,17 @@
 """Bad rows: the reasons, the file that they are written to, and the largest number that is allowed."""
 
 import csv
-import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import BinaryIO
 
+from kalprox._files import flush_to_disk, open_locked
+from kalprox._text import csv_line, from_csv_cell, printable
 from kalprox.sources.files import SourceError
 
-__all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows"]
+__all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
 
 _MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
 _SHOWN = 5  # bad rows in the message of TooManyBadRows
@@ -66,7 +67,8 @@ class BadRow:
     def __str__(self) -> str:
         column = f", column {self.column!r}" if self.column else ""
         value = f" ({self.value!r})" if self.value else ""
-        where = f"{self.file}, row {self.row}" if self.row else self.file
+        file = printable(self.file, keep="")
+        where = f"{file}, row {self.row}" if self.row else file
         return f"{where}{column}: {self.reason}{value}"
 
 
@@ -80,7 +82,10 @@ class Quarantine:
     Parameters
     ----------
     path : path, optional
-        A CSV file with the columns file, row, column, reason and value, in the order of reading.
+        A CSV file with the columns file, row, column, reason and value, in the order of reading. It is created by
+        `open`, or when the first rows are taken, for its owner alone, and locked against other processes until
+        it is closed. Text that a spreadsheet would take for a formula has an apostrophe in front, see
+        `kalprox._text.csv_cell`; `read_quarantine` removes it.
     max_bad : int or str, optional
         The maximum number of bad rows, or a percentage of the rows read, such as "1%". A percentage is checked at the
         end and, to stop early, once more than 10,000 rows have been read. The default is 0 without a `path`, and no
@@ -111,38 +116,51 @@ class Quarantine:
         state = resume or {"bytes": 0, "bad": 0, "read": 0, "first": []}
         self.bad, self.read = int(state["bad"]), int(state["read"])
         self.first = [BadRow(**row) for row in state["first"]]
-        self._file = None if path is None else _open(path, int(state["bytes"]), new=resume is None)
+        self._size = int(state["bytes"])  # of the file
+        self._file: BinaryIO | None = None if path is None or resume is None else _open(path, self._size)
+        self._closed = False
+
+    def open(self) -> None:
+        """Create the file, with its header, before any row is taken; later calls do nothing."""
+        if self.path is not None and self._file is None and not self._closed:
+            self._file = open_locked(self.path)
+            self._write(b"file,row,column,reason,value\n")
 
     def take(self, bad_rows: Sequence[BadRow], n_read: int) -> None:
         """Add the bad rows among the next `n_read` rows; raise TooManyBadRows where there are too many."""
         self.bad, self.read = self.bad + len(bad_rows), self.read + n_read
         self.first += bad_rows[: _SHOWN - len(self.first)]
+        self.open()
         if bad_rows and self._file is not None:
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows(
-                (row.file, row.row, row.column, row.reason, row.value) for row in bad_rows
-            )
-            self._file.write(text.getvalue().encode("utf-8", "backslashreplace"))
+            lines = (csv_line((row.file, str(row.row), row.column, row.reason, row.value)) for row in bad_rows)
+            self._write("".join(lines).encode("utf-8", "backslashreplace"))
         self._check(early=True)
 
     def finish(self) -> None:
         """Close the file, and check the percentage over all rows."""
+        self.open()
         self.close()
         self._check(early=False)
 
     def close(self) -> None:
         """Close the file."""
+        self._closed = True
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def state(self) -> dict:
         """What `resume` takes, in JSON's types. All rows so far are written to the disk first."""
+        self.open()
         if self._file is not None:
             self._file.flush()
-            os.fsync(self._file.fileno())
-        size = 0 if self._file is None else self._file.tell()
-        return {"bytes": size, "bad": self.bad, "read": self.read, "first": [vars(row) for row in self.first]}
+            flush_to_disk(self._file.fileno())
+        return {"bytes": self._size, "bad": self.bad, "read": self.read, "first": [vars(row) for row in self.first]}
+
+    def _write(self, data: bytes) -> None:
+        assert self._file is not None
+        self._file.write(data)
+        self._size += len(data)
 
     def _check(self, *, early: bool) -> None:
         over = self.limit is not None and self.bad > self.limit
@@ -159,6 +177,16 @@ class Quarantine:
         )
 
 
+def read_quarantine(path: str | os.PathLike) -> list[BadRow]:
+    """The bad rows in a file that a `Quarantine` has written."""
+    with open(path, encoding="utf-8", newline="") as file:
+        _, *rows = csv.reader(file)
+    return [
+        BadRow(from_csv_cell(name), int(row), from_csv_cell(column), reason, from_csv_cell(value))
+        for name, row, column, reason, value in rows
+    ]
+
+
 def _limit(max_bad: int | str | None, path: object) -> tuple[int | None, float | None]:
     """The limit as (number, None) or (None, share); (None, None) for no limit."""
     if max_bad is None:
@@ -173,19 +201,10 @@ def _limit(max_bad: int | str | None, path: object) -> tuple[int | None, float |
     return (None, number / 100) if text.endswith("%") else (int(number), None)
 
 
-def _open(path: str | os.PathLike, size: int, *, new: bool) -> BinaryIO:
-    """Create the file with its header, or open it and truncate it to `size` bytes."""
-    if new:
-        file = open(path, "w+b")  # noqa: SIM115
-        file.write(b"file,row,column,reason,value\n")
-        return file
-    try:
-        file = open(path, "r+b")  # noqa: SIM115
-    except FileNotFoundError:
-        raise SourceError(f"{path}: the quarantine file of the run to resume does not exist.") from None
-    if file.seek(0, os.SEEK_END) < size:
-        file.close()
+def _open(path: str | os.PathLike, size: int) -> BinaryIO:
+    """Open the file of a run to resume, and truncate it to `size` bytes."""
+    if not os.path.exists(path):
+        raise SourceError(f"{path}: the quarantine file of the run to resume does not exist.")
+    if os.path.getsize(path) < size:
         raise SourceError(f"{path}: the quarantine file is shorter than when the run to resume was saved.")
-    file.truncate(size)
-    file.seek(size)
-    return file
+    return open_locked(path, size)

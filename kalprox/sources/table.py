@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox.sources.base import Block, Folded, fold_blocks
 from kalprox.sources.columns import Columns
-from kalprox.sources.files import MAX_RECORD, STDIN, Replay, Unreadable, find, fingerprint, format_of, refuse_pipe
+from kalprox.sources.files import MAX_RECORD, STDIN, Replay, Snapshot, Unreadable, find, format_of, refuse_pipe
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.places import Cursor, Place
 from kalprox.sources.quarantine import BadRow, Reason
@@ -49,6 +49,11 @@ class Table:
         A random seed: the files are read in a random order, and the rows of every block are permuted.
     max_record : int
         The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
+    samples : bool
+        Whether bad rows, notes and error messages may contain values of cells. A fit of a table without samples keeps
+        no rows, cells or ranges of columns in its model file either; see `kalprox.jobs.fit.FitJob`.
+    snapshot : Snapshot, optional
+        The state that the files must keep, for files that have been looked at before. The default is their state now.
     """
 
     def __init__(
@@ -64,11 +69,15 @@ class Table:
         stdin: BinaryIO | Replay | None = None,
         shuffle: int | None = None,
         max_record: int = MAX_RECORD,
+        samples: bool = True,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self.files = find(source) if isinstance(source, str) else list(source)
         if shuffle is not None:
             self.files = [self.files[i] for i in np.random.default_rng(shuffle).permutation(len(self.files))]
+        self._snapshot = snapshot or Snapshot(self.files)
         self.columns, self.skip_unreadable, self.shuffle, self.memory = columns, skip_unreadable, shuffle, memory
+        self.samples = samples
         self.block_rows = int(np.clip(memory // (_COPIES * 8 * (len(columns.names) + 2)), 64, _MAX_ROWS))
         self._options: dict[str, Any] = {
             "format": format,
@@ -84,26 +93,41 @@ class Table:
             format_of(file, format)
 
     def blocks(self, start: Cursor | None = None) -> Iterator[Block]:
-        """The blocks after the cursor `start`: the same blocks as in a run from the beginning."""
+        """The blocks after the cursor `start`: the same blocks as in a run from the beginning.
+
+        Raises SourceChanged if a file changed since the table was made, before the first block or after the last one.
+        """
         start = start or Cursor()
+        self.check_unchanged()
         for index in range(start.file, len(self.files)):
             cursor = start if index == start.file else Cursor(index)
             try:
                 yield from self._blocks_of_file(self.files[index], cursor)
             except (Unreadable, OSError) as error:
+                self.check_unchanged()  # a file that changes while it is read may look damaged
+                if isinstance(error, OSError):
+                    error = Unreadable(f"{self.files[index]}: {error.strerror or error}.")
+                elif not self.samples:
+                    error = error.without_detail()
                 if not self.skip_unreadable:
-                    if isinstance(error, OSError):
-                        raise Unreadable(f"{self.files[index]}: {error.strerror or error}.") from error
-                    raise
+                    raise error from None
                 yield self._bad_file(index, Reason.UNREADABLE, str(error)[:80])
+        self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """Raise SourceChanged if a file has changed since the table was made."""
+        self._snapshot.check()
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """One pass over all rows; see `kalprox.sources.Source`."""
         return fold_blocks(self.blocks(), part)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Name, size and digest of both ends of each file, in the order of reading: other files give another one."""
-        return {"files": [fingerprint(file) for file in self.files]}
+        """The fingerprint of each file, in the order of reading: other files give another one.
+
+        From now on, files that are touched but have the same content have not changed.
+        """
+        return {"files": self._snapshot.fingerprints(self.files)}
 
     def identity(self) -> dict[str, Any]:
         """All settings that determine how the files are divided into blocks."""
@@ -116,6 +140,7 @@ class Table:
         names = ("format", "encoding", "delimiter", "max_record")
         return {name: self._options[name] for name in names} | {
             "memory": self.memory,
+            "samples": self.samples,
             "skip_unreadable": self.skip_unreadable,
         }
 
@@ -182,9 +207,15 @@ class Table:
             encoded = encoded.rows(keep)
         file = str(self.files[cursor.file])
         numbered = [(cursor.row + begin + place + 1, cells[place]) for place in sorted(cells)]
-        bad_rows = [BadRow(file, int(row), cell.column, cell.reason, cell.value) for row, cell in numbered]
+        bad_rows = [
+            BadRow(file, int(row), cell.column, cell.reason, cell.value if self.samples else "")
+            for row, cell in numbered
+        ]
         after = replace(cursor, skip=end, row=cursor.row + end)
         if end == raw.read:
             after = replace(after, offset=raw.offset, skip=0, sha256=raw.sha256)
-        X, y, weights, groups, _ = encoded
-        return Block(X, y, weights, end - begin, bad_rows, Place(file, rows, good, after), groups)
+        X, y, weights, groups, _, notes = encoded
+        place = Place(file, rows, good, after)
+        if not self.samples:
+            notes = notes.without_examples()
+        return Block(X, y, weights, end - begin, bad_rows, place, groups, notes=notes)

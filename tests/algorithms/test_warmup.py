@@ -102,3 +102,22 @@ def test_a_limit_that_cuts_the_rows_short_is_said_and_is_not_convergence():
     assert state.held is None and not state.converged
     with pytest.warns(WarmupCutShort, match="as many as 1280 bytes hold"):
         short.step(state, X[40:400], y[40:400])
+
+
+def test_a_warm_up_does_not_end_with_more_rows_than_can_be_held_on(monkeypatch):
+    """Those over the limit would be linearised at once, for good, although one linearisation is not enough."""
+    limit = 2000  # 50 rows
+    monkeypatch.setattr(proximal_filter, "_HOLD", limit)
+    ended = 0
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X, theta = rng.normal(size=(3000, 3)), np.array([1.0, -1.0, 0.5])
+        y = np.tanh(X @ theta) + 0.5 * rng.normal(size=3000)
+        alg = kp.proximal_filter(models.GLM("tanh"), regularizers.Zero(), gamma=None)
+        state = alg.init(np.zeros(3), None)
+        for i in range(0, 3000, 30):
+            warming_up, state = state.held is not None, alg.step(state, X[i : i + 30], y[i : i + 30])
+            if warming_up and state.held is None:
+                assert state.extrapolating is None or state.extrapolating.bytes <= limit
+                ended += 1
+    assert ended == 5

@@ -7,6 +7,7 @@ from scipy.integrate import quad
 
 from kalprox import KalproxRegressor
 from kalprox.learning.input_noise import _SLOPE, InputNoise
+from kalprox.predictive import Student
 
 ROWS, D = 2000, 3
 
@@ -69,8 +70,7 @@ def _log_score(noise, X, y, size=100):
     for start in range(0, len(y), size):
         rows = slice(start, start + size)
         if start:
-            mean, std = model.predict(X[rows], return_std=True)
-            scores.append(stats.t.logpdf(y[rows], model.noise_dof_, mean, std))
+            scores.append(model._predictive(X[rows], None).log_prob(y[rows]))
         model.partial_fit(X[rows], y[rows])
     return np.mean(scores)
 
@@ -143,3 +143,60 @@ def test_rows_without_a_finite_prediction_are_left_out():
     assert float(model.information.rows) == 2
     assert model.after(X[:1], np.zeros(1), np.zeros(1), np.ones(1), None, 1.0) is model
     assert (model.relative_variance(X, np.zeros(4)) == 1).all()
+
+
+@pytest.mark.parametrize("level", [0.5, 0.99])
+def test_intervals_cover_where_few_rows_have_told_of_the_variance(level):
+    """200 rows for 30 slopes; as if the log variances were known, intervals cover 0.54 and 0.981."""
+    inside, n, d, new = [], 200, 30, 50
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        X, w = rng.normal(size=(2 * n + new, d)), 0.15 * rng.normal(size=d)
+        e = rng.normal(size=len(X)) * np.exp(X @ w / 2)
+        model = InputNoise.zero(d).after(X[:n], np.zeros(n), np.ones(n), e[:n] ** 2, None, 1.0)
+        v = model.relative_variance(X, np.zeros(len(X)))
+        variance = np.mean(e[n:-new] ** 2 / v[n:-new])  # from rows that v was not learned from, as in a stream
+        known = Student(np.zeros(new), np.sqrt(variance * v[-new:]), n - 1.0)
+        s = model.log_uncertainty(X[-new:], np.zeros(new), np.ones(new))
+        inside.append(np.abs(2 * known.with_uncertain_variance(s).cdf(e[-new:]) - 1) < level)
+    low, high = stats.binom.ppf([0.005, 0.995], 200 * new, level)
+    assert low <= np.sum(inside) <= high
+
+
+def test_only_the_share_of_the_noise_is_uncertain():
+    X, u = _rows(7)
+    model = _model_of(X, u, X[:, 0])
+    whole = model.log_uncertainty(X, np.zeros(ROWS), np.ones(ROWS))
+    assert (whole > 0).all()
+    np.testing.assert_allclose(model.log_uncertainty(X, np.zeros(ROWS), np.full(ROWS, 0.5)), whole / 4)
+    stream = _streamed(KalproxRegressor(noise="inputs", diagnose=False), X, X.sum(axis=1) + u, 100)
+    assert stream._predictive(X[:5], 0.0).dof == pytest.approx(np.full(5, stream.noise_dof_))
+    assert (stream._predictive(X[:5], None).dof < stream.noise_dof_).all()
+
+
+def test_gaussian_intervals_have_the_degrees_of_freedom_of_each_row():
+    X, noise = _rows(8, 400)
+    model = _streamed(KalproxRegressor(noise="inputs"), X, X.sum(axis=1) + np.exp(X[:, 0]) * noise, 100)
+    found = model._predictive(X, None)
+    low, high = model.predict_interval(X, 0.9)
+    np.testing.assert_allclose(high - low, 2 * found.std * stats.t.ppf(0.95, found.dof), rtol=1e-9)
+    np.testing.assert_allclose(model.predict(X, return_std=True)[1], found.std)
+
+
+def test_rows_learned_one_by_one_are_weighted_as_in_a_batch():
+    X, noise = _rows(9, 2600)
+    y = X.sum(axis=1) + np.exp(X[:, 0]) * noise
+    single, batch = (KalproxRegressor(noise="inputs").partial_fit(X[:2400], y[:2400]) for _ in range(2))
+    _streamed(single, X[2400:], y[2400:], 1)
+    batch.partial_fit(X[2400:], y[2400:])
+    weights = [model._learner.belief.input_noise._weights for model in (single, batch)]
+    np.testing.assert_allclose(*weights, atol=0.02)
+    assert single.diagnostics_.nis == pytest.approx(batch.diagnostics_.nis, rel=0.01)
+
+
+def test_the_innovations_of_a_long_batch_are_those_of_single_rows():
+    X, noise = _rows(0, 1500)
+    y = X.sum(axis=1) + np.exp(0.5 * X[:, 0]) * noise
+    scores = [_streamed(KalproxRegressor(noise="inputs"), X, y, size).diagnostics_ for size in (10, 1500)]
+    assert scores[0].nis == pytest.approx(scores[1].nis, rel=0.01)
+    assert scores[0].mean_log_score == pytest.approx(scores[1].mean_log_score, abs=2e-3)

@@ -84,3 +84,23 @@ def test_rows_of_weight_zero_may_hold_anything():
 def test_the_setting_is_checked():
     with pytest.raises(ValueError, match="targets must be one of range, any; got 'all'"):
         KalproxRegressor("sigmoid", targets="all").fit(X, SIGMOID)
+
+
+@pytest.mark.parametrize("link", ["exp", "softplus"])
+@pytest.mark.parametrize("how", ["fit", "partial_fit"])
+def test_more_than_half_on_the_wrong_side_are_refused(link, how):
+    """Their mean is positive, by a few large ones, and their spread is large."""
+    y = np.where(np.arange(200) % 10 == 0, 30.0, -1.0)
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    with pytest.raises(ValueError, match="as 90% of all do, more than half"):
+        getattr(KalproxRegressor(link), how)(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        getattr(KalproxRegressor(link, targets="any"), how)(X, y)
+
+
+def test_half_on_the_wrong_side_are_noise_about_zero():
+    """None of 30 streams is refused, of which one in a thousand may be."""
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        KalproxRegressor("exp").partial_fit(rng.normal(size=(50, 1)), rng.normal(size=50))

@@ -115,7 +115,7 @@ def guarded(file: str, kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         first_line = (str(error).splitlines() or [""])[0][:200]
-        raise Unreadable(f"{file}: not a valid {kind} file ({type(error).__name__}: {first_line}).") from error
+        raise Unreadable(f"{file}: not a valid {kind} file.", f"{type(error).__name__}: {first_line}") from error
 
 
 def head_of(batches: Iterable[Any], rows: int) -> Any:
@@ -147,7 +147,7 @@ def check_types(file: str, schema: Any, wanted: Wanted) -> None:
     """Raise SourceError where a column has a type that cannot be read as wanted."""
     for names, as_what, allowed in (
         (wanted.numbers, "numbers", is_number),
-        (wanted.texts, "levels", is_number),
+        (wanted.texts, "levels", is_label),
         (wanted.dates, "dates", lambda kind: is_date(kind) or pa.types.is_null(kind)),
         (wanted.labels, "labels of clusters", is_label),
     ):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.cell_parsing import MISSING, certainly_usable
+from kalprox.sources.cell_parsing import MISSING, certainly_exact, certainly_usable
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted
 from kalprox.sources.readers.text import BOM, Chunk
@@ -46,6 +46,9 @@ class CsvParser:
         try:
             table = self._read(chunk.data, dict.fromkeys(self.numbers, pa.float64()))
             if all(certainly_usable(table.column(name)) for name in self.numbers):
+                exact = [name for name in self.numbers if certainly_exact(table.column(name))]
+                if len(exact) < len(self.numbers):  # as text, which has all digits
+                    table = self._read(chunk.data, dict.fromkeys(exact, pa.float64()))
                 table = table.rename_columns(self.names)
                 return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
         except pa.ArrowInvalid:

@@ -1,5 +1,6 @@
 """The reader of JSON lines: chunks parsed by pyarrow with known types, or line by line where pyarrow refuses."""
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from kalprox._checks import LARGEST
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.cell_parsing import certainly_usable, why_bad
+from kalprox.sources.cell_parsing import certainly_exact, certainly_usable, why_bad
 from kalprox.sources.files import MAX_RECORD, SourceError
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted, guarded
@@ -106,8 +107,14 @@ class JsonReader:
 
 
 def _table(numbers: Sequence[str], texts: Sequence[str], values: dict[str, list]) -> Any:
-    arrays = {name: pa.array(values[name], pa.float64()) for name in numbers}
+    arrays = {name: _numbers(values[name]) for name in numbers}
     return pa.table(arrays | {name: pa.array(values[name], pa.binary()) for name in texts})
+
+
+def _numbers(values: list[str | None]) -> Any:
+    """Numbers, given as they are written, as float64; or as text, which has all digits, where some may be rounded."""
+    column = pa.array([None if value is None else float(value) for value in values], pa.float64())
+    return column if certainly_exact(column) else pa.array([value and value.encode() for value in values], pa.binary())
 
 
 def _by_pyarrow(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock | None:
@@ -125,7 +132,8 @@ def _by_pyarrow(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> R
         )
     except pa.ArrowInvalid:
         return None
-    if table.num_rows != lines + 1 or not all(certainly_usable(table.column(name)) for name in numbers):
+    columns = [table.column(name) for name in numbers]
+    if table.num_rows != lines + 1 or not all(certainly_usable(one) and certainly_exact(one) for one in columns):
         return None
     return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
 
@@ -161,12 +169,13 @@ def _load(line: bytes) -> Any:
         return None
 
 
-def _number(value: Any, at: int, name: str, bad: list[Cell]) -> float | None:
+def _number(value: Any, at: int, name: str, bad: list[Cell]) -> str | None:
+    """A number as it is written; booleans as 1 and 0."""
     if value is None or isinstance(value, bool):
-        return value if value is None else float(value)
+        return value if value is None else str(int(value))
     number = float(value) if isinstance(value, _Number) else None
     if number is not None and abs(number) <= LARGEST:
-        return number
+        return value
     reason = Reason.NOT_NUMBER if number is None else why_bad(number)
     bad.append(Cell(at, name, reason, _shown(value)))
     return None
@@ -197,8 +206,18 @@ def _column(key: str, objects: list[dict]) -> Any:
     """The values of a key as a column of numbers or text, or of lists where some values are lists or objects."""
     values = [value for one in objects if (value := one.get(key)) is not None]
     numbers = sum(isinstance(value, bool | _Number) for value in values)
+    if values and all(isinstance(value, bool) for value in values):
+        return pa.array([one.get(key) for one in objects], pa.bool_())
     if 2 * numbers >= len(values):
-        return pa.array([_number(one.get(key), 0, key, []) for one in objects], pa.float64())
+        return _typed_numbers([_number(one.get(key), 0, key, []) for one in objects])
     if any(isinstance(value, list | dict) for value in values):
         return pa.array([[] for _ in objects], pa.list_(pa.null()))
     return pa.array([_text(one.get(key), 0, key, []) for one in objects], pa.binary())
+
+
+def _typed_numbers(values: list[str | None]) -> Any:
+    """Numbers as integers where all are, so that none of their digits is lost, else as float64."""
+    for kind in (pa.int64(), pa.uint64()):
+        with contextlib.suppress(ValueError, OverflowError):
+            return pa.array([None if value is None else int(value) for value in values], kind)
+    return pa.array([None if value is None else float(value) for value in values], pa.float64())

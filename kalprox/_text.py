@@ -1,0 +1,61 @@
+"""Text from data and file names, made safe for terminals and for spreadsheets."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+__all__ = ["csv_cell", "csv_line", "from_csv_cell", "printable"]
+
+_FORMULA = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}") + (
+    "\N{FULLWIDTH COMMERCIAL AT}",
+)
+_NUMBER = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|nan)")
+
+
+def printable(text: str, keep: str = "\n") -> str:
+    r"""`text` with escapes for characters that a terminal acts upon: controls, and those that change the direction.
+
+    >>> print(printable("a\x1b[31m\u202eb"))
+    a\x1b[31m\u202eb
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if _shows(c) or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def _shows(c: str) -> bool:
+    return c.isprintable() or unicodedata.category(c) == "Zs"
+
+
+def csv_cell(text: str) -> str:
+    """`text` as a cell that a spreadsheet does not take for a formula; `from_csv_cell` returns the text.
+
+    A cell that begins with =, +, -, @, a tab, a line break, or their full-width forms, and is no number, gets an
+    apostrophe in front. So does a cell that begins with an apostrophe, so that every cell can be read back.
+
+    >>> [csv_cell(text) for text in ("=1+1", "-5", "'a", "a")]
+    ["'=1+1", '-5', "''a", 'a']
+    """
+    if not text.startswith((*_FORMULA, "'")) or _NUMBER.fullmatch(text):
+        return text
+    return f"'{text}"
+
+
+def csv_line(texts: Iterable[str]) -> str:
+    """Texts as a line of a CSV file, each a `csv_cell`.
+
+    Unlike those of `csv.writer` with lines that end in a newline, cells with a carriage return are quoted: readers take
+    it for the end of a line.
+    """
+    cells = map(csv_cell, texts)
+    quoted = ('"' + cell.replace('"', '""') + '"' if re.search('[",\r\n]', cell) else cell for cell in cells)
+    return ",".join(quoted) + "\n"
+
+
+def from_csv_cell(cell: str) -> str:
+    """The text that `csv_cell` made a cell of.
+
+    >>> from_csv_cell("'=1+1"), from_csv_cell("-5")
+    ('=1+1', '-5')
+    """
+    return cell.removeprefix("'")

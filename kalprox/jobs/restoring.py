@@ -1,0 +1,81 @@
+"""Checks of what the header of a model file or checkpoint says about a table, before objects are made of it."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from kalprox.jobs.record import FitRecord
+from kalprox.learning.saved import expect
+from kalprox.sources.columns import Columns
+from kalprox.sources.places import Cursor
+from kalprox.sources.quarantine import BadRow
+
+__all__ = ["checked_columns", "checked_cursor", "checked_record", "checked_state", "conforms"]
+
+
+def conforms(hint: Any, value: Any) -> bool:
+    """Whether a JSON value is what a field with this type hint was written as.
+
+    A tuple is written as a list, and a dataclass as an object, of which fields with a default may be missing.
+    """
+    kind, args = get_origin(hint) or hint, get_args(hint)
+    if hint is Any:
+        return True
+    if kind in (Union, UnionType):
+        return any(conforms(arg, value) for arg in args)
+    if kind in (list, tuple):
+        return type(value) is list and all(conforms(args[0], item) for item in value)
+    if kind in (dict, Mapping):
+        return type(value) is dict and all(conforms(args[1], item) for item in value.values())
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return (
+            type(value) is dict
+            and value.keys() <= hints.keys()
+            and all(conforms(hints[k], v) for k, v in value.items())
+        )
+    if kind is float:
+        return type(value) in (int, float)
+    if kind is int:
+        return type(value) is int and value >= 0  # all are counts
+    return type(value) is (NoneType if kind is None else kind)
+
+
+def checked_columns(data: Any) -> Columns:
+    """Return the columns of a table from JSON; raise a ValueError if they are invalid."""
+    expect(conforms(Columns, data))
+    return Columns.from_json(data)
+
+
+def checked_record(data: Any, d: int) -> FitRecord:
+    """Return the record of a fit to d columns from JSON; raise a ValueError if it is invalid."""
+    expect(conforms(FitRecord, data))
+    record = FitRecord.from_json(data)
+    history, quality = record.history, record.quality
+    expect(len({len(column) for column in history._columns}) == 1 and history.stride >= 1)
+    expect(len(quality.low) == len(quality.high) == len(quality.total) and len(quality.low) in (0, d))
+    expect(_are_bad_rows(quality.first))
+    expect(np.isfinite([*quality.low, *quality.high, *quality.total, *history.squares]).all())
+    return record
+
+
+def checked_state(state: Any, d: int) -> tuple[FitRecord, int, int, dict[str, Any]]:
+    """Return the record, the rows read, the pass and the quarantine of a checkpoint of a fit to d columns."""
+    record, quarantine = checked_record(state["account"], d), state["quarantine"]
+    expect(all(conforms(int, state[name]) for name in ("read", "number")))
+    expect(all(conforms(int, quarantine[name]) for name in ("bytes", "bad", "read")))
+    expect(_are_bad_rows(quarantine["first"]))
+    return record, state["read"], state["number"], quarantine
+
+
+def checked_cursor(data: Any) -> Cursor:
+    """Return a position in the files of a table from JSON; raise a ValueError if it is invalid."""
+    expect(conforms(Cursor, data))
+    return Cursor.from_json(data)
+
+
+def _are_bad_rows(rows: Any) -> bool:
+    return conforms(list[BadRow], rows) and all(len(row) == len(fields(BadRow)) for row in rows)

@@ -1,0 +1,317 @@
+"""What a linear model believes about its coefficients, computed from the information of the rows alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox._checks import check_positive
+from kalprox.information import Equations, Information
+from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, null_ratio
+from kalprox.learning.belief import Belief, Path
+from kalprox.learning.design import Design
+from kalprox.learning.intervals import TUNED_ROWS
+from kalprox.noise import Noise, log_evidence
+from kalprox.posterior import InformationPosterior
+from kalprox.solvers.l1_path import l1_path
+
+__all__ = ["LinearBelief"]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearBelief(Belief):
+    """The estimate of a linear model, its uncertainty, and the choice of alpha, read from the information of the rows.
+
+    How rows are learned and scored is the subject of its subclass, `kalprox.learning.exact.ExactBelief`.
+    """
+
+    information: Information
+    scores: AlphaScores | None = None  # the score of each alpha, if alpha is chosen by prediction
+    found: Array | None = None  # the coefficients, if a path of alphas has given them
+    begin: Array | None = None  # where the search for them starts, if a path has a neighbour
+    chosen: float | None = None  # the alpha, if it is one of a path
+    spread_before: Array | None = None  # `spread` before the last rows; None if there were none
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def scale(self) -> Array:
+        """The standard deviation of each column, 1 for a constant column; all ones without standardisation."""
+        info = self.information
+        if not self.settings.standardize:
+            return np.ones(info.d)
+        sd = np.linalg.norm(info.centered().R, axis=0) / (float(info.T[0, 0]) or 1.0)
+        return np.where(sd > 0, sd, 1.0)
+
+    @cached_property
+    def design(self) -> Design:
+        """The design centred at the means of the rows, which makes intercept and coefficients independent."""
+        info = self.information
+        if not self.settings.fit_intercept:
+            return Design(np.zeros(info.d), self.scale, False, 0.0)
+        (mean, rest), d = info.means(), info.d
+        y_mean, y_rest = (values[d] if info.targets is None else values[d:] for values in (mean, rest))
+        return Design(mean[:d], self.scale, True, y_mean, rest[:d] if rest[:d].any() else None, y_rest)
+
+    @cached_property
+    def centered(self) -> Equations:
+        """The equations of the coefficients in units of 1 / scale, with the intercept minimised out."""
+        info = self.information
+        T = info.centered().triangle() if self.settings.fit_intercept else info.triangle()
+        if self.settings.standardize:
+            T = T / np.concatenate([self.scale, np.ones(len(T) - info.d)])
+        return Equations(T, info.rows, info.squares, info.targets)
+
+    @cached_property
+    def equations(self) -> Equations:
+        """The equations of theta in the coordinates of the design."""
+        if not self.settings.fit_intercept:
+            return self.centered
+        held = self.centered.held
+        T = np.zeros((len(held) + 1, len(held) + 1))
+        T[0, 0], T[1:, 1:] = self.information.T[0, 0], held
+        return Equations(T, self.centered.rows, self.centered.squares, self.centered.targets)
+
+    @cached_property
+    def posterior(self) -> InformationPosterior:
+        g = self.design.regularizer(self.settings.penalty.regularizer(self.alpha))
+        return InformationPosterior(
+            self.equations,
+            g,
+            gamma=self.settings.gamma,
+            mean=self._with_intercept(self.found),
+            start=self._begin,
+            unpenalised=int(self.settings.fit_intercept) if self._by_evidence and self._few_rows else None,
+        )
+
+    @cached_property
+    def noise(self) -> Noise:
+        noise, kind = self.posterior.noise, self.settings.penalty.kind
+        if kind != "ridge" or self._by_evidence or self.settings.noise_var is not None or not self._few_rows:
+            return noise
+        doubt = (
+            f"With {float(self.information.effective_rows):.4g} rows for {self.information.d} coefficients the noise "
+            f"level is known only if alpha={self.alpha:.4g} is right: intervals may be too narrow or too wide. Add "
+            "rows, set alpha='auto', or give the noise variance."
+        )
+        return replace(noise, doubt=doubt)
+
+    @property
+    def _begin(self) -> Array | None:
+        return self._with_intercept(self.begin)
+
+    def _with_intercept(self, t: Array | None) -> Array | None:
+        """Return theta for the coefficients t of shape (d, k); the centred intercept, which comes first, is zero."""
+        if t is None:
+            return None
+        theta = np.concatenate([np.zeros((1, t.shape[1])), t]) if self.settings.fit_intercept else t
+        return theta[:, 0] if self.information.targets is None else theta
+
+    @property
+    def _by_evidence(self) -> bool:
+        """Whether alpha is chosen by the evidence."""
+        penalty = self.settings.penalty
+        return penalty.alpha == "auto" and penalty.selection == "evidence" and self.chosen is None
+
+    @property
+    def _few_rows(self) -> bool:
+        """Whether there are no more rows than coefficients, so that some alpha fits every row exactly."""
+        return float(self.information.effective_rows) - self.settings.fit_intercept <= self.information.d
+
+    @property
+    def converged(self) -> bool:
+        return self.posterior.converged
+
+    def mean(self, X: Any) -> Array:
+        return self.design.predictor(X, self.posterior.mean)
+
+    def minimax(self, X: Array) -> Array:
+        """Return the predictions of the Vovk-Azoury-Warmuth forecaster: the fit at x as if (x, m) were one more row.
+
+        m is the mean of the targets, or 0 without an intercept. With the prediction p and the leverage s = x'V x, both
+        of the intercept included, that fit is m + (p - m) / (1 + s). Where rows leave x undetermined, it is m. O(d^2)
+        per row.
+        """
+        penalty = self.settings.penalty
+        if penalty.regularizer(self.alpha).root(self.information.d) is None:
+            raise ValueError(
+                f"minimax=True needs a quadratic penalty, 'ridge' or None; got penalty={penalty.kind!r}. Predict with "
+                "minimax=False."
+            )
+        inputs, theta = self.design.rows(X), np.asarray(self.posterior.mean)
+        m = self.design.offset + (theta[0] if self.design.intercept else 0.0)
+        return m + (self._value(inputs)[0] - m) / (1 + self.posterior.leverage(inputs))
+
+    @cached_property
+    def spread(self) -> Array:
+        """The mean square of each column when it first varied, after 32 rows; zero before.
+
+        It sets the scale of confidence sequences, which need one that depends on no target and does not change.
+        """
+        info = self.information
+        before = np.zeros(info.d) if self.spread_before is None else self.spread_before
+        if float(info.rows) < FEWEST_ROWS or before.all():
+            return before
+        now = (info.centered().R ** 2).sum(axis=0) / float(info.rows)
+        return np.where(before > 0, before, now if self.settings.fit_intercept else now + info.x_mean**2)
+
+    def _tuning(self) -> Array:
+        if self.settings.forget != 1:
+            raise ValueError(
+                f"anytime=True needs forget=1: with forget={self.settings.forget!r} the interval is about recent rows, "
+                "and no confidence sequence is known for them. Use anytime=False."
+            )
+        return TUNED_ROWS * self.spread
+
+    # ---- choice of alpha -------------------------------------------------------------------------------
+
+    @cached_property
+    def alpha(self) -> float:
+        alpha = self.settings.penalty.alpha if self.chosen is None else self.chosen
+        return self._best_alpha() if alpha == "auto" else alpha
+
+    @property
+    def _chooses_alpha(self) -> bool:
+        return isinstance(self.settings.penalty.alpha, str)
+
+    @property
+    def _by_prediction(self) -> bool:
+        return self.settings.penalty.alpha == "auto" and self.settings.penalty.selection == "prediction"
+
+    @property
+    def edf(self) -> Array:
+        """The effective degrees of freedom without the intercept, shape () or (k,)."""
+        return self.posterior.edf - self.settings.fit_intercept
+
+    @cached_property
+    def log_evidence(self) -> Array:
+        """The log evidence, shape () or (k,), exact for a proper quadratic g; see `kalprox.noise.log_evidence`."""
+        eq, g = self.centered, self.settings.penalty.regularizer(self.alpha)
+        z, rss = eq.z.reshape(len(eq.R), -1), np.atleast_1d(eq.rss)
+        gamma, fading = self.settings.gamma, float(eq.fading)
+        rows = float(eq.rows) - self.settings.fit_intercept * fading
+        values = [log_evidence(eq.R, z[:, j], rss[j], rows, g, gamma, fading) for j in range(z.shape[1])]
+        return np.asarray(values[0]) if eq.targets is None else np.stack(values)
+
+    @property
+    def score(self) -> float:
+        """The log evidence for ridge; for other penalties -BIC/2, Schwarz's approximation of the log evidence.
+
+        -BIC/2 is -rows/2 log(rss / rows) - edf/2 log(rows), or -rss/(2 noise_var) - edf/2 log(rows) if the noise
+        variance is given. After forgetting, rows and rss are those of the effective number of rows of equal weight.
+        Both scores depend on the information alone, and so neither on the order of the rows nor on the blocks.
+        """
+        if self.settings.penalty.selection == "evidence":
+            return float(self.log_evidence.sum())
+        n, rss = float(self.information.effective_rows), self.posterior.rss / float(self.information.fading)
+        if (n - self.posterior.edf < 0.5).any():
+            return -np.inf  # without residual degrees of freedom the likelihood is meaningless
+        fit = n * np.log(np.maximum(rss, np.finfo(float).tiny) / n)
+        fit = fit if self.settings.noise_var is None else rss / self.settings.noise_var
+        return float(-(fit + self.edf * np.log(n)).sum() / 2)
+
+    def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> Self:
+        """Return the belief of the same rows with another alpha."""
+        belief = type(self)(self.settings, self.information, None, found, begin, float(alpha), self.spread_before)
+        for name in ("scale", "design", "centered", "equations"):  # they do not depend on alpha
+            belief.__dict__[name] = getattr(self, name)
+        return belief
+
+    def for_alphas(self, alphas: Array) -> Iterator[Self]:
+        """Yield `with_alpha` for each alpha, in the given order.
+
+        The problems are solved from the largest alpha down, each starting from the previous solution. For L1 the
+        solution path is followed from knot to knot, and only solutions that are not accurate enough need a search.
+        """
+        if self.settings.penalty.kind == "ridge":  # is solved without a search, so that one is held at a time
+            return map(self.with_alpha, alphas)
+        beliefs: dict[int, Self] = {}
+        descending = np.argsort(-alphas, kind="stable")
+        thetas, sure = self._l1_path(alphas[descending])
+        last: Self | None = None
+        first = int(self.settings.fit_intercept)
+        for i, theta, found in zip(descending, thetas, sure, strict=True):
+            begin = None
+            if not found and last is not None:
+                begin = last.posterior.mean[first:].reshape(self.information.d, -1)
+            beliefs[i] = last = self.with_alpha(alphas[i], theta if found else None, begin)
+        return (beliefs.pop(i) for i in range(len(alphas)))
+
+    def _l1_path(self, alphas: Array) -> tuple[Array, Array]:
+        """Return the L1 path at descending alphas, (m, d, k) in units of 1 / scale, and which are accurate."""
+        R, z = self.centered.R, self.centered.z.reshape(self.information.d, -1)
+        if not self.settings.penalty.follows_l1_path:
+            return np.empty((len(alphas), *z.shape)), np.zeros(len(alphas), bool)
+        thetas, sure = zip(*(l1_path(R, column, alphas) for column in z.T), strict=True)
+        return np.stack(thetas, axis=-1), np.all(sure, axis=0)
+
+    def path(self, alphas: Array | None) -> Path:
+        penalty = self.settings.penalty
+        if not penalty.has_weight:
+            raise ValueError(f"path needs a penalty with a weight; got penalty={penalty.kind!r}.")
+        if alphas is None:
+            alphas = penalty.alphas(self.centered.R, self.centered.z)
+        alphas = np.asarray(alphas, float)
+        check_positive("alphas", alphas, strict=False)
+        rows = [(b.coef, b.intercept, b.edf, b.score) for b in self.for_alphas(alphas)]
+        return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
+
+    def _best_alpha(self) -> float:
+        """Return the alpha of the largest evidence (ridge) or of the best predictions, or `_safe_alpha`.
+
+        With no more rows than coefficients, or if the evidence is largest where all or nothing is noise, a weak prior
+        multiplies it: see `_log_prior`.
+        """
+        if self._by_prediction:
+            best = None if self.scores is None else self.scores.best
+            return self._safe_alpha() if best is None else best * float(self.information.rows) ** 0.5
+        grid = self.settings.penalty.alphas(self.centered.R, self.centered.z)
+        scores = np.array([belief.score for belief in self.for_alphas(grid)])
+        i, ends = int(np.argmax(scores)), (0, len(grid) - 1)
+        weak = self._few_rows or i in ends
+        if weak:
+            i = int(np.argmax(scores + self._log_prior(grid)))
+        if i in ends:
+            return float(grid[i])
+        from scipy.optimize import minimize_scalar
+
+        def loss(log_alpha: float) -> float:
+            alpha = np.exp(log_alpha)
+            return -self.with_alpha(alpha).score - (float(self._log_prior(alpha)) if weak else 0.0)
+
+        low, high = np.log(grid[i + 1]), np.log(grid[i - 1])
+        found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-8})
+        return float(np.exp(found.x))
+
+    def _safe_alpha(self) -> float:
+        """Return the alpha that noise of the size of the residuals would exceed with probability 0.01.
+
+        It is the solution of alpha = q sqrt(rss(alpha)), or q times the standard deviation of the noise if that is
+        given, with the q of `null_ratio`: that of the square-root lasso. Coefficients that noise explains as well are
+        zero, so that the predictions are, but for one case in 100, not worse than the mean.
+        """
+        equations, penalty, variance = self.centered, self.settings.penalty, self.settings.noise_var
+        grid = penalty.alphas(equations.R, equations.z)
+        if not equations.R.any():
+            return float(grid[0])
+        dof = float(equations.rows) - self.settings.fit_intercept
+        ratio = null_ratio(penalty, equations.R, dof if variance is None else None)
+        if variance is not None:
+            return ratio * variance**0.5
+        for alpha, belief in zip(grid, self.for_alphas(grid), strict=True):
+            least = ratio * float(np.max(belief.posterior.rss)) ** 0.5
+            if alpha <= least:
+                return least
+        return float(grid[-1])
+
+    def _log_prior(self, alpha: Any) -> Any:
+        """Return the log density of log(alpha) if the share of the variance of y that X explains is uniform in (0, 1).
+
+        With the prior N(0, noise / alpha) of the coefficients, signal and noise have the ratio u = |R|^2 / (alpha sum
+        w), and the share is u / (1 + u). It keeps alpha from 0 and infinity, where the evidence of few rows is flat.
+        """
+        u = (self.centered.R**2).sum() / (alpha * float(self.information.T[0, 0]) ** 2)
+        return np.log(u) - 2 * np.log1p(u)

@@ -1,0 +1,140 @@
+"""What must be said about the cells of columns that were read: unknown levels, and numbers that were rounded."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from kalprox.sources.files import SourceError
+
+__all__ = ["MAX_EXAMPLES", "NO_NOTES", "ColumnNote", "Notes", "UnknownLevels", "check_known"]
+
+MAX_EXAMPLES = 5
+_MAX_COLUMNS = 5  # that a text names
+
+
+class UnknownLevels(SourceError):
+    """A column has cells, and the model knows the level of none of them."""
+
+
+@dataclass(frozen=True)
+class ColumnNote:
+    """How many cells of a column a note is about, how many cells are filled, and the first different values."""
+
+    count: int
+    filled: int
+    examples: tuple[str, ...] = ()
+
+    def __add__(self, other: "ColumnNote") -> "ColumnNote":
+        examples = tuple(dict.fromkeys(self.examples + other.examples))[:MAX_EXAMPLES]
+        return ColumnNote(self.count + other.count, self.filled + other.filled, examples)
+
+    def __str__(self) -> str:
+        values = ", ".join(map(repr, self.examples)) + (", ..." if len(self.examples) == MAX_EXAMPLES else "")
+        return f"{self.count:,} of {self.filled:,}" + (f" ({values})" if values else "")
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Notes about the cells that were read. They add.
+
+    Attributes
+    ----------
+    unknown : dict of str to ColumnNote
+        For each categorical column with filled cells, those with a level that the model does not know.
+    rounded : dict of str to ColumnNote
+        For each column of numbers that has any, the numbers with more digits than float64 holds, such as integers above
+        2^53.
+
+    Examples
+    --------
+    >>> notes = Notes({"carrier": ColumnNote(2, 10, ("XX", "YY"))}) + Notes({"carrier": ColumnNote(0, 5)})
+    >>> list(notes.texts())
+    ["Unknown levels, encoded as zeros: column 'carrier', 2 of 15 ('XX', 'YY')."]
+    """
+
+    unknown: Mapping[str, ColumnNote] = field(default_factory=dict)
+    rounded: Mapping[str, ColumnNote] = field(default_factory=dict)
+
+    def __add__(self, other: "Notes") -> "Notes":
+        return Notes(_added(self.unknown, other.unknown), _added(self.rounded, other.rounded))
+
+    @property
+    def unknown_levels(self) -> dict[str, ColumnNote]:
+        """The columns that have unknown levels."""
+        return {name: note for name, note in self.unknown.items() if note.count}
+
+    @property
+    def all_unknown(self) -> dict[str, ColumnNote]:
+        """The columns of which no cell has a known level."""
+        return {name: note for name, note in self.unknown_levels.items() if note.count == note.filled}
+
+    def texts(self) -> Iterator[str]:
+        """A sentence for each kind of note, which names the columns, the number of cells, and examples."""
+        if unknown := self.unknown_levels:
+            yield f"Unknown levels, encoded as zeros: {listed(unknown.items())}."
+        if self.rounded:
+            yield (
+                f"Numbers with more digits than float64 holds, which were rounded: {listed(self.rounded.items())}. If "
+                "they are identifiers, make the column categorical or leave it out."
+            )
+
+    def without_examples(self) -> "Notes":
+        """The notes without values of cells."""
+
+        def bare(notes: Mapping[str, ColumnNote]) -> dict[str, ColumnNote]:
+            return {name: replace(note, examples=()) for name, note in notes.items()}
+
+        return Notes(bare(self.unknown), bare(self.rounded))
+
+    def to_json(self) -> dict[str, Any]:
+        """The notes in JSON's types."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Notes":
+        """The notes that `to_json` was called on."""
+        return cls(*(_from_json(data.get(name, {})) for name in ("unknown", "rounded")))
+
+
+NO_NOTES = Notes()
+
+
+def check_known(notes: Notes, levels: Mapping[str, Sequence[str]]) -> None:
+    """Raise UnknownLevels where no cell of a column has a level that is known.
+
+    Parameters
+    ----------
+    notes : Notes
+    levels : mapping of str to sequence of str
+        The levels that are known, by column.
+    """
+    for name, note in notes.all_unknown.items():
+        known = ", ".join(map(repr, levels[name][:MAX_EXAMPLES])) + (
+            ", ..." if len(levels[name]) > MAX_EXAMPLES else ""
+        )
+        raise UnknownLevels(
+            f"Column {name!r} has no level that the model knows: {note} are unknown; the model knows {known}. Give the "
+            "column the values that the model was fitted to. If they are new levels, to be encoded as zeros, predict "
+            "with unseen='zero' (--unseen zero on the command line)."
+        )
+
+
+def listed(notes: Iterable[tuple[str, ColumnNote]]) -> str:
+    """The first columns with their notes, and the number of other columns."""
+    texts = [f"column {name!r}, {note}" for name, note in notes]
+    more = len(texts) - _MAX_COLUMNS
+    return "; ".join(texts[:_MAX_COLUMNS]) + (f"; and {more:,} more columns" if more > 0 else "")
+
+
+def _added(one: Mapping[str, ColumnNote], other: Mapping[str, ColumnNote]) -> dict[str, ColumnNote]:
+    return {
+        name: one[name] + other[name] if name in one and name in other else {**other, **one}[name]
+        for name in {**one, **other}
+    }
+
+
+def _from_json(notes: Mapping[str, Any]) -> dict[str, ColumnNote]:
+    return {
+        str(name): ColumnNote(int(note["count"]), int(note["filled"]), tuple(map(str, note["examples"])))
+        for name, note in notes.items()
+    }
