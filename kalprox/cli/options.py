@@ -104,7 +104,8 @@ def reading_options(command: Callable) -> Callable:
             "--memory",
             type=Bytes(),
             default="256MB",
-            help="Memory for the blocks of rows that are read; the d x d matrices of the model come on top.",
+            help="Memory for the blocks of rows that are read; the d x d matrices of the model come on top, and are "
+            "warned of if they need more.",
         ),
         click.option(
             "--max-record",

@@ -11,6 +11,7 @@ from typing import Any
 from kalprox._files import check_distinct
 from kalprox.jobs.base import FitRun, Job, Progress
 from kalprox.jobs.checkpoint import Checkpoint
+from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.streaming import StreamingRun
 from kalprox.learning.settings import Settings
@@ -90,6 +91,7 @@ class FitJob:
         self._check_paths(out)
         if out is not None and not (folder := Path(os.path.realpath(out)).parent).is_dir():
             raise NotADirectoryError(f"There is no folder {folder} for the model.")  # before reading any row
+        check_memory(len(self.table.columns.names), self.table.memory)
         with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
             run = self._run(checkpoint)
             try:

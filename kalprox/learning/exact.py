@@ -326,7 +326,8 @@ class ExactBelief(LinearBelief):
         posterior, settings = self.posterior, self.settings
         if not posterior.proper and posterior.factor.undetermined(self.design.rows(block.X[:1]))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
-        options: dict[str, Any] = {"own": own, "counts": settings.counts(block.weights), "forget": settings.forget}
+        counts, forget = settings.counts(block.weights), settings.forget
+        options: dict[str, Any] = {"own": own, "counts": counts, "forget": forget, "last": True}
         block = replace(block, weights=self._weights(block))
         if len(posterior.factors) == 1:
             return self.filter.take(block, **options)

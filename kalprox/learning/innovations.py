@@ -17,6 +17,7 @@ from kalprox.learning.design import Design
 from kalprox.linalg.triangle import solve_triangular
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
+from kalprox.regularizers import Regularizer
 from kalprox.sources import Block
 
 __all__ = ["Innovations", "SquareRootFilter", "common", "in_stds", "may_overflow"]
@@ -120,7 +121,7 @@ class SquareRootFilter:
             offset, rest = (np.broadcast_to(a, k)[target] for a in (design.offset, design.offset_rest))
             design = replace(design, offset=offset, offset_rest=rest)
         free, slope, H = factor.free, None, None
-        if (root := g.root(len(theta))) is None or root.any():
+        if _penalises(g, len(theta)):
             columns = theta.reshape(len(theta), -1).T
             slope = np.stack([g.grad(column) for column in columns], axis=-1).reshape(theta.shape)
             H = np.asarray(g.hessian(columns[0]))
@@ -142,7 +143,8 @@ class SquareRootFilter:
             noise_var=noise_var,
             row=np.ones(len(theta)),
         )
-        made.trace = 0.0 if H is None else float((L * made._curved(L)).sum())
+        if H is not None:  # for a diagonal H without arrays of the size of L
+            made.trace = float(H @ np.einsum("ij,ij->i", L, L) if H.ndim == 1 else (L * (H @ L)).sum())
         return made
 
     def _curved(self, t: Array) -> Array:
@@ -188,7 +190,13 @@ class SquareRootFilter:
     # ---- a block ---------------------------------------------------------------------------------------
 
     def take(
-        self, block: Block, *, own: Array | None = None, counts: Array | None = None, forget: float = 1.0
+        self,
+        block: Block,
+        *,
+        own: Array | None = None,
+        counts: Array | None = None,
+        forget: float = 1.0,
+        last: bool = False,
     ) -> Innovations:
         """Learn a block of b rows in place, and return its innovations, equal to those of its rows one by one.
 
@@ -206,6 +214,9 @@ class SquareRootFilter:
         forget : float
             The forgetting factor. Forgetting also fades the curvature of the penalty, until the end of the block: the
             filter is then made afresh.
+        last : bool
+            Whether the filter is not used after this block, so that its root need not be computed: that takes p^3 for
+            the last chunk, and three arrays of p x p numbers.
 
         Returns
         -------
@@ -277,10 +288,14 @@ class SquareRootFilter:
                     bent0[rows] = np.einsum("ij,ji->i", toward, self._curved(toward.T))
             rss = rss + squares[-1]
             moved = moved + gains.T @ u
+            if last and start >= n:
+                break
             if len(P) == 1:  # Potter's update
                 L = L - (L @ P.T) @ (P / (C * (C + 1)))
             else:
-                N = np.linalg.cholesky(P.T @ P + np.eye(r))
+                G = P.T @ P
+                G.flat[:: r + 1] += 1
+                N = np.linalg.cholesky(G)
                 L = solve_triangular(N.T, L.T, transposed=True).T
         first = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
         rows_before = left * self.rows + _geometric(at, forget)
@@ -291,7 +306,8 @@ class SquareRootFilter:
         scale = np.sqrt(own[:, None] + (spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])
         at_once = np.sqrt(own + first[2] * s0 + (1 - first[2]) * bent0)[:, None]
         issued = in_stds(error0, np.sqrt(first[0]) * at_once)
-        self._leave(L, moved, rss, trace, float(seen[-1]), forget)
+        if not last:
+            self._leave(L, moved, rss, trace, float(seen[-1]), forget)
         shape, std = block.y.shape, np.sqrt(variance) * scale
         columns = (y - error, std, dof, scale, issued)
         mean, std, dof, scale, issued = (np.broadcast_to(column, y.shape).reshape(shape) for column in columns)
@@ -372,6 +388,11 @@ class SquareRootFilter:
         enough = dof > _ROUNDING * effective
         scaled = np.maximum(rss, 0) / np.where(spread > 0, spread, 1)
         return np.where(enough, scaled / np.where(enough, dof, 1), np.nan), dof, spread
+
+
+def _penalises(g: Regularizer, d: int) -> bool:
+    root = g.root(d)
+    return root is None or bool(root.any())
 
 
 def may_overflow(block: Block) -> bool:

@@ -226,6 +226,8 @@ class LinearBelief(Belief):
         The problems are solved from the largest alpha down, each starting from the previous solution. For L1 the
         solution path is followed from knot to knot, and only solutions that are not accurate enough need a search.
         """
+        if self.settings.penalty.kind == "ridge":  # is solved without a search, so that one is held at a time
+            return map(self.with_alpha, alphas)
         beliefs: dict[int, Self] = {}
         descending = np.argsort(-alphas, kind="stable")
         thetas, sure = self._l1_path(alphas[descending])
@@ -236,7 +238,7 @@ class LinearBelief(Belief):
             if not found and last is not None:
                 begin = last.posterior.mean[first:].reshape(self.information.d, -1)
             beliefs[i] = last = self.with_alpha(alphas[i], theta if found else None, begin)
-        return (beliefs[i] for i in range(len(alphas)))
+        return (beliefs.pop(i) for i in range(len(alphas)))
 
     def _l1_path(self, alphas: Array) -> tuple[Array, Array]:
         """Return the L1 path at descending alphas, (m, d, k) in units of 1 / scale, and which are accurate."""

@@ -8,7 +8,7 @@ from scipy import stats
 
 from benchmarks.streams import DIAGNOSES, STREAMS, predictions, stream
 from kalprox.calibration import FALSE_ALARMS, Calibration, Verdict
-from kalprox.calibration.verdict import LEVELS
+from kalprox.calibration.verdict import LEVELS, coverage_range, expected_ranges
 
 D = 5
 
@@ -176,3 +176,15 @@ def test_rows_judged_well_do_not_speak_for_many_that_were_not():
     assert many.word == few.word == "calibrated"
     assert str(many).startswith("calibrated: But only 150 of 300 rows could be judged")
     assert "reliable" in str(few) and "reliable" not in str(many)
+
+
+@pytest.mark.parametrize("n", [1e9, 1e13, 1e18, 1e100, 1e300])
+def test_the_ranges_of_enormous_counts_are_those_of_a_material_error(n):
+    """Such as from weights of 1e13, for which a quantile of the binomial distribution did not return."""
+    (low, high), coverage = expected_ranges(n)
+    assert (low, high) == (0.95**2, 1.05**2)
+    for level in LEVELS:
+        z = stats.norm.ppf((1 + level) / 2)
+        expected = [2 * stats.norm.cdf(z * factor) - 1 for factor in (0.95, 1.05)]
+        np.testing.assert_allclose(coverage_range(n, level), expected, rtol=1e-12)
+    assert coverage == coverage_range(n, 0.95)
