@@ -410,7 +410,8 @@ class ExactBelief(LinearBelief):
             scores = AlphaScores.of_log_scores(alphas, values, float(info.rows), k)
         if scores is not None:
             expect(scores.c.ndim == 1 and (scores.c > 0).all() and (np.diff(scores.c) < 0).all())
-            expect(scores.squares.shape == (len(scores.c), k) and (scores.squares >= 0).all() and scores.rows >= 0)
+            expect(scores.squares.shape == (len(scores.c), k) and scores.rows >= 0)
+            expect(((scores.squares >= 0) & (scores.squares < np.inf)).all())
             shapes = scores.center.shape, scores.maps.shape, scores.constant.shape, scores.offset.shape
             expect(not scores.maps.size or shapes == ((d,), (d, len(scores.c) * k), (len(scores.c) * k,), (k,)))
         spread = saved["spread"] if "spread" in saved else np.zeros(d)
