@@ -89,7 +89,7 @@ class TableModel:
         learner, about = from_parts(file, header, arrays, try_out=try_out)
         with refusing(f"{file} is a model file, but its description of the columns or of the rows is damaged."):
             columns = checked_columns(table["columns"])
-            expect(columns.names == about["feature_names"])
+            expect(columns.target is not None and columns.names == about["feature_names"])
             record = checked_record(table["account"], columns)
             expect(conforms(tuple[str, ...], table["sources"]))
         return cls(learner, columns, record, tuple(table["sources"]))

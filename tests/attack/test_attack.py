@@ -13,19 +13,6 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the attack forks, and sets Linux's limits"),
 ]
 
-MENDING = {
-    "kills": "a model of --method paper cannot be read",
-    "faults": "a source that changes between two passes is not noticed; a pipe without a writer hangs",
-    "paths": "paths that coincide are not refused",
-    "pairs": "levels are spelled in several ways",
-    "models": "what is inside a model file is not checked",
-    "fits": "extreme values, huge weights and control characters",
-}
-MARKED = [
-    pytest.param(family, marks=pytest.mark.xfail(reason=MENDING[family], strict=False)) if family in MENDING else family
-    for family in FAMILIES
-]
-
 
 @pytest.fixture(scope="module")
 def launcher():
@@ -43,13 +30,13 @@ def wrong(family, seeds, launcher):
     ]
 
 
-@pytest.mark.parametrize("family", MARKED)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_wrong(family, launcher):
     assert wrong(family, range(FAMILIES[family].few), launcher) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", MARKED)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_wrong_at_length(family, launcher):
     assert wrong(family, range(FAMILIES[family].few, FAMILIES[family].all), launcher) == []
 

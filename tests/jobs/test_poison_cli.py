@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from poison import CASES, HEADER, rows
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxRegressor, model_file
 from kalprox.jobs.model import TableModel
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import find
@@ -150,6 +150,14 @@ def test_a_whole_model_file_is_shown(model):
     assert "300" in invoke("show", folder / "good.kalprox").output
     output = invoke("predict", folder / "good.kalprox", folder / "few.csv").output
     assert len(output.splitlines()) == 4
+
+
+def test_columns_without_a_target_are_refused(model, tmp_path):
+    folder, _ = model
+    header, arrays = model_file.read(folder / "good.kalprox")
+    header["table"]["columns"]["target"] = None
+    model_file.write(tmp_path / "none.kalprox", header, arrays)
+    assert "damaged" in invoke("fit", folder / "rows.csv", "--columns", tmp_path / "none.kalprox", code=6).output
 
 
 def test_a_model_that_was_not_fitted_to_files_is_said(model, tmp_path):
