@@ -8,6 +8,7 @@ from pathlib import Path
 __all__ = ["MATRICES", "check_memory"]
 
 MATRICES = 16  # of d x d numbers that a fit holds at a time, at most; measured
+_SMALL = 1 << 24  # bytes that are not worth a warning: the process itself takes more
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
 
@@ -32,7 +33,7 @@ def check_memory(columns: int, memory: int) -> None:
     fewer = "Fewer columns, or fewer levels of categorical columns, need less."
     if there is not None and need > there:
         raise MemoryError(f"{text}, and this machine has {_shown(there)}. {fewer}")
-    if need > memory:
+    if need > max(memory, _SMALL):
         warnings.warn(
             f"{text}; the {_shown(memory)} of --memory bound only the rows that are read at a time. {fewer}",
             RuntimeWarning,
