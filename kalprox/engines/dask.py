@@ -1,7 +1,7 @@
 """The Dask engine: folds and merges are one task graph, so Dask recomputes what a lost worker held."""
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
@@ -55,8 +55,7 @@ class DaskEngine(Engine):
                 if future is not root:
                     i = index[future.key]
                     seen(i, self._summary(i, future, partitions[i]))
-            with self._connected():
-                return root.result().total
+            return self._result(root).total
         finally:
             with suppress(Exception):  # the scheduler may be lost
                 if self.client.status == "running":
@@ -82,22 +81,42 @@ class DaskEngine(Engine):
     def _next(self, completed: Any) -> Any:
         """The next future that has finished; None after the last one. An error, if there are no workers for long."""
         with self._connected():
-            asked = last_seen = monotonic()
+            asked, check_workers = monotonic(), self._patience()
             while not completed.has_ready() and not completed.is_empty():
                 with completed.thread_condition:
                     completed.thread_condition.wait(0.1)
-                if (now := monotonic()) < asked + min(_POLL, self.timeout):
-                    continue
-                asked = now
-                if self.client.scheduler_info(n_workers=1)["workers"] or self.client.status != "running":
-                    last_seen = now
-                elif now - last_seen > self.timeout:
-                    raise EngineFailed(
-                        f"The Dask scheduler {self._address} has had no workers for {self.timeout:g} s. Start workers, "
-                        f"for example with `dask worker {self._address}`, or wait longer, with a larger timeout. "
-                        "Workers that cannot import kalprox leave as soon as they get a task: see their logs."
-                    )
+                if monotonic() >= asked + min(_POLL, self.timeout):
+                    asked = monotonic()
+                    check_workers()
             return next(completed, None)
+
+    def _result(self, future: Any) -> Any:
+        """The result of a finished future: it is computed again if the worker that held it has died since."""
+        with self._connected():
+            check_workers = self._patience()
+            while True:
+                try:
+                    return future.result(timeout=min(_POLL, self.timeout))
+                except TimeoutError:
+                    check_workers()
+
+    def _patience(self) -> Callable[[], None]:
+        """A function to be called again and again, which raises EngineFailed if there are no workers for `timeout`."""
+        last_seen = monotonic()
+
+        def check() -> None:
+            nonlocal last_seen
+            now = monotonic()
+            if self.client.scheduler_info(n_workers=1)["workers"] or self.client.status != "running":
+                last_seen = now
+            elif now - last_seen > self.timeout:
+                raise EngineFailed(
+                    f"The Dask scheduler {self._address} has had no workers for {self.timeout:g} s. Start workers, "
+                    f"for example with `dask worker {self._address}`, or wait longer, with a larger timeout. "
+                    "Workers that cannot import kalprox leave as soon as they get a task: see their logs."
+                )
+
+        return check
 
     def _check_versions(self) -> None:
         """Raise EngineFailed unless the scheduler and its workers have the kalprox of this process. Done once."""
@@ -127,8 +146,8 @@ class DaskEngine(Engine):
 
         with self._connected():
             error = future.exception() if future.status == "error" else None
-            if error is None:
-                return future.result()[index]
+        if error is None:
+            return self._result(future)[index]
         if isinstance(error, KilledWorker):
             raise _gave_up(error, partition.name) from error
         if isinstance(partition, DaskPartition) and not getattr(error, "__notes__", None):
