@@ -41,6 +41,7 @@ class ResumableSource:
     ) -> None:
         self.table, self.every, self._seen, self._keep = table, every, seen, keep
         self.number = 0  # the number of the current or next pass
+        self._rows: int | None = None  # read in the first pass
         self._done: list[Folded[Any]] = []
         self._cursor: Cursor | None = None
         self._current: Folded[Any] = Folded(None, Counts())
@@ -62,8 +63,8 @@ class ResumableSource:
             if self._keep is not None and since >= self.every and can_be_saved(total):
                 self._cursor, self._current, since = block.place.cursor, Folded(total, counts), 0
                 self._keep()
-        if self._done:
-            check_rows(self._done[0].counts.read, counts.read)
+        self._rows = counts.read if self._rows is None else self._rows
+        check_rows(self._rows, counts.read)
         folded = Folded(total, counts)
         if self._keep is not None and can_be_saved(total):
             self._done.append(folded)
@@ -83,3 +84,4 @@ class ResumableSource:
         if header["cursor"] is not None:
             self._cursor, self._current = checked_cursor(header["cursor"]), passes.pop()
         self._done = passes
+        self._rows = passes[0].counts.read if passes else None
