@@ -1,5 +1,6 @@
 """What a fit has found: coefficients, their standard errors and intervals, the noise, and the score of predictions."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from sklearn.utils import check_random_state
 from kalprox._arrays import Array
 from kalprox.calibration import Calibration
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.learning.belief import Path
+from kalprox.learning.belief import Path, PenaltyTooStrong
 
 __all__ = ["Readings"]
 
@@ -56,7 +57,10 @@ class Readings(LearnerEstimator):
         >>> low.round(2), high.round(2)
         (array([ 0.82, -0.03]), array([1.11, 0.26]))
         """
-        return self._with_std.coef_interval(level, anytime)
+        belief = self._with_std
+        if belief.interval_doubt and not anytime:
+            warnings.warn(belief.interval_doubt, PenaltyTooStrong, stacklevel=2)
+        return belief.coef_interval(level, anytime)
 
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
         """Draw coefficients and intercepts from the posterior.

@@ -22,7 +22,7 @@ from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Zero
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["Belief", "Path", "check_any_row"]
+__all__ = ["Belief", "Path", "PenaltyTooStrong", "check_any_row"]
 
 FEWEST_ROWS = 32  # of the first piece of a batch that a belief without an exact row-by-row update predicts
 
@@ -46,6 +46,10 @@ class Path(NamedTuple):
     intercept: Array
     edf: Array
     score: Array
+
+
+class PenaltyTooStrong(RuntimeWarning):
+    """The penalty has moved the coefficients so far that their intervals cover less than they say."""
 
 
 def check_any_row(counts: Counts) -> None:
@@ -282,6 +286,11 @@ class Belief(ABC):
             "standard errors are NaN. Learn another batch, which is a cluster of its own, or give groups with two or "
             "more labels."
         )
+
+    @property
+    def interval_doubt(self) -> str:
+        """Why the intervals of the coefficients cover less than they say; empty if there is no reason to think so."""
+        return ""
 
     def _sandwiched(self, posterior: Posterior) -> Array | None:
         """Return the robust or clustered covariance of theta, (p, p) or (k, p, p); None with coef_cov="model".

@@ -1,9 +1,8 @@
 """The belief of a nonlinear model: a state of the proximal filter, reached by streaming or by refinement."""
 
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import Any, ClassVar
 
@@ -26,7 +25,7 @@ from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Separable
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["FilteredBelief", "PenaltyTooStrong", "first_moments", "refuse_changes", "restored_design", "saved_design"]
+__all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
@@ -35,10 +34,6 @@ _FIXED = ("link", "method", "fit_intercept", "standardize", "weights")  # cannot
 
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
 _CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of coefficients that contradict it
-
-
-class PenaltyTooStrong(RuntimeWarning):
-    """The penalty has moved the coefficients so far that their intervals cover less than they say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,26 +145,27 @@ class FilteredBelief(Belief):
     def posterior(self) -> Posterior:
         return self.state.posterior
 
-    def coef_interval(self, level: float = 0.95, anytime: bool = False) -> tuple[Array, Array]:
-        """Return the intervals as `Belief.coef_interval` does, and warn if the penalty has moved them off the truth.
+    @cached_property
+    def interval_doubt(self) -> str:
+        """Says that the penalty has moved the intervals of the coefficients off the truth; empty if it has not.
 
-        A smooth penalty is a prior, g / noise variance = -log density. The warning says that the coefficients found
-        contradict it, and that it moved one of them so far that its 95% interval covers less than 90%.
+        A smooth penalty is a prior, g / noise variance = -log density. It is doubted if the coefficients found
+        contradict it, and it moved one of them so far that its 95% interval covers less than 90%.
         """
-        penalised, posterior = self.coef_estimate(penalised=True), self.posterior
-        if not (self.debiased or anytime) and isinstance(posterior, InformationPosterior):
-            with np.errstate(invalid="ignore", divide="ignore"):
-                pull = np.abs(self.coef_estimate(penalised=False).value - penalised.value) / penalised.std
-                cost = 2 * float(posterior.regularizer.value(posterior.mean)) / float(posterior.noise.variance)
-            if np.nanmax(pull, initial=0) > _PULL and cost > special.chdtri(len(pull), _CONTRADICTION):
-                warnings.warn(
-                    f"The penalty moves a coefficient by {np.nanmax(pull):.2g} standard errors, and the coefficients "
-                    "are larger than it expects with this little noise: the intervals cover less than they say. Use "
-                    "penalty=None, or a smaller alpha.",
-                    PenaltyTooStrong,
-                    stacklevel=3,
-                )
-        return super().coef_interval(level, anytime)
+        posterior = self.posterior
+        if self.debiased or not isinstance(posterior, InformationPosterior):
+            return ""
+        penalised = self.coef_estimate(penalised=True)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            pull = np.abs(self.coef_estimate(penalised=False).value - penalised.value) / penalised.std
+            cost = 2 * float(posterior.regularizer.value(posterior.mean)) / float(posterior.noise.variance)
+        if not (np.nanmax(pull, initial=0) > _PULL and cost > special.chdtri(len(pull), _CONTRADICTION)):
+            return ""
+        return (
+            f"The penalty moves a coefficient by {np.nanmax(pull):.2g} standard errors, and the coefficients are "
+            "larger than it expects with this little noise: the intervals cover less than they say. Use penalty=None, "
+            "or a smaller alpha."
+        )
 
     @property
     def n_held(self) -> int:  # type: ignore[override]

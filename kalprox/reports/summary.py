@@ -151,6 +151,7 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
             "The standard errors are conditional on the coefficients that the penalty selected: a coefficient and its "
             "standard error make no confidence interval. "
         )
+    caption += f"{belief.interval_doubt} " if belief.interval_doubt else ""
     if any("unbounded" in row for row in rows):
         caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
     caption += "The effect is |coefficient| times the range of the column."

@@ -8,7 +8,7 @@ from scipy.stats import binom
 from sklearn.exceptions import ConvergenceWarning
 
 from kalprox import KalproxRegressor
-from kalprox.learning.filtered import PenaltyTooStrong
+from kalprox.learning.belief import PenaltyTooStrong
 
 LINKS = {
     "sigmoid": lambda u: 1 / (1 + np.exp(-u)),
