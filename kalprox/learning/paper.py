@@ -74,9 +74,9 @@ class PaperBelief(Belief):
         try:
             state = run(alg, self.state, self.fixed.rows(X), y, record_every=_RECORD).state
         except Diverged as error:
-            raise ValueError(_DIVERGED) from error
+            raise FloatingPointError(_DIVERGED) from error
         if not np.isfinite(np.asarray(state.cov())).all():
-            raise ValueError(_DIVERGED)
+            raise FloatingPointError(_DIVERGED)
         return replace(self, state=state)
 
     def with_settings(self, settings: Settings) -> "PaperBelief":

@@ -70,7 +70,7 @@ def test_a_mutated_checkpoint_is_refused_or_resumed(kind, table, tmp_path):
         try:
             with np.errstate(all="ignore"):
                 job(table, kind).run(tmp_path / "model")
-        except (ModelFileError, CheckpointError):
+        except (ModelFileError, CheckpointError, FloatingPointError):  # the last: numbers from which the paper diverges
             refused += 1
     assert refused > 15
 
