@@ -224,6 +224,8 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             the binomial distribution. Where the two disagree, the verdict is over-confident, the more harmful of the
             two. With heavy tails or an unequal spread, which explain much of either, the inner half of the errors
             decides: if it is too wide by a quarter, over-confident precedes them.
+        exact
+            Every std was stated to be 0, and every prediction was right. There is no noise by which to judge.
 
         Deviations too small to matter are not named, however many rows there are to prove them: a std wrong by 5%
         (`MATERIAL`), correlations of 0.05, a kurtosis of 4, a mean that varies by a tenth of the std.
@@ -253,6 +255,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             self.uniformity[0],
             Shape.of(np.asarray(self.powers, float)),
             self._sequence,
+            certain=bool(self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1),
         )
 
     def _mean(self, total: Array) -> Array:

@@ -111,7 +111,7 @@ class Verdict(NamedTuple):
                 "the others: look for enormous values, or for columns that the rows do not determine."
             )
         text = [f"{self.word}: {advice}"]
-        if self.rows > 0:
+        if self.rows > 0 and self.word != "exact":
             (a, b), fewer = self.nis_bounds, f" (as informative as {self.worth:.0f})"
             text.append(
                 f"Over {self.rows:.10g} rows{'' if self.worth > 0.9 * self.rows else fewer} the errors are "
@@ -148,6 +148,8 @@ _ADVICE = {
     "over-confident": 'The stated std is too small. Use noise="learn"; where it is learned, look for what the model '
     "leaves out, such as a missing input, or a linearisation far from the solution.",
     "under-confident": 'The stated std is too large. Use noise="learn", or give a smaller noise variance.',
+    "exact": "Every prediction was right to the last digit: the rows have no noise, and no std can be judged by them. "
+    "Look whether the target is constant, or copied from a column.",
     "too few rows to say": f"At least {FEWEST_ROWS} scored predictions are needed; with fewer, a std off by a factor "
     "of two could go unnoticed.",
 }
@@ -167,12 +169,14 @@ def judge(
     uniformity: float,
     shape: Shape,
     sequence: Sequence,
+    certain: bool = False,
 ) -> Verdict:
     """The verdict on the sums of a `Calibration`, where its `verdict` explains the tests.
 
     `shared` is the number of pairs of rows that share a learned noise variance, each divided by its degrees of freedom;
     `coverages` are those of `LEVELS`, and `uniformity` is Pearson's statistic of the PIT histogram. `shape` and
-    `sequence` are the moments of the scores, and their sums in the order of the stream.
+    `sequence` are the moments of the scores, and their sums in the order of the stream. `certain` says that every std
+    was stated to be 0.
     """
     effective = rows / (1 + shared / rows) if rows > 0 else 0.0
     nis_bounds, coverage_bounds = expected_ranges(effective)
@@ -190,6 +194,8 @@ def judge(
             findings.insert(findings.index(others[0]), spread)
     elif spread:
         findings.append(spread)
+    if certain and nis == 0:
+        findings = ["exact"] if effective >= FEWEST_ROWS else []
     word = findings[0] if findings else "calibrated" if effective >= FEWEST_ROWS else "too few rows to say"
     statistic = uniformity * effective / rows if effective >= 5 * BINS else math.nan
     return Verdict(

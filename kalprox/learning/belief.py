@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from scipy import special
 
 from kalprox._arrays import Array
 from kalprox.learning.design import Design
@@ -25,6 +26,8 @@ from kalprox.sources import Block, Counts, Source
 __all__ = ["Belief", "Path", "PenaltyTooStrong", "check_any_row"]
 
 FEWEST_ROWS = 32  # of the first piece of a batch that a belief without an exact row-by-row update predicts
+_PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
+_CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of coefficients that contradict it
 
 
 class Path(NamedTuple):
@@ -287,10 +290,48 @@ class Belief(ABC):
             "more labels."
         )
 
-    @property
+    @cached_property
     def interval_doubt(self) -> str:
-        """Why the intervals of the coefficients cover less than they say; empty if there is no reason to think so."""
-        return ""
+        """Says that the penalty has moved the intervals of the coefficients off the truth; empty if it has not.
+
+        A smooth penalty is a prior, g / noise variance = -log density. It is doubted if the coefficients found
+        contradict it, and it moved one of them so far that its 95% interval covers less than 90%.
+
+        What contradicts it is 2 g / noise variance, which under the prior is about a sum of f chi2(1) over the shares f
+        of the data in each direction, the eigenvalues of V R'R. So coefficients that the penalty shrank to nearly
+        nothing contradict it as those do that it hardly moved. The sum is compared with a scaled chi-square variable of
+        the same mean and variance.
+        """
+        posterior = self.posterior
+        if self.debiased or not isinstance(posterior, InformationPosterior):
+            return ""
+        penalised = self.coef_estimate(penalised=True)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            pull = np.abs(self.coef_estimate(penalised=False).value - penalised.value) / penalised.std
+            farthest = float(np.max(np.where(np.isfinite(pull), pull, 0.0), initial=0.0))
+            if not (farthest > _PULL and np.any(self._contradictions(posterior) < _CONTRADICTION)):
+                return ""
+        return (
+            f"The penalty moves a coefficient by {farthest:.2g} standard errors, and the coefficients are larger than "
+            "it expects with this little noise: the intervals cover less than they say. Use penalty=None, a smaller "
+            "alpha, or standardize=True if the columns differ in scale."
+        )
+
+    def _contradictions(self, posterior: InformationPosterior) -> Array:
+        """Return the probability, if the penalty is the prior, of a penalty as large as was found, for each target."""
+        mean, first = np.asarray(posterior.mean), self.design.first
+        thetas = mean.reshape(len(mean), -1).T
+        variance = np.broadcast_to(np.asarray(posterior.noise.variance), len(thetas))
+        found = np.ones(len(thetas))
+        for j, theta in enumerate(thetas):
+            factor = posterior.metric_factors[j % len(posterior.metric_factors)]
+            root = np.asarray(posterior.data.R @ factor.L)  # a smooth penalty leaves every coefficient free
+            H = root.T @ root
+            total, squares = np.trace(H) - first, (H**2).sum() - first  # an intercept is not penalised
+            if variance[j] > 0 and squares > 0:
+                cost = 2 * float(posterior.regularizer.value(theta)) / variance[j]
+                found[j] = special.chdtrc(total**2 / squares, cost * total / squares)
+        return found
 
     def _sandwiched(self, posterior: Posterior) -> Array | None:
         """Return the robust or clustered covariance of theta, (p, p) or (k, p, p); None with coef_cov="model".

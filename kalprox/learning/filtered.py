@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import special
 
 from kalprox._arrays import Array
 from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, with_prior
@@ -21,7 +20,7 @@ from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.models import LINKS
-from kalprox.posterior import InformationPosterior, Posterior
+from kalprox.posterior import Posterior
 from kalprox.regularizers import Regularizer, Separable
 from kalprox.sources import Block, Counts, Source
 
@@ -30,10 +29,6 @@ __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 _FIXED = ("link", "method", "fit_intercept", "standardize", "weights")  # cannot change after the first row
-
-
-_PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
-_CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of coefficients that contradict it
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,28 +139,6 @@ class FilteredBelief(Belief):
     @property
     def posterior(self) -> Posterior:
         return self.state.posterior
-
-    @cached_property
-    def interval_doubt(self) -> str:
-        """Says that the penalty has moved the intervals of the coefficients off the truth; empty if it has not.
-
-        A smooth penalty is a prior, g / noise variance = -log density. It is doubted if the coefficients found
-        contradict it, and it moved one of them so far that its 95% interval covers less than 90%.
-        """
-        posterior = self.posterior
-        if self.debiased or not isinstance(posterior, InformationPosterior):
-            return ""
-        penalised = self.coef_estimate(penalised=True)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            pull = np.abs(self.coef_estimate(penalised=False).value - penalised.value) / penalised.std
-            cost = 2 * float(posterior.regularizer.value(posterior.mean)) / float(posterior.noise.variance)
-        if not (np.nanmax(pull, initial=0) > _PULL and cost > special.chdtri(len(pull), _CONTRADICTION)):
-            return ""
-        return (
-            f"The penalty moves a coefficient by {np.nanmax(pull):.2g} standard errors, and the coefficients are "
-            "larger than it expects with this little noise: the intervals cover less than they say. Use penalty=None, "
-            "or a smaller alpha."
-        )
 
     @property
     def n_held(self) -> int:  # type: ignore[override]

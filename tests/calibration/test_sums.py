@@ -324,6 +324,17 @@ def test_few_degrees_of_freedom_are_worth_few_rows():
     assert "Over 5000 rows (as informative as 10) the errors" in str(verdict)
 
 
+def test_rows_without_noise_are_exact():
+    """A constant target was called under-confident, with the advice to lower a noise variance that was 0 already."""
+    zeros, ones = np.zeros(100), np.ones(100)
+    verdict = Calibration().update(ones, zeros, ones).verdict()
+    assert verdict.word == "exact"
+    assert str(verdict).startswith("exact: Every prediction was right") and "NIS" not in str(verdict)
+    assert Calibration().update(ones[:20], zeros[:20], ones[:20]).verdict().word == "too few rows to say"
+    assert Calibration().update(ones, ones, ones).verdict().word == "under-confident"  # the std could have been smaller
+    assert Calibration().update(ones, zeros, np.where(np.arange(100) == 7, 1.1, 1)).verdict().word != "exact"
+
+
 def test_str_is_a_sentence_or_two():
     mean, std, y = stream(1000, shrink=2.0)
     text = str(Calibration().update(mean, std, y).verdict())

@@ -5,8 +5,10 @@ import pytest
 import scipy.stats
 import statsmodels.api as sm
 from data import linear
+from scipy.stats import binom
 
 from kalprox import KalproxRegressor
+from kalprox.learning.belief import PenaltyTooStrong
 
 KINKED = {"l1": {}, "elasticnet": {}, "group": {"groups": [0, 0, 1, 1, 2]}, "box": {"bounds": (-0.5, 0.5)}}
 
@@ -169,3 +171,49 @@ def test_what_is_refused():
         KalproxRegressor(forget=0.99).fit(X, y).coef_interval(anytime=True)
     with pytest.raises(ValueError, match="anytime=True needs link='identity'"):
         KalproxRegressor("tanh").fit(X, np.tanh(y)).coef_interval(anytime=True)
+
+
+def inputs_of_scale(scale, link, seed=0):
+    """Rows whose true coefficients are of size 1 / scale, and those coefficients."""
+    rng = np.random.default_rng(seed)
+    X, coef = scale * rng.normal(size=(1000, 3)), np.array([1, -0.5, 0.2]) / scale
+    return X, (np.tanh(X @ coef) if link == "tanh" else X @ coef) + 0.1 * rng.normal(size=1000), coef
+
+
+@pytest.mark.parametrize("link", ["identity", "tanh"])
+@pytest.mark.parametrize("scale", [1e-3, 1e-2, 0.1])
+def test_a_penalty_that_leaves_nearly_nothing_of_the_coefficients_warns(scale, link):
+    """alpha=1 on columns of size 1e-3 gave 0.28 +- 0.23 where 100 is true, and said nothing."""
+    X, y, coef = inputs_of_scale(scale, link)
+    model = KalproxRegressor(link).fit(X, y)
+    with pytest.warns(PenaltyTooStrong, match="standardize=True"):
+        low, high = model.coef_interval()
+    assert not ((low <= coef) & (coef <= high)).any()
+    free = KalproxRegressor(link, penalty=None).fit(X, y)
+    free.coef_interval()  # no warning
+    assert (np.abs(free.coef_ - coef) < 4 * free.coef_std_).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+def test_a_penalty_that_hardly_moves_the_coefficients_does_not_warn(scale):
+    """The coefficients contradict the prior, but the rows outweigh it."""
+    X, y, _ = inputs_of_scale(scale, "identity")
+    KalproxRegressor().fit(X, y).coef_interval()
+
+
+def test_coefficients_drawn_from_the_prior_do_not_contradict_it():
+    """At most 4 of 200 samples with 20 or 200 rows: the warning needs a probability of 0.001."""
+    warned = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        X, n = rng.normal(size=(200, 5)) * [1, 0.1][seed // 2 % 2], [20, 200][seed % 2]
+        y = X @ rng.normal(size=5) + rng.normal(size=200)
+        warned += KalproxRegressor().fit(X[:n], y[:n])._learner.belief.interval_doubt != ""
+    assert warned <= binom.ppf(0.999, 200, 0.001) + 1
+
+
+def test_each_target_may_contradict_the_penalty():
+    X, y, _ = inputs_of_scale(1e-2, "identity")
+    noise = np.random.default_rng(1).normal(size=len(y))
+    assert KalproxRegressor().fit(X, np.stack([noise, y], axis=1))._learner.belief.interval_doubt
+    assert not KalproxRegressor().fit(X, np.stack([noise, noise], axis=1))._learner.belief.interval_doubt
