@@ -15,6 +15,8 @@ _PENALTIES = (None, "ridge", "l1", "elasticnet", "smooth_l1", "group", "box", "o
 _READINGS = ("coef_", "intercept_", "coef_std_", "intercept_std_", "covariance_", "noise_var_", "noise_dof_", "alpha_")
 _COUNTS = ("n_rows_seen_", "n_rows_rejected_", "n_passes_", "converged_", "n_features_in_")
 
+_REFUSED = ValueError, FloatingPointError  # the second where the paper's recursion diverges
+
 
 @dataclass
 class OddFit:
@@ -32,7 +34,7 @@ class OddFit:
             try:
                 for name, rows in self.calls:
                     getattr(model, name)(*rows)
-            except ValueError:
+            except _REFUSED:
                 return None
         return model if model.__sklearn_is_fitted__() else None
 
@@ -42,7 +44,7 @@ class OddFit:
             warnings.simplefilter("ignore")
             try:
                 model.partial_fit(*self.more)
-            except ValueError as error:
+            except _REFUSED as error:
                 return str(error)
         return ""
 

@@ -86,7 +86,7 @@ class Learner:
         self._tracking = Tracking.none()
         self._buffer: RowBuffer | None = None
         self._live: SquareRootFilter | None = None  # includes the buffered rows
-        self._read: Belief | None = None  # includes the buffered rows, folded for reading
+        self._read: tuple[Belief, Innovations | None] | None = None  # includes the buffered rows, folded for reading
         self._tracked: tuple[int, Quantiles] | None = None  # includes as many of the buffered rows
 
     # ---- learning --------------------------------------------------------------------------------------
@@ -189,31 +189,23 @@ class Learner:
         if full or (buffer.n and self.settings.needs_innovations and folded + buffer.n >= belief.next_cut):
             self._keep(*self._with_buffer())
             buffer = self._buffer = RowBuffer(belief.information.d, belief.information.targets)
-        moved = None if predict else self._by_scorer(X, y)
-        if self._live is None and moved is None and (predict or self.settings.needs_innovations):
+        scored_later = self.settings.needs_innovations and self._scorer is not None
+        if self._live is None and (predict or (self.settings.needs_innovations and not scored_later)):
             self._live = self._filter()
-        if self._live is not None:
-            exact = _moved(self._live, X, y)
-            moved = exact if moved is None else moved
-        buffer.append(X, y, *((y, y, y, y, y, 1, 0) if moved is None else moved))
+        moved = None if self._live is None else _moved(self._live, X, y)
+        if scored_later:
+            buffer.append(X, y, y, y, y, y, y, len(y), len(y))
+        else:
+            buffer.append(X, y, *((y, y, y, y, y, 1, 0) if moved is None else moved))
         self._read = None
         self.n_rows += len(y)
         return (y, y) if moved is None else moved
 
-    def _by_scorer(self, X: Array, y: Array) -> tuple[Any, ...] | None:
-        """Return the columns of the innovations of a few rows by the scorer of a long stream, if there is one."""
-        scorer = self._scorer
-        found = None if scorer is None else scorer.few_rows(Block(X, y), self._weight)
-        return None if found is None else (*found, len(y))
-
     @property
     def _scorer(self) -> Scorer | None:
-        """The scorer, if it still serves after the buffered rows."""
+        """What predicts the buffered rows of a long stream; None if their innovations are exact."""
         belief = self._belief
-        if not isinstance(belief, ExactBelief) or not belief.predicts:
-            return None
-        scorer = belief.current_scorer
-        return scorer if scorer is not None and scorer.serves(self._weight) else None
+        return belief.current_scorer if isinstance(belief, ExactBelief) and belief.predicts else None
 
     @property
     def _weight(self) -> float:
@@ -281,7 +273,8 @@ class Learner:
     def configure(self, settings: Settings) -> None:
         """Replace the settings, under which the rows learned so far are also interpreted from now on."""
         if self._belief is not None and settings is not self.settings:
-            self._belief, self._read, self._live = self._belief.with_settings(settings), None, None
+            belief, tracking = self._with_buffer()
+            self._keep(belief.with_settings(settings), tracking)
         self.settings = settings
 
     def merge(self, other: "Learner") -> None:
@@ -299,15 +292,28 @@ class Learner:
 
     def _with_buffer(self) -> tuple[Belief, Tracking]:
         """Return the belief and the tracking after the buffered rows have been folded."""
-        belief, buffer = self._belief, self._buffer
-        assert belief is not None
-        if not buffer:
-            return belief, self._tracking
-        block = buffer.block
-        after = belief.learn(block)
-        if self.settings.needs_innovations:
-            after = after.observing(block, buffer.innovations, belief)
-        return after, self.tracking
+        assert self._belief is not None
+        if not self._buffer:
+            return self._belief, self._tracking
+        return self.belief, self.tracking
+
+    def _folded(self) -> tuple[Belief, Innovations | None]:
+        """Return the belief after the buffered rows, and their innovations if they are needed.
+
+        The rows of a long stream are predicted now, by its scorer, since that served for all of them.
+        """
+        if self._read is None:
+            belief, buffer = self._belief, self._buffer
+            assert belief is not None and buffer is not None
+            block, found = buffer.block, None
+            if not self.settings.needs_innovations:
+                after = belief.learn(block)
+            else:
+                predicted = self._scorer is None
+                after, found = (belief.learn(block), buffer.innovations) if predicted else belief.scored(block)
+                after = after.observing(block, found, belief)
+            self._read = after, found
+        return self._read
 
     def _keep(self, belief: Belief, tracking: Tracking) -> None:
         """Assign a new belief and tracking, and empty the buffer."""
@@ -344,9 +350,7 @@ class Learner:
         assert self._belief is not None, "nothing has been learned yet"
         if not self._buffer:
             return self._belief
-        if self._read is None:
-            self._read = self._with_buffer()[0]
-        return self._read
+        return self._folded()[0]
 
     @property
     def tracking(self) -> Tracking:
@@ -354,7 +358,10 @@ class Learner:
         buffer, before = self._buffer, self._tracking
         if not buffer or not self.settings.diagnose:
             return before
-        return replace(before.scored(buffer.block.y, buffer.innovations), quantiles=self.quantiles)
+        found = self._folded()[1]
+        assert found is not None
+        quantiles = before.quantiles.after_rows(found.issued, buffer.batches)
+        return replace(before.scored(buffer.block.y, found), quantiles=quantiles)
 
     @property
     def score(self) -> Calibration:
@@ -369,7 +376,9 @@ class Learner:
             return self._tracking.quantiles
         n, quantiles = self._tracked or (0, self._tracking.quantiles)
         if n < buffer.n:
-            quantiles = quantiles.after_rows(buffer.innovations.issued[n:], buffer.batches[n:])
+            rows, scorer = buffer.block.part(n, buffer.n), self._scorer
+            issued = buffer.innovations.issued[n:] if scorer is None else scorer.issued(rows)
+            quantiles = quantiles.after_rows(issued, buffer.batches[n:])
             self._tracked = buffer.n, quantiles
         return quantiles
 

@@ -115,12 +115,9 @@ class Scorer:
         constant = self.constant[k:] + (info.shift[:d] - self.center) @ probes
         return float(((T[:, 1 : 1 + d] @ probes + T[:, :1] * constant) ** 2).sum())
 
-    def few_rows(self, block: Block, rows: float) -> Innovations | None:
-        """Return the innovations of a few rows that come after `rows` rows; None if their leverage is not small."""
-        k = len(self.variance)
-        projected = (block.X - self.center) @ self.maps[:, k:] + self.constant[k:]
-        small = float(np.vdot(projected, projected)) < SMALL_LEVERAGE * len(projected)
-        return self.innovations(block, self.predictor(block.X), None, rows) if small else None
+    def issued(self, block: Block) -> Array:
+        """Return the errors of the predictions of rows of small leverage and weight 1, in units of their std."""
+        return self.innovations(block, self.predictor(block.X), None, self.rows).issued
 
     def predictor(self, X: Array) -> Array:
         """Return the predictive means for rows of X."""
