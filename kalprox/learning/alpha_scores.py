@@ -77,7 +77,7 @@ class AlphaScores:
         The sums of squares are those of a normal distribution with these log densities. The best alpha stays the same.
         """
         squares = rows * np.exp(-2 * scores / (rows * targets) - 1) / (2 * np.pi)
-        return cls(alphas / rows**0.5, np.repeat(squares[:, None], targets, axis=1), max(rows, FEWEST_ROWS))
+        return cls(alphas / rows**0.5, np.repeat(squares[:, None], targets, axis=1), float(max(rows, FEWEST_ROWS)))
 
     def reaching(self, largest: float, smallest: float) -> "AlphaScores":
         """Return the scores on a grid that reaches from `largest` to `smallest` at least.

@@ -27,9 +27,10 @@ from kalprox.sources import ArraySource, Block, Counts, Source
 
 __all__ = ["Learner", "belief_type"]
 
-# Blocks of 256 rows or fewer are buffered. The buffer is folded at 1,024 rows, which takes a tenth of the time of
-# folding the rows one by one, or as soon as it holds as many rows (but at least 16) as were folded before.
-_SHORT, _FEW, _LONG = 256, 16, 1024
+# The buffer is folded at 4,096 rows, or fewer (but at least 1,024) if they take 4 MiB, or as soon as it holds as many
+# rows (but at least 16) as were folded before. Batches of up to a quarter of it go through the buffer: folding and
+# scoring rows together takes a small part of the time that they take one by one.
+_BUFFER_ROWS, _BUFFER_BYTES, _FEW = (1024, 4096), 1 << 22, 16
 _NOT_ASKED = "the score was not asked for: set diagnose=True"
 _NO_ORDER = (
     "the rows were learned in no order, so that none was predicted from those before it: learn them as a stream, with "
@@ -40,6 +41,12 @@ _SEVERAL_PASSES = (
     "learned: learn the rows as a stream, with partial_fit or in one pass"
 )
 _PIECE = 64  # rows whose intervals are tracked together, if none was issued for a whole batch
+
+
+def _capacity(d: int) -> int:
+    """Return the number of rows of d features at which the buffer is folded."""
+    least, most = _BUFFER_ROWS
+    return max(least, min(most, _BUFFER_BYTES // (8 * d)))
 
 
 def belief_type(settings: Settings) -> type[Belief]:
@@ -185,7 +192,7 @@ class Learner:
             belief.information.fold(X, y)  # raises an error that names the problem
         check_usable(X, y)
         folded = float(belief.information.rows)
-        full = buffer.n >= _FEW and buffer.n >= min(_LONG, folded)
+        full = buffer.n >= _FEW and buffer.n >= min(_capacity(belief.information.d), folded)
         if full or (buffer.n and self.settings.needs_innovations and folded + buffer.n >= belief.next_cut):
             self._keep(*self._with_buffer())
             buffer = self._buffer = RowBuffer(belief.information.d, belief.information.targets)
@@ -247,7 +254,7 @@ class Learner:
             and settings.forget == 1
             and settings.coef_cov != "clustered"
             and not settings.noise_depends_on_inputs
-            and len(block) <= _SHORT
+            and len(block) <= _capacity(block.X.shape[1]) // 4
             and not self._crosses_cut(len(block), settings)
             and self._takes_short(settings)
         )

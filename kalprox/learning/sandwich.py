@@ -76,8 +76,9 @@ class Sandwich:
         known = np.isfinite(u.reshape(len(D), -1)).any(axis=1)
         u = np.nan_to_num(u.reshape(len(D), -1), nan=0.0, posinf=0.0, neginf=0.0)
         size = u if weights is None else u * np.sqrt(weights)[:, None]
-        M = np.stack([(D * column[:, None]).T @ (D * column[:, None]) for column in size.T])
-        return Sandwich(self.center, self.M + M, self.clusters + int(known.sum()), self.groups)
+        with np.errstate(over="ignore", invalid="ignore"):
+            M = self.M + np.stack([(D * column[:, None]).T @ (D * column[:, None]) for column in size.T])
+        return Sandwich(self.center, _finite(M), self.clusters + int(known.sum()), self.groups)
 
     def after_cluster(self, D: Array, u: Array, weights: Array | None, labels: Array | None = None) -> "Sandwich":
         """Return the sum after rows of clusters named by labels, or of the cluster that `closed` completes.
@@ -103,7 +104,9 @@ class Sandwich:
         groups = dict(self.groups)
         if (s := groups.pop(None, None)) is None:
             return self
-        return Sandwich(self.center, self.M + s[:, :, None] * s[:, None, :], self.clusters + 1, groups)
+        with np.errstate(over="ignore", invalid="ignore"):
+            M = self.M + s[:, :, None] * s[:, None, :]
+        return Sandwich(self.center, _finite(M), self.clusters + 1, groups)
 
     def forget(self, rho: float) -> "Sandwich":
         """Return the sum with the weight of every row multiplied by rho."""
@@ -221,3 +224,13 @@ def scores_at(
     if w is None or weights == "frequency":
         return none.after_rows(D, e, w if block.squares is None else block.squares)
     return none.after_rows(D, (e.T * np.sqrt(w)).T, w)
+
+
+def _finite(M: Array) -> Array:
+    """Return the sum; raise a FloatingPointError if it has overflowed."""
+    if not np.isfinite(M).all():
+        raise FloatingPointError(
+            "The standard errors of coef_cov='robust' or 'clustered' overflow, because some rows are predicted "
+            "astronomically far from their targets. Scale the columns of X, or use coef_cov='model'."
+        )
+    return M

@@ -6,7 +6,7 @@ import scipy.stats
 from sklearn.linear_model import LassoCV
 
 from kalprox import KalproxRegressor, model_file
-from kalprox.learning.alpha_scores import AlphaScores, null_ratio
+from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, null_ratio
 from kalprox.learning.penalties import Penalty
 
 
@@ -231,3 +231,9 @@ def test_few_rows_are_never_predicted_worse_than_by_the_mean(n, d, signal):
     assert gains.mean() > -0.005 and gains.min() > -1
     if signal == "one" and n >= 20:
         assert gains.mean() > 0.2
+
+
+def test_scores_of_fewer_rows_than_are_needed_are_saved_as_they_were_restored():
+    """Those of version 0.1 with fewer than 32 rows became a model that could not be saved again."""
+    scores = AlphaScores.of_log_scores(np.array([2.0, 1.0]), np.array([-3.0, -4.0]), 10.0, 1)
+    assert type(scores.rows) is float and scores.rows == FEWEST_ROWS

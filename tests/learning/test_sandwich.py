@@ -189,3 +189,12 @@ def test_intervals_of_coefficients_cover(kind, most):
     n = seeds * len(theta)  # the bounds are binomial, at 1 in 1,000, about the .93 to .97 that are promised
     assert scipy.stats.binom(n, 0.93).ppf(0.001) <= robust.sum() * seeds <= scipy.stats.binom(n, 0.97).ppf(0.999)
     assert model.min() < most
+
+
+def test_scores_that_overflow_are_refused():
+    """They were infinite in the model, which then could not be saved."""
+    D, u = np.full((3, 2), 1e100), np.full(3, 1e60)
+    with pytest.raises(FloatingPointError, match=r"overflow.* use coef_cov='model'"):
+        Sandwich.zero(None, 2, None).after_rows(D, u, None)
+    with pytest.raises(FloatingPointError, match="overflow"):
+        Sandwich.zero(None, 2, None).after_cluster(D, u, None).closed()
