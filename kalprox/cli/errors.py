@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -39,6 +39,8 @@ class Commands(click.Group):
             return super().make_context(*args, **kwargs)
         except click.ClickException as error:
             raise _without_controls(error) from error.__cause__
+        except KeyboardInterrupt:
+            _end_interrupted()
 
     def invoke(self, ctx: click.Context) -> Any:
         warnings.showwarning = _show_warning
@@ -52,8 +54,7 @@ class Commands(click.Group):
         except click.ClickException as error:
             raise _without_controls(error) from error.__cause__
         except (KeyboardInterrupt, click.Abort):
-            echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
-            sys.exit(130)
+            _end_interrupted()
         except BrokenPipeError:
             _drop_output()
             sys.exit(141)
@@ -67,6 +68,11 @@ class Commands(click.Group):
                 )
             echo(f"Error: {text}", err=True)
             sys.exit(code)
+
+
+def _end_interrupted() -> NoReturn:
+    echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
+    sys.exit(130)
 
 
 def exit_code(error: Exception) -> int:

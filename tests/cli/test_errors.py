@@ -83,6 +83,17 @@ def test_every_error_has_a_documented_code(error, code):
     assert code in EXIT_CODES
 
 
+def test_an_interrupt_while_the_options_are_read(monkeypatch):
+    """It ended with 1 and "Aborted!"."""
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(click.Group, "make_context", interrupted)
+    found = CliRunner().invoke(click.group(cls=Commands)(lambda: None), ["fit"])
+    assert found.exit_code == 130 and found.output.startswith("Interrupted.")
+
+
 def test_a_number_of_rows_beyond_64_bits_is_all_of_them(files, tmp_path):
     invoke("fit", files[0], "--target", "y", "--infer-rows", 10**30, "--out", tmp_path / "m.kalprox")
 
