@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from kalprox._files import check_distinct, descriptor
-from kalprox.cli.options import NAMES, NumberOr, RegistryChoice, output_options, reading_options
+from kalprox.cli.options import NAMES, READING, NumberOr, RegistryChoice, output_options, reading_options
 
 __all__ = ["fit"]
 
@@ -19,13 +19,19 @@ __all__ = ["fit"]
 @click.option(
     "--features", type=NAMES, help="Columns to predict from, separated by commas.  [default: all other columns]"
 )
+@click.option("--exclude", type=NAMES, default=(), help="Columns to leave out, separated by commas.")
 @click.option(
     "--categorical",
     multiple=True,
     metavar="NAME[=A|B|...]",
     help="One-hot encode NAME, using the listed levels or those found in the data. Repeatable.",
 )
-@click.option("--dates", type=NAMES, default=(), help="Columns of dates, which are read as days since 1970-01-01.")
+@click.option(
+    "--dates",
+    type=NAMES,
+    default=(),
+    help="Columns of dates (ISO 8601), which are read as days since 1970-01-01; others are found.",
+)
 @click.option("--weight", help="Column of row weights.")
 @click.option(
     "--weights",
@@ -225,6 +231,7 @@ def fit(
     )
     table = _table(files, memory=memory, shuffle=shuffle, given=given)
     settings = _settings(table.columns, given) | _coef_cov(table.columns, given["coef_cov"])
+    found = [*table.found(), *_found_dates(table.columns, given)]
     with Reporter("fit", quiet=quiet, events=events, total=table.size().rows) as reporter:
         job = FitJob(
             table,
@@ -257,6 +264,8 @@ def fit(
         )
     bad = f", {quality.bad:,} bad" if quality.bad else ""
     reporter.say(f"{out}: {learner.n_rows:,} rows{bad}, {len(table.columns.names):,} columns")
+    for line in found:
+        reporter.say(line)
     if not quiet:
         warn(quality.notes)
     if belief.message and not belief.converged and not belief.predicts:  # other messages have been given as warnings
@@ -275,13 +284,21 @@ def _coef_cov(columns: Any, coef_cov: str | None) -> dict[str, str]:
     return {} if chosen == "model" else {"coef_cov": chosen}
 
 
+def _found_dates(columns: Any, given: dict[str, Any]) -> list[str]:
+    """A line that names the columns that were recognised as dates, if there are any."""
+    names = [] if given["like"] else [name for name in columns.dates if name not in given["dates"]]
+    if not names:
+        return []
+    return [f"Read as dates, in days since 1970-01-01: {', '.join(names)}. To leave columns out, use --exclude."]
+
+
 def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[str, Any]) -> Any:
     from kalprox.jobs.model import TableModel
     from kalprox.sources.columns import Columns
     from kalprox.sources.files import STDIN, Snapshot, stdin
     from kalprox.sources.table import Table
 
-    options = {name: given[name] for name in ("format", "encoding", "delimiter", "skip_unreadable", "max_record")}
+    options = {name: given[name] for name in READING}
     options["stdin"] = stdin() if STDIN in files else None
     snapshot = Snapshot(files)  # before the columns are inferred from them
     if given["like"] is not None:
@@ -306,6 +323,8 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[s
             or given["penalty"] == "none",  # the columns of all levels add up to the intercept
             unseen=given["unseen"],
             cluster=given["clusters"],
+            exclude=given["exclude"],
+            samples=given["samples"],
             **options,
         )
     return Table(files, columns, memory=memory, shuffle=shuffle, samples=given["samples"], snapshot=snapshot, **options)

@@ -88,6 +88,7 @@ def predict(
         )
     columns = replace(fitted.columns, target=None, weight=None, cluster=None, unseen=unseen or fitted.columns.unseen)
     table = Table(files, columns, stdin=stdin() if STDIN in files else None, **options)
+    found = table.found()
     silent = quiet or str(out) == "-"
     with Reporter("predict", quiet=silent, events=events, total=table.size().rows) as reporter:
         bad = Quarantine(quarantine, max_bad)
@@ -103,5 +104,7 @@ def predict(
         )
         reporter.event("done", out=str(out), rows=rows, bad=bad.bad, **events_of(notes))
     reporter.say(f"{out}: {rows:,} rows" + (f", {bad.bad:,} bad" if bad.bad else ""))
+    for line in found:
+        reporter.say(line)
     if not quiet:
         warn(notes)

@@ -30,9 +30,10 @@ __all__ = [
     "rounded",
     "shown",
     "why_bad",
+    "why_invalid",
 ]
 
-MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NULL", "null"]
+MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "-", "--", "?"]
 _MISSING = pa.array([text.encode() for text in MISSING], pa.binary())
 NUMBER = r"(?i)^[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?[ \t]*$|^[ \t]*[+-]?(nan|inf|infinity)[ \t]*$"
 _FLOAT, _BYTES = pa.float64(), pa.binary()
@@ -196,7 +197,7 @@ def _labels(cells: Any) -> list[str | Reason]:
 
 def _label(cell: Any) -> str | Reason:
     if isinstance(cell, bytes):
-        why = _invalid(cell)
+        why = why_invalid(cell)
         if why != Reason.NOT_NUMBER:
             return why
         cell = cell.decode()
@@ -246,11 +247,13 @@ def _from_text(column: Any) -> tuple[np.ndarray, Faults | None]:
     if not len(at):
         return values, None
     missing = np.asarray(pc.is_in(cells, _MISSING))
-    why = [why_bad(values[i]) if mask[i] else Reason.MISSING if missing[i] else _invalid(cells[i].as_py()) for i in at]
+    why = [
+        why_bad(values[i]) if mask[i] else Reason.MISSING if missing[i] else why_invalid(cells[i].as_py()) for i in at
+    ]
     return values, Faults(at, why)
 
 
-def _invalid(cell: bytes, otherwise: Reason = Reason.NOT_NUMBER) -> Reason:
+def why_invalid(cell: bytes, otherwise: Reason = Reason.NOT_NUMBER) -> Reason:
     """Why the bytes of a cell cannot be parsed: NUL bytes, not UTF-8, or `otherwise`."""
     if b"\0" in cell:
         return Reason.NUL
@@ -277,7 +280,7 @@ def _parse_distinct(column: Any, parse: Any) -> tuple[list, np.ndarray]:
     parsed = []
     for cell in coded.dictionary.to_pylist():
         value = parse(cell) if cell else Reason.MISSING
-        parsed.append(_invalid(cell, value) if isinstance(value, Reason) and cell else value)
+        parsed.append(why_invalid(cell, value) if isinstance(value, Reason) and cell else value)
     return parsed, coded.indices.to_numpy(zero_copy_only=False)
 
 

@@ -1,7 +1,7 @@
 """Which columns of a table are used, and the rows of a table as arrays."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -164,41 +164,53 @@ class Columns:
         skip_unreadable: bool = False,
         cluster: str | None = None,
         max_record: int = MAX_RECORD,
+        decimal: str = ".",
+        thousands: str | None = None,
+        exclude: Sequence[str] = (),
+        samples: bool = True,
     ) -> "Columns":
         """Infer the columns from the first rows of the first file that has any.
 
-        A feature is numeric where at least half of its cells are numbers (the other cells are bad cells), otherwise
-        categorical. A column of dates must be listed in `dates`.
+        A feature is numeric where at least half of its cells are numbers (the other cells are bad cells), one of dates
+        where at least half of them are dates, otherwise categorical.
 
         Parameters
         ----------
         files : sequence of Path
         target, weight : str, optional
         features : sequence of str, optional
-            The default is all columns except target, weight and cluster.
+            The default is all columns that have a name, except target, weight, cluster and `exclude`.
         categorical : sequence of str, or dict of str to levels, optional
             Features to one-hot encode even if their cells are numbers. Levels that are not given are those of the
             first rows, sorted.
         dates : sequence of str
+            Features that are dates, also where most of their cells are not.
         rows : int
             The number of rows to look at.
         max_levels : int
             The largest number of levels of a categorical feature.
         drop_first, unseen, cluster : see `Columns`
-        format, encoding, delimiter, stdin, skip_unreadable, max_record : see `kalprox.sources.table.Table`
+        format, encoding, delimiter, stdin, skip_unreadable, max_record, decimal, thousands
+            See `kalprox.sources.table.Table`.
+        exclude : sequence of str
+            Columns to leave out.
+        samples : bool
+            Whether error messages may contain values of cells.
 
         Returns
         -------
         Columns
         """
         options: dict[str, Any] = {"format": format, "encoding": encoding, "delimiter": delimiter}
-        options |= {"stdin": stdin, "max_record": max_record}
+        options |= {"stdin": stdin, "max_record": max_record, "decimal": decimal, "thousands": thousands}
         numbers = [name for name in (target, weight) if name is not None]
         needed = numbers if cluster is None else [*numbers, cluster]
         names = None if features is None else list(dict.fromkeys([*needed, *features]))
-        first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable)
+        first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable, exclude=exclude)
+        first = replace(first, samples=samples)
         if features is None:
             features = [name for name in first.table.column_names if name not in needed]
+        features = [name for name in features if name not in exclude]
         if not features:
             raise SourceError(
                 f"{first.file}: there must be at least one column besides the target, the weight and the clusters."
@@ -210,7 +222,7 @@ class Columns:
             weight,
             kinds.numeric,
             kinds.levels,
-            tuple(dates),
+            kinds.dates,
             drop_first,
             unseen,
             tuple(features),

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,8 @@ __all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"
 
 _MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
 _SHOWN = 5  # bad rows in the message of TooManyBadRows
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9.]*,[0-9]+\s*")
+_THOUSANDS = re.compile(r"\s*[+-]?[0-9]{1,3}([.,' _])[0-9]{3}(\1[0-9]{3})*([.,][0-9]*)?\s*")
 
 
 class Reason(StrEnum):
@@ -173,8 +176,22 @@ class Quarantine:
         self.close()
         raise TooManyBadRows(
             f"{self.bad:,} bad of {self.read:,} rows read, more than the {allowed} allowed:\n  {rows}\n"
-            "Allow more with max_bad (--max-bad on the command line): a number, or a percentage such as 1%."
+            f"{_remedies(self.first)}Allow more with max_bad: a number, or a percentage such as 1%."
         )
+
+
+def _remedies(rows: Sequence[BadRow]) -> str:
+    """What may be changed about how the file is read, given some of its bad rows."""
+    remedies = []
+    if any(row.reason == Reason.NOT_UTF8 for row in rows):
+        remedies.append("Use encoding='latin-1' if the file is in Latin-1, as older programs write it. ")
+    values = [row.value for row in rows if row.reason == Reason.NOT_NUMBER]
+    if any(_DECIMAL_COMMA.fullmatch(value) for value in values):
+        remedies.append("Use decimal=',' to read numbers with decimal commas. ")
+    marks = [found[1] for value in values if (found := _THOUSANDS.fullmatch(value))]
+    if marks:
+        remedies.append(f"Use thousands={marks[0]!r} to read numbers with marks between thousands. ")
+    return "".join(remedies)
 
 
 def read_quarantine(path: str | os.PathLike) -> list[BadRow]:

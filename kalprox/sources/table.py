@@ -1,6 +1,7 @@
 """Files as a source: the rows of a table in blocks, starting at any cursor."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,17 @@ import numpy as np
 
 from kalprox.sources.base import Block, Folded, fold_blocks
 from kalprox.sources.columns import Columns
-from kalprox.sources.files import MAX_RECORD, STDIN, Replay, Snapshot, Unreadable, find, format_of, refuse_pipe
+from kalprox.sources.files import (
+    MAX_RECORD,
+    STDIN,
+    Replay,
+    Snapshot,
+    SourceError,
+    Unreadable,
+    find,
+    format_of,
+    refuse_pipe,
+)
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.places import Cursor, Place
 from kalprox.sources.quarantine import BadRow, Reason
@@ -40,7 +51,9 @@ class Table:
         The number of bytes to use for all blocks that are held at a time.
     format, encoding, delimiter : str, optional
         The format of all files, such as "csv.gz" (by default from each suffix), the encoding of text files, and the
-        delimiter of CSV files.
+        delimiter of CSV files; see `kalprox.sources.readers.reader`.
+    decimal, thousands : str, optional
+        The marks in numbers that are written as text; see `kalprox.sources.readers.notation.Notation`.
     skip_unreadable : bool
         Whether a file that cannot be read becomes a bad row instead of an error.
     stdin : binary stream, optional
@@ -71,6 +84,8 @@ class Table:
         max_record: int = MAX_RECORD,
         samples: bool = True,
         snapshot: Snapshot | None = None,
+        decimal: str = ".",
+        thousands: str | None = None,
     ) -> None:
         self.files = find(source) if isinstance(source, str) else list(source)
         if shuffle is not None:
@@ -87,6 +102,8 @@ class Table:
             "chunk_bytes": int(np.clip(memory // _COPIES, 1 << 12, _MAX_BYTES)),
             "batch_rows": self.block_rows,
             "max_record": max_record,
+            "decimal": decimal,
+            "thousands": thousands,
         }
         for file in self.files:
             refuse_pipe(file)
@@ -131,14 +148,15 @@ class Table:
 
     def identity(self) -> dict[str, Any]:
         """All settings that determine how the files are divided into blocks."""
-        plain = {name: value for name, value in self._options.items() if name != "stdin"}
+        defaults = {"decimal": ".", "thousands": None}  # left out, as in checkpoints that are older than these options
+        plain = {k: v for k, v in self._options.items() if k != "stdin" and (k not in defaults or v != defaults[k])}
         more = {} if self.samples else {"samples": False}  # what one run kept out, another one must not have kept
         return plain | {"skip_unreadable": self.skip_unreadable, "shuffle": self.shuffle} | more
 
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments for another Table that reads some of these files in the same way."""
-        names = ("format", "encoding", "delimiter", "max_record")
+        names = ("format", "encoding", "delimiter", "max_record", "decimal", "thousands")
         return {name: self._options[name] for name in names} | {
             "memory": self.memory,
             "samples": self.samples,
@@ -148,6 +166,19 @@ class Table:
     def size(self) -> Size:
         """The number of bytes and, where every file tells it, of rows; None for standard input."""
         return Size(None, None) if STDIN in self.files else total_size(self._sizes)
+
+    def found(self) -> list[str]:
+        """How files are written, a line for each way that was found and is not the default. Call it before `blocks`."""
+        ways: dict[tuple[str, ...], list[Path]] = {}
+        for file in self.files:
+            with suppress(SourceError, OSError), closing(reader(file, **self._options)) as opened:
+                ways.setdefault(opened.found, []).append(file)
+        return [f"Read with {' and '.join(way)}{self._which(files)}." for way, files in ways.items() if way]
+
+    def _which(self, files: list[Path]) -> str:
+        """The first of these files and the number of others; nothing where they are all files of the table."""
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        return "" if len(files) == len(self.files) else f": {files[0]}{more}"
 
     def done(self, cursor: Cursor) -> float | None:
         """The share of the files, in bytes, that lies before the cursor; None for standard input."""

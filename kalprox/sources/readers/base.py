@@ -86,6 +86,10 @@ class Reader(Protocol):
 
     text_may_be_number: bool  # whether the format stores numbers as text
 
+    @property
+    def found(self) -> tuple[str, ...]:
+        """How the file is written, where that was found and is not the default, such as "delimiter ';'"."""
+
     def names(self) -> list[str] | None:
         """The names of the columns; None where the format has no header, or the file is empty."""
 
@@ -136,11 +140,21 @@ def check_names(file: str, there: Sequence[str], needed: Sequence[str]) -> None:
         if (count := counts[name]) == 1:
             continue
         if count:
-            raise SourceError(f"{file}: there are {count} columns {name!r}. Rename them, or leave this column out.")
+            raise SourceError(
+                f"{file}: there are {count} columns {name!r}. Rename them, or leave them out with exclude={name!r}."
+            )
         near = difflib.get_close_matches(name, there[:1000], n=1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         shown = ", ".join(map(repr, there[:20])) + (f" and {len(there) - 20} more" if len(there) > 20 else "")
-        raise SourceError(f"{file}: there is no column {name!r}.{meant} The columns are {shown[:2000]}.")
+        raise SourceError(
+            f"{file}: there is no column {name!r}.{meant} The columns are {shown[:2000]}.{_delimiter_hint(there)}"
+        )
+
+
+def _delimiter_hint(there: Sequence[str]) -> str:
+    """What to do where a name looks like several names."""
+    mark = next((mark for mark in (";", "\t", "|", ",") for name in there[:1000] if mark in name), None)
+    return "" if mark is None else f" If {mark!r} separates names, give delimiter={mark!r}."
 
 
 def check_types(file: str, schema: Any, wanted: Wanted) -> None:
