@@ -12,10 +12,26 @@ from kalprox.cli.options import NAMES, READING, NumberOr, RegistryChoice, output
 
 __all__ = ["fit"]
 
+_NOT_WITH_FORMULA = {
+    "target": "the target on its left-hand side",
+    "features": "the features as its terms",
+    "exclude": "the features as its terms",
+    "like": "the columns itself",
+    "drop_first": "by 0 + whether levels have a reference",
+    "no_intercept": "by 0 + that there is no intercept",
+    "unseen": "differences from a reference, so that a row with an unknown level is a bad row",
+}
+
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--target", "-y", help="Column to predict; required unless --columns is given.")
+@click.option("--target", "-y", help="Column to predict; required unless --formula or --columns is given.")
+@click.option(
+    "--formula",
+    metavar="FORMULA",
+    help="Target and terms, such as 'arr_delay ~ dep_delay + C(carrier) + distance:hour', in the syntax of formulaic. "
+    "Levels are those of all rows, against the first of them; 0 + leaves out the intercept.",
+)
 @click.option(
     "--features", type=NAMES, help="Columns to predict from, separated by commas.  [default: all other columns]"
 )
@@ -206,9 +222,10 @@ def fit(
     uncertainty of its coefficients; `kalprox predict`, `show`, `report`, `path` and `merge` read this file.
 
     \b
-    Example:
+    Examples:
       kalprox fit flights/ --target arr_delay --features dep_delay,distance,carrier \\
           --checkpoint flights.ckpt --quarantine bad.csv --out flights.kalprox
+      kalprox fit flights.csv --formula "arr_delay ~ dep_delay + C(carrier) + distance:hour"
     """
     from kalprox.cli.terminal import Reporter, events_of, warn
     from kalprox.jobs.checkpoint import Checkpoint
@@ -298,6 +315,10 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[s
     from kalprox.sources.files import STDIN, Snapshot, stdin
     from kalprox.sources.table import Table
 
+    others = [name for name in _NOT_WITH_FORMULA if given["formula"] is not None and _is_given(name)]
+    if others:
+        option = "--columns" if others[0] == "like" else f"--{others[0].replace('_', '-')}"
+        raise click.UsageError(f"{option} cannot be used with --formula, which says {_NOT_WITH_FORMULA[others[0]]}.")
     options = {name: given[name] for name in READING}
     options["stdin"] = stdin() if STDIN in files else None
     snapshot = Snapshot(files)  # before the columns are inferred from them
@@ -307,8 +328,23 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[s
             columns = replace(columns, cluster=given["clusters"])
         elif given["coef_cov"] not in (None, "clustered"):
             columns = replace(columns, cluster=None)
+    elif given["formula"] is not None:
+        from kalprox.sources.formula_scan import infer_formula
+
+        columns = infer_formula(
+            files,
+            given["formula"],
+            categorical=_levels(given["categorical"]),
+            dates=given["dates"],
+            weight=given["weight"],
+            cluster=given["clusters"],
+            rows=given["infer_rows"],
+            max_levels=given["max_levels"],
+            samples=given["samples"],
+            **options,
+        )
     elif given["target"] is None:
-        raise click.UsageError("Missing option '--target', the column to predict.")
+        raise click.UsageError("Missing option '--target', the column to predict (or --formula).")
     else:
         columns = Columns.infer(
             files,
@@ -349,10 +385,12 @@ def _is_given(option: str) -> bool:
 def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The parameters of the estimator, from the options."""
     from kalprox.learning.penalties import PENALTIES
+    from kalprox.sources.formula import FormulaColumns
 
     penalty = None if given["penalty"] == "none" else given["penalty"]
     settings = {name: given[name] for name in ("link", "alpha", "standardize", "forget", "method", "weights")}
-    settings |= {"penalty": penalty, "fit_intercept": not given["no_intercept"]}
+    intercept = not given["no_intercept"] and (not isinstance(columns, FormulaColumns) or columns.intercept)
+    settings |= {"penalty": penalty, "fit_intercept": intercept}
     if penalty is None or not PENALTIES[penalty].has_weight:
         settings["alpha"] = 1.0
     settings |= {name: given[name] for name in ("l1_ratio", "delta", "targets") if _is_given(name)}

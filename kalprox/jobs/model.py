@@ -15,7 +15,7 @@ from kalprox.learning.learner import Learner
 from kalprox.learning.saved import expect
 from kalprox.learning.saving import from_parts, learner_parts
 from kalprox.model_file import ModelFileError, Parts, refusing
-from kalprox.sources.columns import Columns
+from kalprox.sources.table_columns import TableColumns
 
 if TYPE_CHECKING:
     from kalprox.estimators import KalproxRegressor
@@ -35,7 +35,7 @@ class TableModel:
     Attributes
     ----------
     learner : Learner
-    columns : Columns
+    columns : Columns or FormulaColumns
         How the rows of a table become rows of X.
     record : FitRecord
     sources : tuple of str
@@ -43,7 +43,7 @@ class TableModel:
     """
 
     learner: Learner
-    columns: Columns
+    columns: TableColumns
     record: FitRecord = field(default_factory=FitRecord)
     sources: tuple[str, ...] = ()
 
@@ -113,7 +113,7 @@ class TableModel:
         """Return the model of the rows of both; raise a ValueError if their columns or settings differ."""
         mine, theirs = self.columns.to_json(), other.columns.to_json()
         if mine != theirs:
-            different = ", ".join(name for name in mine if mine[name] != theirs[name])
+            different = ", ".join(name for name in mine | theirs if mine.get(name) != theirs.get(name))
             raise ValueError(
                 f"The models have different columns ({different}): fit them with the same target, features and levels; "
                 "--columns uses those of another model."

@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 
 from kalprox.sources.base import Block, Folded, fold_blocks
-from kalprox.sources.columns import Columns
 from kalprox.sources.files import (
     MAX_RECORD,
     STDIN,
@@ -27,6 +26,7 @@ from kalprox.sources.places import Cursor, Place
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.readers import RawBlock, reader
 from kalprox.sources.sizes import FileSize, Size, file_size, share_read, total_size
+from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["Cursor", "Place", "Size", "Table"]
 
@@ -45,7 +45,7 @@ class Table:
     ----------
     source : str or sequence of Path
         A file, folder or glob, "-" for standard input, or a list of files.
-    columns : Columns
+    columns : Columns or FormulaColumns
         The target, weight, clusters and features, and how the features are encoded.
     memory : int
         The number of bytes to use for all blocks that are held at a time.
@@ -72,7 +72,7 @@ class Table:
     def __init__(
         self,
         source: str | Sequence[Path],
-        columns: Columns,
+        columns: TableColumns,
         *,
         memory: int = 1 << 28,
         format: str | None = None,
