@@ -222,7 +222,7 @@ def fit(
     uncertainty of its coefficients; `kalprox predict`, `show`, `report`, `path` and `merge` read this file.
 
     \b
-    Examples:
+    Example:
       kalprox fit flights/ --target arr_delay --features dep_delay,distance,carrier \\
           --checkpoint flights.ckpt --quarantine bad.csv --out flights.kalprox
       kalprox fit flights.csv --formula "arr_delay ~ dep_delay + C(carrier) + distance:hour"
