@@ -33,11 +33,12 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
         whole model: it has no intercept, `coef_` is theta, and `start` must be given. For every link but the identity,
         `fit` makes passes over the rows until it reaches a stationary point, and `partial_fit` learns in one pass, with
         a weak prior on the scale of the linear predictor.
-    penalty : {"ridge", "l1", "elasticnet", "smooth_l1", "group", "box"}, Regularizer or None
+    penalty : {"default", "ridge", "l1", "elasticnet", "smooth_l1", "group", "box"}, Regularizer or None
         The penalty that alpha multiplies: "ridge" is 1/2 ||coef||^2; "l1" is ||coef||_1; "elasticnet" is
         l1_ratio ||coef||_1 + (1 - l1_ratio)/2 ||coef||^2; "smooth_l1" is sum(sqrt(1 + coef^2/delta^2) - 1); "group" is
         the sum over groups of sqrt(size) ||coef_g||. "box" keeps the coefficients between `bounds`, and alpha has no
-        effect on it. A regulariser of `kalprox.regularizers` has its own weights, and alpha must then be 1.
+        effect on it. A regulariser of `kalprox.regularizers` has its own weights, and alpha must then be 1. "default"
+        is "ridge" for a named link, and None, no penalty, if `link` is a function, whose theta has units of its own.
     alpha : float or "auto"
         The weight of the penalty. It is the alpha of scikit-learn's Ridge, and n times the alpha of its Lasso and
         ElasticNet, which divide the sum of squares by n. "auto" chooses alpha, for linear models only. For ridge it
@@ -146,7 +147,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
     def __init__(
         self,
         link: str | Callable = "identity",
-        penalty: Any = "ridge",
+        penalty: Any = "default",
         alpha: float | str = 1.0,
         *,
         l1_ratio: float = 0.5,
