@@ -21,7 +21,7 @@ from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, Wanted
 from kalprox.sources.table import Table
 
-__all__ = ["infer_formula", "infer_formula_of_table"]
+__all__ = ["formula_names", "infer_formula", "infer_formula_of_table"]
 
 Blocks = Callable[["_Scan"], Iterable[np.ndarray]]
 
@@ -88,6 +88,16 @@ def infer_formula_of_table(
         return [encoded.X[good]]
 
     return _columns(first, parsed, {}, (), weight, cluster, max_levels, blocks)
+
+
+def formula_names(formula: str) -> list[str]:
+    """The names of the columns that a formula uses.
+
+    >>> formula_names("log(y) ~ x + C(g):`dep delay`")
+    ['y', 'x', 'g', 'dep delay']
+    """
+    parsed = parse_formula(formula)
+    return list(dict.fromkeys([*_left(parsed), *_right(parsed)]))
 
 
 def _left(parsed: Parsed) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from kalprox.sources._arrow import pa
 from kalprox.sources.base import Block, Folded, fold_blocks
 from kalprox.sources.files import (
     MAX_RECORD,
@@ -25,6 +26,7 @@ from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.places import Cursor, Place
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.readers import RawBlock, reader
+from kalprox.sources.readers.notation import Notation
 from kalprox.sources.sizes import FileSize, Size, file_size, share_read, total_size
 from kalprox.sources.table_columns import TableColumns
 
@@ -65,6 +67,9 @@ class Table:
     samples : bool
         Whether bad rows, notes and error messages may contain values of cells. A fit of a table without samples keeps
         no rows, cells or ranges of columns in its model file either; see `kalprox.jobs.fit.FitJob`.
+    keep : sequence of str, or "all"
+        Columns to read as they are, besides those of `columns`: each block has them in its place. "all" is the columns
+        of the first file.
     snapshot : Snapshot, optional
         The state that the files must keep, for files that have been looked at before. The default is their state now.
     """
@@ -83,6 +88,7 @@ class Table:
         shuffle: int | None = None,
         max_record: int = MAX_RECORD,
         samples: bool = True,
+        keep: Sequence[str] | str = (),
         snapshot: Snapshot | None = None,
         decimal: str = ".",
         thousands: str | None = None,
@@ -105,9 +111,25 @@ class Table:
             "decimal": decimal,
             "thousands": thousands,
         }
+        self._notation = Notation(decimal, thousands)
         for file in self.files:
             refuse_pipe(file)
             format_of(file, format)
+        self.keep = self._all_names() if keep == "all" else tuple(dict.fromkeys(keep))
+
+    def _all_names(self) -> tuple[str, ...]:
+        """The names of the columns of the first file that is not empty."""
+        for file in self.files:
+            opened = reader(file, **self._options)
+            if opened.empty:
+                continue
+            names = opened.names()
+            if names is None:  # without a header
+                head = opened.head(None, self.block_rows)
+                names = [] if head is None else head.column_names
+            opened.close()
+            return tuple(name for name in names if name)
+        return ()
 
     def blocks(self, start: Cursor | None = None) -> Iterator[Block]:
         """The blocks after the cursor `start`: the same blocks as in a run from the beginning.
@@ -207,7 +229,7 @@ class Table:
                 yield self._bad_file(cursor.file, Reason.EMPTY)
                 return
             cursor, skip = replace(cursor, row=cursor.row - cursor.skip, skip=0), cursor.skip
-            for raw in opened.blocks(self.columns.wanted, cursor.offset, cursor.sha256):
+            for raw in opened.blocks(self.columns.wanted.keeping(self.keep), cursor.offset, cursor.sha256):
                 for begin in range(skip, raw.read, self.block_rows):
                     yield self._block(raw, begin, min(begin + self.block_rows, raw.read), cursor)
                 cursor = replace(cursor, offset=raw.offset, row=cursor.row + raw.read, sha256=raw.sha256)
@@ -221,8 +243,11 @@ class Table:
         low, high = np.searchsorted(places, (begin, end))
         places = places[low:high] - begin
         first = begin if raw.rows is None else low
-        encoded = self.columns.encode(raw.table.slice(first, high - low))
-        cells = {places[cell.at]: cell for cell in encoded.bad} | {
+        part = raw.table.slice(first, high - low)
+        both = [name for name in self.columns.wanted.numbers if name in self.keep]  # read as text, which is kept
+        table, no_numbers = self._notation.plain_table(part, both)
+        encoded = self.columns.encode(table)
+        cells = {places[cell.at]: cell for cell in (*encoded.bad, *reversed(no_numbers))} | {
             cell.at - begin: cell for cell in reversed(raw.bad) if begin <= cell.at < end
         }
         good = np.ones(end - begin, bool)
@@ -248,6 +273,17 @@ class Table:
             after = replace(after, offset=raw.offset, skip=0, sha256=raw.sha256)
         X, y, weights, groups, _, notes = encoded
         place = Place(file, rows, good, after)
+        if self.keep:
+            place = replace(place, kept=_aligned(part.select(list(self.keep)), places, end - begin))
         if not self.samples:
             notes = notes.without_examples()
         return Block(X, y, weights, end - begin, bad_rows, place, groups, notes=notes)
+
+
+def _aligned(part: Any, places: np.ndarray, n: int) -> Any:
+    """The rows of a pyarrow table at their places among n rows; the other rows are null."""
+    if len(places) == n:
+        return part
+    at = np.full(n, -1)
+    at[places] = np.arange(len(places))
+    return part.take(pa.array(at, mask=at < 0))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from command import invoke
@@ -355,3 +356,16 @@ def test_too_many_bad_rows_is_still_raised(tmp_path):
     bad = [row for block in Table(str(path), columns).blocks() for row in block.bad]
     with pytest.raises(TooManyBadRows, match="Use thousands='_'"):
         Quarantine().take(bad, 4)
+
+
+def test_columns_are_kept_as_they_are_written(tmp_path):
+    path, out, kept = tmp_path / "a.csv", tmp_path / "m.kalprox", tmp_path / "p.csv"
+    path.write_text(written(";", german, newline=";\n") + "1,5;x;2020-01-01;Bonn;\n")
+    invoke("fit", path, "-y", "price", "--decimal", ",", "--max-bad", 1, "--out", out)
+    args = ("predict", out, path, "--decimal", ",", "--max-bad", 1)
+    invoke(*args, "--out", tmp_path / "plain.csv")
+    invoke(*args, "--keep", "all", "--out", kept)
+    found = pa.csv.read_csv(kept, convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(NAMES, pa.string())))
+    assert found["area"].to_pylist() == [german(row[1]) for row in ROWS] + ["x"]
+    plain = pa.csv.read_csv(tmp_path / "plain.csv")
+    assert found["mean"].to_pylist() == plain["mean"].to_pylist() and found["mean"].null_count == 1

@@ -4,7 +4,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -39,17 +39,25 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """The names of the columns to read: as numbers, as text, as dates (text or a date type), as labels (any type)."""
+    """The names of the columns to read: as numbers, as text, as dates (text or a date type), as labels (any type).
+
+    Columns that are `kept` are read as they are, of any type; text for files of text.
+    """
 
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     dates: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    def keeping(self, names: tuple[str, ...]) -> "Wanted":
+        """The same columns and those that are kept, none of which is converted to numbers while it is read."""
+        return replace(self, numbers=tuple(name for name in self.numbers if name not in names), kept=names)
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names, each of them once."""
-        return tuple(dict.fromkeys(self.numbers + self.texts + self.dates + self.labels))
+        return tuple(dict.fromkeys(self.numbers + self.texts + self.dates + self.labels + self.kept))
 
 
 @dataclass(frozen=True)
@@ -164,6 +172,7 @@ def check_types(file: str, schema: Any, wanted: Wanted) -> None:
         (wanted.texts, "levels", is_label),
         (wanted.dates, "dates", lambda kind: is_date(kind) or pa.types.is_null(kind)),
         (wanted.labels, "labels of clusters", is_label),
+        (wanted.kept, "a column to keep", is_label),
     ):
         for name in names:
             kind = schema.field(name).type
