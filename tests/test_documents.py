@@ -17,6 +17,7 @@ from kalprox._arrays import namespace, pytree, static
 from kalprox.algorithms.refine import refine
 from kalprox.calibration.verdict import _ADVICE
 from kalprox.learning import penalties
+from kalprox.sources.formula_syntax import FUNCTIONS, STATEFUL
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,6 +54,15 @@ def test_the_examples_on_uncertainty_run_and_the_verdict_is_what_the_page_says()
         exec(code, scope)
     assert scope["verdict"].word == "unequal spread"
     assert scope["unequal"].diagnostics_.verdict().word == "calibrated"
+
+
+def test_the_example_on_formulas_runs_and_the_page_lists_every_function():
+    scope = {}
+    for code in blocks("docs/formulas.md"):
+        exec(code, scope)
+    assert list(scope["model"].feature_names_in_) == ["center(x)", "C(g)[T.b]"]
+    page = (ROOT / "docs/formulas.md").read_text()
+    assert all(f"`{name}`" in page for name in FUNCTIONS) and all(f"{name}(" in page for name in STATEFUL)
 
 
 def test_the_page_on_uncertainty_lists_every_word_of_the_verdict():

@@ -242,8 +242,6 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
         own = [name for name in (weight, cluster) if name is not None]
         table = as_arrow(data, list(dict.fromkeys([*formula_names(formula), *own])))
         columns = infer_formula_of_table(formula, table, weight=weight, cluster=cluster)
-        if columns.target is None:
-            raise ValueError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
         groups = {"groups": columns.groups} if parameters.get("penalty") == "group" else {}
         model = cls(**groups | parameters, fit_intercept=columns.intercept)
         encoded = encode(columns, data)

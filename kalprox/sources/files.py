@@ -133,7 +133,8 @@ def format_of(path: Path, given: str | None = None) -> str:
         if name.endswith(suffix):
             return FORMATS[suffix]
     raise SourceError(
-        f"{path}: the suffix {path.suffix or '(none)'!r} is not one of {', '.join(FORMATS)}. Give the format."
+        f"{path}: the suffix {path.suffix or '(none)'!r} is not one of {', '.join(FORMATS)}. Give the format, as in "
+        "format='csv'."
     )
 
 

@@ -58,6 +58,8 @@ def infer_formula(
         How files are read; see `kalprox.sources.readers.reader`.
     """
     parsed = parse_formula(formula)
+    if parsed.target is None:
+        raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
     needed = [name for name in (*_left(parsed), weight, cluster) if name is not None]
     names = list(dict.fromkeys([*needed, *_right(parsed)]))
     first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable)
@@ -80,6 +82,8 @@ def infer_formula_of_table(
 ) -> FormulaColumns:
     """The columns of a formula over a pyarrow table; its text is text, also where it spells numbers."""
     parsed, first = parse_formula(formula), FirstRows("data", table, text_may_be_number=False)
+    if parsed.target is None:
+        raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
 
     def blocks(scan: "_Scan") -> Iterable[np.ndarray]:
         encoded = scan.encode(table)

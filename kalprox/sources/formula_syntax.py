@@ -88,6 +88,10 @@ def parse_formula(formula: str) -> Parsed:
     try:
         parsed = formulaic.Formula(formula)
     except (formulaic.errors.FormulaicError, ValueError, SyntaxError, KeyError, RecursionError) as error:
+        if "`.` operator" in str(error):
+            raise SourceError(
+                f"formula must name its columns: there is no . for all others; got {formula!r}."
+            ) from None
         said = re.sub(r"\x1b?\[[0-9;]*m|[⧛⧚\x1b]", "", str(error)).split("\n")[0].strip()
         raise SourceError(f"formula must be one such as 'y ~ x + C(g) + a:b'; got {formula!r} ({said}).") from None
     sides = (parsed.lhs, parsed.rhs) if hasattr(parsed, "lhs") else ((), parsed)

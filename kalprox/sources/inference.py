@@ -13,7 +13,7 @@ from kalprox.sources.levels import same_levels
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers import reader
 from kalprox.sources.readers.base import check_names
-from kalprox.sources.readers.notation import PLAIN, Notation, likeness
+from kalprox.sources.readers.notation import PLAIN, Likeness, Notation, likeness
 
 __all__ = ["FeatureKinds", "FirstRows", "first_rows", "infer_features"]
 
@@ -135,7 +135,7 @@ def infer_features(
     check_names(file, features, [*categorical, *dates])
     for name in numbers:
         if (kind := _kind(first, name)) != "number":
-            like = likeness(table.column(name)) if kind == "text" else None
+            like = _likeness(first, name) if kind == "text" else None
             holds = f"{kind}." if like is None else like.text(samples=first.samples)
             raise SourceError(f"{file}: column {name!r} must hold numbers; it holds {holds}")
     numeric: list[str] = []
@@ -152,7 +152,7 @@ def infer_features(
                 booleans.append(name)
         elif kind == "text":
             given = categorical.get(name)
-            if name not in categorical and (like := likeness(table.column(name))):
+            if name not in categorical and (like := _likeness(first, name)):
                 raise SourceError(
                     f"{file}: column {name!r} holds {like.text(samples=first.samples)} If they are levels, "
                     f"use categorical={name!r} and to leave the column out exclude={name!r}."
@@ -169,6 +169,13 @@ def infer_features(
                 f"{file}: column {name!r} holds {kind}, which cannot be a feature. Leave it out with exclude={name!r}."
             )
     return FeatureKinds(tuple(numeric), tuple(booleans), levels, tuple(found_dates))
+
+
+def _likeness(first: FirstRows, name: str) -> Likeness | None:
+    """What a column of text looks like; marks cannot be given where the format has numbers of its own."""
+    like = likeness(first.table.column(name))
+    marks = like is not None and like.remedy.startswith("Use ")
+    return like._replace(remedy="Write them as numbers.") if like and marks and not first.text_may_be_number else like
 
 
 def _kind(first: FirstRows, name: str) -> str:

@@ -269,6 +269,15 @@ def test_numbers_as_text_in_parquet_have_marks_too(tmp_path):
     assert block.y.tolist() == [1.5, 2000.5] and [(row.row, row.value) for row in block.bad] == [(3, "x")]
 
 
+def test_json_has_numbers_of_its_own(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"y": 1, "a": "1,5"}\n{"y": 2, "a": "2,5"}\n')
+    with pytest.raises(
+        SourceError, match=r"'a' holds numbers with decimal commas, such as '1,5'. Write them as numbers"
+    ):
+        Columns.infer([path], "y", decimal=",")
+
+
 def test_many_digits_are_noted_with_marks(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("price;area\n1,5;9007199254740993\n2,5;1\n")
