@@ -113,7 +113,7 @@ class TableModel:
         """Return the model of the rows of both; raise a ValueError if their columns or settings differ."""
         mine, theirs = self.columns.to_json(), other.columns.to_json()
         if mine != theirs:
-            different = ", ".join(name for name in mine if mine[name] != theirs[name])
+            different = ", ".join(name for name in mine | theirs if mine.get(name) != theirs.get(name))
             raise ValueError(
                 f"The models have different columns ({different}): fit them with the same target, features and levels; "
                 "--columns uses those of another model."
