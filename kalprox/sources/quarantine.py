@@ -14,6 +14,10 @@ from kalprox.sources.files import SourceError
 __all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
 
 _MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
+_UNSEEN = (
+    " An unseen level is neither listed nor one that the model was fitted to: list it, or fit the model to rows that "
+    "have it; unseen='zero' (--unseen zero) encodes it as zeros, as the reference level."
+)
 _SHOWN = 5  # bad rows in the message of TooManyBadRows
 
 
@@ -174,6 +178,7 @@ class Quarantine:
         raise TooManyBadRows(
             f"{self.bad:,} bad of {self.read:,} rows read, more than the {allowed} allowed:\n  {rows}\n"
             "Allow more with max_bad (--max-bad on the command line): a number, or a percentage such as 1%."
+            + (_UNSEEN if any(row.reason == Reason.UNSEEN for row in self.first) else "")
         )
 
 
