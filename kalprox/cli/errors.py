@@ -82,6 +82,7 @@ def _with_options(text: str, command: click.Command | None) -> str:
         name, option = re.escape(parameter.name or ""), max(parameter.opts, key=len)
         if not option.startswith("--"):
             continue
+        text = re.sub(rf"(?<![\w-]){name} \(({option}[^)]*)\)", r"\1", text)  # already in both ways
         text = re.sub(rf"(?<![\w-]){name}=('(?:[^'\n]*)'|\"[^\"\n]*\"|[\w.%+-]+)", _Given(option), text)
         text = re.sub(rf"(?m)(^|(?<=[.:] )){name}(?= must )", option, text)
         if "_" in name:

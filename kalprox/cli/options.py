@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-__all__ = ["LEVEL", "NAMES", "READING", "NumberOr", "RegistryChoice", "output_options", "reading_options"]
+__all__ = ["BYTES", "LEVEL", "NAMES", "READING", "NumberOr", "RegistryChoice", "output_options", "reading_options"]
 
 
 class RegistryChoice(click.Choice):
@@ -86,6 +86,7 @@ class MaxBad(click.ParamType):
 
 
 NAMES = Names()
+BYTES = Bytes()
 READING = ("format", "encoding", "delimiter", "decimal", "thousands", "skip_unreadable", "max_record")  # of `Table`
 LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
 
@@ -118,14 +119,14 @@ def reading_options(command: Callable) -> Callable:
         ),
         click.option(
             "--memory",
-            type=Bytes(),
+            type=BYTES,
             default="256MB",
             help="Memory for the blocks of rows that are read; the d x d matrices of the model come on top, and are "
             "warned of if they need more.",
         ),
         click.option(
             "--max-record",
-            type=Bytes(),
+            type=BYTES,
             default="16MB",
             help="Longest record (line) of a CSV or JSON lines file; a longer one is a bad row.",
         ),

@@ -63,7 +63,7 @@ def checked_record(data: Any, columns: TableColumns) -> FitRecord:
     expect(len(quality.total) in (0, len(columns.names)))
     expect(_are_bad_rows(quality.first))
     expect(np.isfinite([*quality.low, *quality.high, *quality.total, *history.squares]).all())
-    encoded = [columns.features[i] in columns.categorical for i in columns.groups]
+    encoded = [columns.features[i] in {**columns.categorical, **columns.hashed} for i in columns.groups]
     levels = [n for n, is_level in zip(quality.total, encoded, strict=False) if is_level]  # no totals before a good row
     expect(all(0 <= n <= quality.read for n in levels))
     return record

@@ -10,10 +10,12 @@ from kalprox.learning.belief import Belief
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
 from kalprox.learning.summary import about_errors, about_noise, about_penalty
 from kalprox.pages import Table
+from kalprox.reports.words import plain
 
 __all__ = [
     "MAX_ROWS",
     "about_intervals",
+    "about_levels",
     "calibration",
     "coefficients",
     "conformal",
@@ -128,12 +130,18 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     if any("unbounded" in row for row in rows):
         caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
     caption += "" if any(row[6] is not None for row in rows) else "t and p are empty: there is no test of them. "
-    caption += "The effect is |coefficient| times the range of the column."
+    caption += about_levels(fitted) + "The effect is |coefficient| times the range of the column."
     if len(shown) < len(columns):
         caption += f" The {len(shown):,} with the largest effects, of {len(columns):,}, are shown."
     kind = fitted.learner.settings.coef_cov
     error = "std error" if kind == "model" else f"{kind} std error"
     return Table(["#", "column", "coefficient", error, "low", "high", "t", "p", "effect"], rows, caption)
+
+
+def about_levels(fitted: TableModel) -> str:
+    """What the coefficients of levels are differences from, as a sentence with a blank after it; "" without levels."""
+    against = [f"{plain(name)} against {plain(level)}" for name, level in fitted.columns.references.items()]
+    return f"The coefficients of levels are differences: {', '.join(against)}. " if against else ""
 
 
 def about_intervals(belief: Belief, level: float) -> str:

@@ -13,15 +13,16 @@ from kalprox._checks import LARGEST
 from kalprox.sources._arrow import pa, pc
 from kalprox.sources.cell_types import is_number, plain
 from kalprox.sources.labels import label_of
-from kalprox.sources.levels import LevelIndex
+from kalprox.sources.levels import LevelIndex, level_hash
 from kalprox.sources.quarantine import Reason
 
 __all__ = [
     "MISSING",
     "Faults",
+    "cell_labels",
     "certainly_exact",
     "certainly_usable",
-    "distinct",
+    "hash_levels",
     "parse_booleans",
     "parse_days",
     "parse_labels",
@@ -159,7 +160,7 @@ def parse_levels(column: Any, known: LevelIndex) -> tuple[np.ndarray, Faults | N
         texts = coded.dictionary.cast(pa.string()).cast(_BYTES).to_pylist()
     parsed: list[Any] = [known.find(text or None) for text in texts]
     if None in parsed:
-        labels = _labels(coded.dictionary)
+        labels = cell_labels(coded.dictionary)
         parsed = [_level(label, known) if found is None else found for found, label in zip(parsed, labels, strict=True)]
     values, faults = _separate(parsed, coded.indices.to_numpy(zero_copy_only=False), -1)
     return values.astype(np.int64), faults
@@ -176,7 +177,7 @@ def _level(label: str | Reason, known: LevelIndex) -> int | Reason:
 def parse_labels(column: Any) -> tuple[np.ndarray, Faults | None]:
     """The label of each cell, see `label_of`; "" for a bad cell, one that is missing or not text."""
     coded = plain(column).dictionary_encode(null_encoding="encode")
-    found = _labels(coded.dictionary)
+    found = cell_labels(coded.dictionary)
     codes = coded.indices.to_numpy(zero_copy_only=False)
     labels = np.array(["" if isinstance(label, Reason) else label for label in found], str)
     bad = np.array([isinstance(label, Reason) for label in found], bool)
@@ -184,7 +185,20 @@ def parse_labels(column: Any) -> tuple[np.ndarray, Faults | None]:
     return labels[codes], (Faults(at, [found[codes[i]] for i in at]) if len(at) else None)
 
 
-def _labels(cells: Any) -> list[str | Reason]:
+def hash_levels(column: Any) -> tuple[np.ndarray, np.ndarray, Faults | None]:
+    """The distinct hashes of the levels of a column, the index of each cell's among them, and the bad cells.
+
+    The index of a bad cell is -1.
+    """
+    coded = plain(column).dictionary_encode(null_encoding="encode")
+    labels = cell_labels(coded.dictionary)
+    indices: dict[int, int] = {}
+    parsed = [x if isinstance(x, Reason) else indices.setdefault(level_hash(x), len(indices)) for x in labels]
+    codes, faults = _separate(parsed, coded.indices.to_numpy(zero_copy_only=False), -1)
+    return np.array(list(indices), np.uint64), codes.astype(np.int64), faults
+
+
+def cell_labels(cells: Any) -> list[str | Reason]:
     """The label of each cell of an array, or the reason why it has none."""
     if pa.types.is_timestamp(cells.type):
         cells = cells.cast(pa.timestamp("us", cells.type.tz), safe=False)
@@ -203,11 +217,6 @@ def _label(cell: Any) -> str | Reason:
         cell = cell.decode()
     label = label_of(cell)
     return Reason.MISSING if label is None else label
-
-
-def distinct(column: Any) -> list[str]:
-    """The distinct labels of a column, sorted, without missing cells and cells that are not valid text."""
-    return sorted({label for label in _labels(plain(column).unique()) if not isinstance(label, Reason)})
 
 
 def _float(column: Any) -> np.ndarray:

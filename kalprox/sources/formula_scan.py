@@ -9,9 +9,10 @@ import numpy as np
 
 from kalprox.sources.cell_parsing import Faults, parse_booleans, parse_days, parse_labels, parse_numbers
 from kalprox.sources.cell_types import plain
-from kalprox.sources.columns import Encoded
+from kalprox.sources.columns import SPOOL, Encoded
 from kalprox.sources.encoding import BadCells, parse_weights
 from kalprox.sources.files import STDIN, SourceError
+from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.formula import FormulaColumns, factor_matrix
 from kalprox.sources.formula_syntax import STATEFUL, Parsed, parse_factor, parse_formula
 from kalprox.sources.inference import FirstRows, first_rows, infer_features
@@ -38,6 +39,8 @@ def infer_formula(
     max_levels: int = 1000,
     skip_unreadable: bool = False,
     samples: bool = True,
+    spool: int = SPOOL,
+    watch: Callable[[str], None] = lambda text: None,
     **options: Any,
 ) -> FormulaColumns:
     """The columns of a formula over files.
@@ -52,7 +55,7 @@ def infer_formula(
         Such as "arr_delay ~ dep_delay + C(carrier) + distance:hour", in the syntax of formulaic.
     categorical : dict of str to levels, optional
         Columns whose cells are levels, and the levels that are given.
-    dates, weight, cluster, rows, max_levels, skip_unreadable, samples
+    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch
         See `Columns.infer`.
     **options
         How files are read; see `kalprox.sources.readers.reader`.
@@ -60,6 +63,8 @@ def infer_formula(
     parsed = parse_formula(formula)
     if parsed.target is None:
         raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
+    if STDIN in files:
+        options["stdin"] = standard_input(options.get("stdin"))
     needed = [name for name in (*_left(parsed), weight, cluster) if name is not None]
     names = list(dict.fromkeys([*needed, *_right(parsed)]))
     first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable)
@@ -67,10 +72,8 @@ def infer_formula(
 
     def blocks(scan: "_Scan") -> Iterable[np.ndarray]:
         if STDIN in files:
-            raise SourceError(
-                f"{scan.needs} must be found in all rows first, and standard input is read once. Write it to a file, "
-                "or give the levels, as in categorical='carrier=AA|UA'."
-            )
+            watch(f"Storing standard input in a temporary file, to find {scan.needs}.")
+            options["stdin"].store(spool, f"to find {scan.needs}")
         table = Table(files, scan, skip_unreadable=skip_unreadable, samples=samples, **options)  # type: ignore[arg-type]
         return (block.X for block in table.blocks())
 
@@ -130,7 +133,7 @@ def _columns(
     as_levels = {name: given.get(name) for factor in factors for name in factor.levels} | dict(given)
     dates = [name for name in dates if name not in as_levels]
     numbers = [*_left(parsed), *((weight,) if weight is not None else ())]
-    kinds = infer_features(first, numbers, _right(parsed), as_levels, dates, 2**62)
+    kinds = infer_features(first, numbers, _right(parsed), as_levels, dates)
     for factor in factors:
         for name in factor.numbers:
             if name in kinds.levels:

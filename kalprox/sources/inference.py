@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kalprox.sources._arrow import pa
-from kalprox.sources.cell_parsing import distinct, parse_days, parse_numbers
+from kalprox.sources.cell_parsing import parse_days, parse_numbers
 from kalprox.sources.cell_types import is_date, is_label, is_number, is_text, plain
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.levels import same_levels
@@ -100,11 +100,14 @@ def first_rows(
 
 
 class FeatureKinds(NamedTuple):
-    """The numeric features, those of them that are true or false, the levels of categorical features, and the dates."""
+    """The numeric features, those of them that are true or false, the levels of categorical features, and the dates.
+
+    Levels that are not given are None.
+    """
 
     numeric: tuple[str, ...]
     booleans: tuple[str, ...]
-    levels: dict[str, tuple[str, ...]]
+    levels: dict[str, tuple[str, ...] | None]
     dates: tuple[str, ...]
 
 
@@ -114,7 +117,6 @@ def infer_features(
     features: Sequence[str],
     categorical: Mapping[str, Sequence[str] | None],
     dates: Sequence[str],
-    max_levels: int,
 ) -> FeatureKinds:
     """The kinds of the features.
 
@@ -125,11 +127,9 @@ def infer_features(
         The columns that must be numeric: the target and the weight.
     features : sequence of str
     categorical : dict of str to sequence of str, or None
-        The features that are categorical, with their levels; None takes the levels from the first rows.
+        The features that are categorical, with their levels; None where they are not given.
     dates : sequence of str
         The features that are dates whatever their cells are. Others are found.
-    max_levels : int
-        The largest number of levels of a categorical feature.
     """
     file, table = first.file, first.table
     check_names(file, features, [*categorical, *dates])
@@ -140,7 +140,7 @@ def infer_features(
             raise SourceError(f"{file}: column {name!r} must hold numbers; it holds {holds}")
     numeric: list[str] = []
     booleans: list[str] = []
-    levels: dict[str, tuple[str, ...]] = {}
+    levels: dict[str, tuple[str, ...] | None] = {}
     found_dates = list(dates)
     for name in features:
         if name in dates:
@@ -161,7 +161,7 @@ def infer_features(
                 raise SourceError(
                     f"The levels {same[0]!r} and {same[1]!r} of column {name!r} are the same value: list one of them."
                 )
-            levels[name] = tuple(given) if given else _levels(file, name, table.column(name), max_levels)
+            levels[name] = tuple(given) if given else None
         elif kind == "date":
             found_dates.append(name)
         else:
@@ -203,13 +203,3 @@ def _kind(first: FirstRows, name: str) -> str:
 def _can_be_levels(column: Any) -> bool:
     kind = plain(column).type
     return is_text(kind) or is_label(kind)
-
-
-def _levels(file: str, name: str, column: Any, max_levels: int) -> tuple[str, ...]:
-    found = distinct(column)
-    if len(found) > max_levels:
-        raise SourceError(
-            f"{file}: column {name!r} has {len(found):,} levels, more than the {max_levels:,} allowed. "
-            f"Leave the column out with exclude={name!r}, or list its levels."
-        )
-    return tuple(found)

@@ -15,6 +15,10 @@ from kalprox.sources.files import SourceError
 __all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
 
 _MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
+_UNSEEN = (
+    " An unseen level is neither listed nor one that the model was fitted to: list it, or fit the model to rows that "
+    "have it; unseen='zero' (--unseen zero) encodes it as zeros, as the reference level."
+)
 _SHOWN = 5  # bad rows in the message of TooManyBadRows
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9.]*,[0-9]+\s*")
 _THOUSANDS = re.compile(r"\s*[+-]?[0-9]{1,3}([.,' _])[0-9]{3}(\1[0-9]{3})*([.,][0-9]*)?\s*")
@@ -177,6 +181,7 @@ class Quarantine:
         raise TooManyBadRows(
             f"{self.bad:,} bad of {self.read:,} rows read, more than the {allowed} allowed:\n  {rows}\n"
             f"{_remedies(self.first)}Allow more with max_bad: a number, or a percentage such as 1%."
+            + (_UNSEEN if any(row.reason == Reason.UNSEEN for row in self.first) else "")
         )
 
 

@@ -46,6 +46,14 @@ class TableColumns(Protocol):
         """The features that are one-hot encoded, with their levels. The others have one column each."""
 
     @property
+    def hashed(self) -> Mapping[str, int]:
+        """The features whose levels are put into bins, with the number of bins."""
+
+    @property
+    def references(self) -> Mapping[str, str]:
+        """For each categorical or hashed feature that has one, the level without a column."""
+
+    @property
     def dates(self) -> tuple[str, ...]:
         """The columns that are dates."""
 

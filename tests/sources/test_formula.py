@@ -348,14 +348,16 @@ def test_a_fit_resumes_from_its_checkpoint(path, tmp_path):
     np.testing.assert_array_equal(resumed.belief.coef, whole.belief.coef)
 
 
-def test_standard_input_needs_levels(path):
-    data = path.read_bytes()
-    with pytest.raises(SourceError, match=r"the levels of 'g' must be found in all rows first.*categorical="):
-        infer_formula([STDIN], "y ~ x + g", stdin=Replay(io.BytesIO(data)))
-    stream = Replay(io.BytesIO(data))
-    columns = infer_formula([STDIN], "y ~ x + g", stdin=stream, categorical={"g": ["a", "b", "c", "d"]})
-    rows = sum(len(block) for block in Table("-", columns, stdin=stream).blocks())
-    assert rows == 1500 and columns.names == ["x", "g[T.b]", "g[T.c]", "g[T.d]"]
+def test_standard_input_is_stored_to_find_levels(path):
+    data, said = path.read_bytes(), []
+    for given in (None, {"g": ["a", "b", "c", "d"]}):
+        stream = Replay(io.BytesIO(data))
+        columns = infer_formula([STDIN], "y ~ x + g", stdin=stream, categorical=given, watch=said.append)
+        rows = sum(len(block) for block in Table("-", columns, stdin=stream).blocks())
+        assert rows == 1500 and columns.names == ["x", "g[T.b]", "g[T.c]", "g[T.d]"]
+    assert said == ["Storing standard input in a temporary file, to find the levels of 'g'."]
+    with pytest.raises(SourceError, match="to find the mean of center"):
+        infer_formula([STDIN], "y ~ center(x)", stdin=Replay(io.BytesIO(data)), spool=1000)
 
 
 def test_a_table_in_memory(frame):
