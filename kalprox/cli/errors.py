@@ -30,6 +30,9 @@ EXIT_CODES = {
 }
 
 
+_APART = r"(?<![\w'\"/.-])"  # what does not stand before the name of an argument: a letter, a quote, or part of a path
+
+
 class Commands(click.Group):
     """A group of commands in which every error ends with a message and an exit code."""
 
@@ -82,11 +85,11 @@ def _with_options(text: str, command: click.Command | None) -> str:
         name, option = re.escape(parameter.name or ""), max(parameter.opts, key=len)
         if not option.startswith("--"):
             continue
-        text = re.sub(rf"(?<![\w-]){name} \(({option}[^)]*)\)", r"\1", text)  # already in both ways
-        text = re.sub(rf"(?<![\w-]){name}=('(?:[^'\n]*)'|\"[^\"\n]*\"|[\w.%+-]+)", _Given(option), text)
+        text = re.sub(rf"{_APART}{name} \(({option}[^)]*)\)", r"\1", text)  # already in both ways
+        text = re.sub(rf"{_APART}{name}=('(?:[^'\n]*)'|\"[^\"\n]*\"|[\w.%+-]+)", _Given(option), text)
         text = re.sub(rf"(?m)(^|(?<=[.:] )){name}(?= must )", option, text)
         if "_" in name:
-            text = re.sub(rf"(?<![\w-]){name}(?![\w=])", option, text)
+            text = re.sub(rf"{_APART}{name}(?![\w='\"/]|\.\w)", option, text)
     return text
 
 

@@ -1,5 +1,6 @@
 """Files as people have them: each messy file gives the numbers of the clean one, or a message with the remedy."""
 
+import csv
 import gzip
 import io
 import json
@@ -12,6 +13,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from command import invoke
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import STDIN, Replay, SourceError
@@ -301,6 +304,21 @@ def test_many_digits_are_noted_with_marks(tmp_path):
 )
 def test_find_delimiter(text, expected):
     assert find_delimiter(text, ",", whole=True) == expected
+
+
+CELLS = st.one_of(
+    st.integers().map(str), st.floats(allow_nan=False).map(repr), st.text('ab ,;|\t."', max_size=6), st.just("1,5")
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.sampled_from([*",;\t|"]), st.sampled_from(["\n", "\r\n"]), st.integers(2, 6), st.integers(0, 30))
+def test_a_written_file_is_read_with_its_delimiter(data, delimiter, newline, width, rows):
+    """Whatever the cells are: csv.writer quotes those that need it."""
+    cells = data.draw(st.lists(st.lists(CELLS, min_size=width, max_size=width), min_size=rows, max_size=rows))
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, lineterminator=newline).writerows([[f"n{i}" for i in range(width)], *cells])
+    assert find_delimiter(text.getvalue(), ",", whole=True) == delimiter
 
 
 @pytest.mark.parametrize("cells", [["ABC 123", "XYZ 456"], ["a,b", "c"], ["12:30"], ["N14228"], ["", "NA"], ["1-2"]])
