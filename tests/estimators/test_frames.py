@@ -1,6 +1,7 @@
 """A model that was fitted to files takes raw frames in Python, and one saved in Python serves the commands."""
 
 import datetime
+import pickle
 import warnings
 
 import numpy as np
@@ -150,6 +151,32 @@ def test_a_frame_without_the_columns_is_refused_by_name(change, message, folder)
         KalproxRegressor.load(folder / "first.kalprox").predict(change(flights()))
 
 
+def test_weights_clusters_and_levels_of_any_type_go_on_as_the_command_would(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "y": rng.normal(size=300).round(5),
+            "a": rng.normal(size=300).round(5),
+            "weight": rng.integers(1, 4, 300),
+            "cluster": rng.choice(list("pqrst"), 300),
+            "code": rng.choice([10, 20, 30], 300),
+        }
+    )
+    options = ["--target", "y", "--features", "a,code", "--categorical", "code", "--weight", "weight"]
+    options += ["--clusters", "cluster", "-q"]
+    for name, part, more in (("part", frame[:200], []), ("all", frame, ["--columns", tmp_path / "part.kalprox"])):
+        part.to_csv(tmp_path / f"{name}.csv", index=False)
+        invoke("fit", tmp_path / f"{name}.csv", *options, *more, "--out", tmp_path / f"{name}.kalprox")
+    whole, rest = KalproxRegressor.load(tmp_path / "all.kalprox"), frame[200:]
+    for rows in (rest, rest.assign(code=rest.code.astype(float)), pl.from_pandas(rest)):
+        model = KalproxRegressor.load(tmp_path / "part.kalprox").partial_fit(rows)
+        np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-12)
+        np.testing.assert_allclose(model.coef_std_, whole.coef_std_, rtol=1e-9)
+    again = pickle.loads(pickle.dumps(model))
+    assert again._table.learner is again._learner
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+
+
 def test_what_partial_fit_of_a_frame_needs_is_said(folder):
     model = KalproxRegressor.load(folder / "first.kalprox")
     with pytest.raises(ValueError, match="there is no column 'delay'"):
@@ -158,6 +185,11 @@ def test_what_partial_fit_of_a_frame_needs_is_said(folder):
         model.partial_fit(flights(), np.ones(3))
     with pytest.raises(TypeError, match="call collect"):
         model.predict(pl.from_pandas(flights()).lazy())
+    for mistake in (flights().iloc[0], flights().to_numpy(), {"distance": 1.0}, "last.csv"):
+        with pytest.raises(
+            TypeError, match=r"X must be a frame .* with the columns distance, carrier, day, or an array"
+        ):
+            model.predict(mistake)
     with pytest.raises(ValueError, match="requires y to be passed"):
         KalproxRegressor().partial_fit(np.ones((3, 2)))
 
