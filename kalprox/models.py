@@ -254,16 +254,23 @@ def _explained(theta: Array, x: Array) -> Iterator[None]:
 def _check_indices(fn: Callable, theta_shape: tuple[int, ...], x_shape: tuple[int, ...]) -> None:
     """Raise an IndexError if the function uses an entry that theta or x does not have.
 
-    With JAX's arrays it would silently get the last entry instead; NumPy's arrays raise the error.
+    With JAX's arrays it would silently get the last entry instead; NumPy's arrays raise the error. An index that is
+    computed from x is not judged: the error must be there for two values of x.
     """
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            fn(np.ones(theta_shape), np.ones(x_shape))
-        except IndexError:
-            raise
-        except Exception:  # the function may need arrays of JAX, or other values
-            return
+    found = None
+    for x in (np.ones(x_shape), np.zeros(x_shape)):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                fn(np.ones(theta_shape), x)
+            except IndexError as error:
+                found = error
+            except Exception:  # the function may need arrays of JAX, or other values
+                return
+            else:
+                return
+    if found is not None:
+        raise found
 
 
 @cache

@@ -97,7 +97,7 @@ def predict(
     columns = replace(fitted.columns, target=None, weight=None, cluster=None, unseen=unseen or fitted.columns.unseen)
     kept = "all" if keep == ("all",) else keep
     table = Table(files, columns, stdin=stdin() if STDIN in files else None, keep=kept, **options)
-    if fitted.fitted_to == "array":
+    if fitted.fitted_to == "array" and not quiet:
         warnings.warn(
             f"{model} was fitted to an array, whose columns have no names: those of SOURCE must be called x0, x1, ...",
             stacklevel=1,

@@ -125,6 +125,8 @@ class LearnerEstimator(BaseEstimator):
             state = super().__getstate__() | {"engine": self.engine if isinstance(self.engine, str) else None}
             if "_learner" in state:
                 state["_learner"] = state["_learner"].copy()
+            if self._table is not None:
+                state["_table"] = replace(self._table, learner=state["_learner"])
         del state["_lock"]
         return state
 

@@ -120,10 +120,10 @@ def checked_inputs(model: Any, X: Any) -> tuple[Any, Array | None]:
 def _as_floats(y: Any) -> Array | None:
     """Return targets as an array of floats, if they are numbers."""
     try:
-        found = np.asarray(y, np.float64)
+        found = np.asarray(y)
+        return found.astype(np.float64) if found.ndim in (1, 2) and found.dtype.kind in "fiubO" else None
     except (TypeError, ValueError):
         return None
-    return found if found.ndim in (1, 2) else None
 
 
 def _check_finite(name: str, a: Any) -> None:

@@ -1,5 +1,6 @@
 """Saving and loading of fitted estimators: `save` and `load`."""
 
+import warnings
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -128,14 +129,8 @@ class Files(LearnerEstimator):
             If the file is not a model file.
         """
         header, arrays = model_file.read(file)
-        table = None
-        if "table" in header:
-            from kalprox.jobs.model import TableModel
-
-            table = TableModel.from_parts(file, header, arrays)
-            learner, about = table.learner, table.about
-        else:
-            learner, about = from_parts(file, header, arrays)
+        table = _table_of(file, header, arrays)
+        learner, about = from_parts(file, header, arrays) if table is None else (table.learner, table.about)
         with refusing(f"{file} is a model file, but the settings of its estimator are invalid."):
             model = cls._of(learner, about)
             model._checked_settings()
@@ -149,3 +144,16 @@ class Files(LearnerEstimator):
         if about["feature_names"] is not None:
             model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
         return model._keep(learner)
+
+
+def _table_of(file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel | None":
+    """Return the model with the description of its columns, if the file has one."""
+    if "table" not in header:
+        return None
+    try:
+        from kalprox.jobs.model import TableModel
+    except ImportError:
+        message = f"{file} describes the columns of files, which needs pyarrow: without it, only arrays are predicted."
+        warnings.warn(message, UserWarning, stacklevel=3)
+        return None
+    return TableModel.from_parts(file, header, arrays)

@@ -216,6 +216,8 @@ class Fitting(LearnerEstimator):
             batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
             found = learner.prequential(batch, settings)
             learner.n_rejected += rejected
+            if self._table is not None:
+                self._table = self._table.with_rows(replace(batch, read=len(batch) + rejected), rejected)
             if not unchanged:
                 self._keep(learner)
             return found

@@ -3,6 +3,9 @@
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import scipy.sparse
+
 from kalprox.sources.quarantine import BadRow
 
 if TYPE_CHECKING:
@@ -27,11 +30,19 @@ def _column_names(X: Any) -> list[Any]:
 
 
 def is_raw(columns: "TableColumns", X: Any) -> bool:
-    """Whether X is a frame with the columns of a table, rather than with the columns of X that are made of them."""
+    """Whether X is a frame with the columns of a table, rather than with the columns of X that are made of them.
+
+    Raise a TypeError for what is neither a frame nor an array of numbers.
+    """
     kind = frame_kind(X)
     if kind is None:
-        if type(X).__module__.startswith("polars") and type(X).__name__ == "LazyFrame":
-            raise TypeError("X is a polars LazyFrame: call collect() first.")
+        if type(X).__name__ == "LazyFrame":
+            raise TypeError("X is a LazyFrame of polars: call collect() first.")
+        if not scipy.sparse.issparse(X) and np.asarray(X).dtype.kind not in "fiub":
+            raise TypeError(
+                f"X must be a frame of pandas, polars or pyarrow with the columns {', '.join(columns.features)}, or an "
+                f"array of the {len(columns.names)} numbers that are made of them; got {type(X).__name__}."
+            )
         return False
     return kind == "pyarrow" or _column_names(X) != columns.names or set(columns.names) == set(columns.features)
 

@@ -80,6 +80,8 @@ class Predicting(LearnerEstimator):
             return predict_collection(self, X, return_std)
         if not return_std and self._fitted.settings.is_exact:
             X, good = self._inputs(X)
+            if good is not None and not good.any():
+                return self._nothing(len(good))
             return _filled(self._reader(X).mean(X), good)
         found = self._predictive(X, sigma)
         return (found.mean, found.std) if return_std else found.mean
@@ -89,9 +91,9 @@ class Predicting(LearnerEstimator):
         settings, (X, good) = self._fitted.settings, self._inputs(X)
         relative = None if sigma is None else _checked_sigma(sigma, X.shape[0] if good is None else len(good))
         relative = relative if relative is None or good is None else relative[good]
-        if not X.shape[0]:  # every row was skipped
-            mean = _filled(self._reader(X).mean(X), good)
-            return Student(mean, mean.copy(), np.nan)
+        if good is not None and not good.any():
+            nothing = self._nothing(len(good))
+            return Student(nothing, nothing.copy(), np.nan)
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
         reader, start, found = None, 0, []
         for block in batch:  # type: ignore[union-attr]
@@ -103,6 +105,10 @@ class Predicting(LearnerEstimator):
         if not settings.noise_depends_on_inputs:
             return Student(mean, std, getattr(found[0], "dof", np.inf))
         return Student(mean, std, _filled(np.concatenate([one.dof for one in found]), good))
+
+    def _nothing(self, n: int) -> Array:
+        """Return NaN for n rows, all of which were skipped."""
+        return np.full((n, *self._belief.coef.shape[:-1]), np.nan)
 
     def _reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Any:
         """Return what predicts rows of X; see `Learner.reader`."""
@@ -119,8 +125,8 @@ class Predicting(LearnerEstimator):
         if is_collection(X):
             raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
         X, good = self._inputs(X)
-        if not X.shape[0]:
-            return _filled(belief.mean(X), good)
+        if good is not None and not good.any():
+            return self._nothing(len(good))
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
         return _filled(np.concatenate([belief.minimax(block.X) for block in batch]), good)  # type: ignore[union-attr]
 

@@ -90,9 +90,9 @@ class Readings(LearnerEstimator):
         (array([-0.2,  7.7,  2.5]), array([0.8592, 0.    , 0.0153]), 0.585)
         """
         with self._lock:
-            learner = self._fitted.copy()
-        if self._table is not None:
-            return replace(self._table, learner=learner).summary(level)
+            learner, table = self._fitted.copy(), self._table
+        if table is not None:
+            return replace(table, learner=learner).summary(level)
         names = getattr(self, "feature_names_in_", None)
         names = [f"x{j}" for j in range(learner.belief.coef.shape[-1])] if names is None else list(names)
         return Summary.of(learner, names, level=level)

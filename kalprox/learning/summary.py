@@ -110,15 +110,9 @@ class Summary:
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         belief = learner.belief
-        settings, penalised = belief.settings, not belief.debiased
-        estimate, intercept = belief.coef_estimate(penalised), belief.intercept_estimate(penalised)
-        coef, std = (estimate.value, estimate.std) if penalised else (belief.coef, belief.coef_std)
-        ends = estimate.interval(level)
-        if has_intercept := belief.design.intercept:
-            names = ["intercept", *names]
-            first = (intercept.mean, intercept.std) if penalised else (belief.intercept, belief.intercept_std)
-            (coef, std), ends = _joined(first, (coef, std)), _joined(intercept.interval(level), ends)
-        dof = np.asarray(estimate.dof, float)
+        settings, has_intercept = belief.settings, belief.design.intercept
+        names = ["intercept", *names] if has_intercept else list(names)
+        coef, std, ends, dof = _read(belief, level)
         notes: list[str] = [why] if (why := belief.why_no_std or belief.noise.reason) else []
         t, p = _tests(belief, coef, std, dof, notes)
         r2, edf, evidence = _r2(belief, notes), _edf(belief, notes), _evidence(belief, notes)
@@ -141,7 +135,7 @@ class Summary:
         }
         columns = dict(zip(("coef", "std", "low", "high", "t", "p"), (coef, std, *ends, t, p), strict=True))
         return cls(
-            names=list(names) * (k or 1),
+            names=names * (k or 1),
             targets=None if k is None else [f"y{j}" for j in range(k) for _ in names],
             **{name: np.ravel(values) for name, values in columns.items()},
             dof=dof[()],
@@ -285,6 +279,22 @@ def frame_of(columns: dict[str, Any], kind: str) -> Any:
         raise ImportError(f"to_frame needs {kind}, which is not installed: pip install {kind}.") from missing
     frame = library.DataFrame(columns)
     return frame.fill_nan(None) if kind == "polars" else frame
+
+
+def _read(belief: Belief, level: float) -> tuple[Array, Array, tuple[Array, ...], Array]:
+    """Return the coefficients, the intercept first, their standard errors, intervals and degrees of freedom."""
+    penalised = not belief.debiased
+    with np.errstate(invalid="ignore"):  # an unknown noise times an infinite variance
+        estimate = belief.coef_estimate(penalised)
+        coef, std = (estimate.value, estimate.std) if penalised else (belief.coef, belief.coef_std)
+        ends = estimate.interval(level)
+        dof = np.asarray(estimate.dof, float)
+        if not belief.design.intercept:
+            return coef, std, ends, dof
+        intercept = belief.intercept_estimate(penalised)
+        first = (intercept.mean, intercept.std) if penalised else (belief.intercept, belief.intercept_std)
+        coef, std = _joined(first, (coef, std))
+        return coef, std, _joined(intercept.interval(level), ends), dof
 
 
 def _joined(first: Sequence[Array], others: Sequence[Array]) -> tuple[Array, ...]:

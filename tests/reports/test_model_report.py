@@ -171,12 +171,15 @@ def test_the_tables_hold_the_models_numbers(models):
     middle, std = model.intercept_, model.intercept_std_
     assert coefficients.rows[0][1] == "intercept"
     np.testing.assert_allclose(coefficients.rows[0][2:6], [middle, std, middle - t * std, middle + t * std])
+    listed = found.summary(0.8)
+    np.testing.assert_allclose(coefficients.rows[0][6:8], [listed.t[0], listed.p[0]])
     assert [row[1] for row in coefficients.rows[1:]] == found.columns.names
     numbers = np.array([row[2:] for row in coefficients.rows[1:] if row[3] != "undetermined"], float)
     keep = np.isfinite(model.coef_std_)
     coef, std = model.coef_[keep], model.coef_std_[keep]
     span = np.subtract(found.record.quality.high, found.record.quality.low)[keep]
-    expected = np.column_stack([coef, std, coef - t * std, coef + t * std, np.abs(coef) * span])
+    tests = np.column_stack([listed.t, listed.p])[1:][keep]
+    expected = np.column_stack([coef, std, coef - t * std, coef + t * std, tests, np.abs(coef) * span])
     np.testing.assert_allclose(numbers, expected)
     assert "80% intervals" in coefficients.caption
 
