@@ -32,8 +32,8 @@ __all__ = ["predict"]
 @click.option(
     "--unseen",
     type=click.Choice(["zero", "reject"]),
-    help="What to do with an unknown level: encode it as zeros, or reject the row as bad.  [default: that of the fit; "
-    "and a column without any known level is an error]",
+    help="What to do with an unknown level: encode it as zeros, as the reference level, or reject the row as bad.  "
+    "[default: that of the fit; and a column without any known level is an error]",
 )
 @click.option(
     "--keep",

@@ -21,7 +21,7 @@ from kalprox.sources.encoding import BadCells, CellNotes, one_hot, parse_weights
 from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.inference import first_rows, infer_features
-from kalprox.sources.level_scan import most_frequent_first, scan_levels
+from kalprox.sources.level_scan import in_order, most_frequent_first, scan_levels
 from kalprox.sources.levels import LevelIndex
 from kalprox.sources.notes import Notes
 from kalprox.sources.readers.base import Cell, Wanted
@@ -281,13 +281,13 @@ class Columns:
             name: is_number(plain(first.table.column(name)).type) for name, known in levels.items() if known is None
         }
         counts = scan_levels(files, missing, target, max_levels, options, spool=spool, watch=watch)
-        in_order = sorted if drop_first or contrast == "full" else most_frequent_first
+        arranged = in_order if drop_first or contrast == "full" else most_frequent_first
         encoded = [name for name in features if name in kinds.levels]
         columns = cls(
             target,
             weight,
             kinds.numeric,
-            {name: tuple(in_order(counts[name])) if known is None else known for name, known in levels.items()},
+            {name: arranged(counts[name]) if known is None else known for name, known in levels.items()},
             kinds.dates,
             contrast == "reference",
             unseen,
@@ -299,8 +299,7 @@ class Columns:
         )
         if not columns.names:
             raise SourceError(
-                f"There is nothing to learn from: {', '.join(map(repr, encoded))} have one level only, "
-                f"{', '.join(map(repr, columns.references.values()))}."
+                f"There is nothing to learn from: every feature ({', '.join(map(repr, encoded))}) has one level only."
             )
         return columns
 

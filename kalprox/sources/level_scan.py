@@ -1,6 +1,7 @@
 """Finding the levels of categorical columns: a pass over these columns of all files, before any row is learned."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers import reader
 from kalprox.sources.readers.base import Wanted
 
-__all__ = ["LevelCounts", "most_frequent_first", "scan_levels"]
+__all__ = ["LevelCounts", "in_order", "most_frequent_first", "scan_levels"]
 
 _MOST = 100_000  # levels of a column that are counted
 _LONG = 1 << 28  # bytes of files whose scan is announced
@@ -69,13 +70,23 @@ class LevelCounts:
         return [self._labels[text] for text in texts]
 
 
+def in_order(levels: Iterable[str]) -> tuple[str, ...]:
+    """The levels sorted by their values where all are numbers, else by their text.
+
+    >>> in_order(["10", "9.5", "2"]), in_order(["10", "9E", "2"])
+    (('2', '9.5', '10'), ('10', '2', '9E'))
+    """
+    texts = sorted(levels)
+    return tuple(sorted(texts, key=Decimal) if all(map(number_in, texts)) else texts)
+
+
 def most_frequent_first(counts: Mapping[str, int]) -> tuple[str, ...]:
-    """The levels in sorted order, with the most frequent one, the first of them in a tie, moved to the front.
+    """The levels in order, with the most frequent one, the first of them in a tie, moved to the front.
 
     >>> most_frequent_first({"UA": 3, "B6": 5, "AA": 5})
     ('AA', 'B6', 'UA')
     """
-    levels = sorted(counts)
+    levels = in_order(counts)
     first = max(levels, key=lambda level: counts[level], default=None)
     return tuple(sorted(levels, key=lambda level: level != first))
 

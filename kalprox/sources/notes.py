@@ -74,7 +74,7 @@ class HashNote:
         """The number of levels."""
         if len(self.smallest) < _KEPT:
             return len(self.smallest)
-        return round((_KEPT - 1) * 2.0**64 / self.smallest[-1])
+        return round((_KEPT - 1) * 2.0**48 / self.smallest[-1])
 
     @property
     def shared(self) -> int:

@@ -126,6 +126,7 @@ class Quarantine:
         self._size = int(state["bytes"])  # of the file
         self._file: BinaryIO | None = None if path is None or resume is None else _open(path, self._size)
         self._closed = False
+        self._unseen = any(row.reason == Reason.UNSEEN for row in self.first)
 
     def open(self) -> None:
         """Create the file, with its header, before any row is taken; later calls do nothing."""
@@ -137,6 +138,7 @@ class Quarantine:
         """Add the bad rows among the next `n_read` rows; raise TooManyBadRows where there are too many."""
         self.bad, self.read = self.bad + len(bad_rows), self.read + n_read
         self.first += bad_rows[: _SHOWN - len(self.first)]
+        self._unseen |= any(row.reason == Reason.UNSEEN for row in bad_rows)
         self.open()
         if bad_rows and self._file is not None:
             lines = (csv_line((row.file, str(row.row), row.column, row.reason, row.value)) for row in bad_rows)
@@ -181,7 +183,8 @@ class Quarantine:
         raise TooManyBadRows(
             f"{self.bad:,} bad of {self.read:,} rows read, more than the {allowed} allowed:\n  {rows}\n"
             f"{_remedies(self.first)}Allow more with max_bad: a number, or a percentage such as 1%."
-            + (_UNSEEN if any(row.reason == Reason.UNSEEN for row in self.first) else "")
+            + _UNSEEN
+            * self._unseen
         )
 
 

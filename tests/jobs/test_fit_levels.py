@@ -80,12 +80,12 @@ def test_a_sorted_file_is_the_shuffled_file(data):
         [],
         ["--penalty", "none"],
         ["--penalty", "l1", "--alpha", 2000],
-        ["--penalty", "group", "--alpha", 2000],
-        ["--method", "paper", "--noise", 100],
-        ["--coef-cov", "robust"],
-        ["--noise", "inputs"],
+        pytest.param(["--penalty", "group", "--alpha", 2000], marks=pytest.mark.slow),
+        pytest.param(["--method", "paper", "--noise", 100], marks=pytest.mark.slow),
+        pytest.param(["--coef-cov", "robust"], marks=pytest.mark.slow),
+        pytest.param(["--noise", "inputs"], marks=pytest.mark.slow),
     ],
-    ids=lambda options: options[-1] if options else "ridge",
+    ids=lambda options: str(options[-1]) if options else "ridge",
 )
 def test_levels_that_are_found_are_levels_that_are_given(data, options):
     """In a file and on standard input, with any settings."""
@@ -182,6 +182,8 @@ def test_too_many_levels_may_be_hashed(data):
     engine = fitted(data, "tails.csv", "--hash", "tail=64", "--engine", "local", "--partitions", 3)
     assert_same(engine, model, 1e-8)
     assert engine.record.quality.notes == model.record.quality.notes
+    few = fitted(data, "tails.csv", "--hash", "tail=64", "--hash", "origin=5")
+    assert few.record.quality.notes.hashed["origin"].levels == 3
     new = data / "new.csv"
     new.write_text("dep_delay,carrier,origin,tail\n1,UA,E,never seen\n")
     assert "mean" in invoke("predict", data / "h.kalprox", new).output
