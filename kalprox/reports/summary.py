@@ -11,6 +11,7 @@ from kalprox.learning.quantiles import CONFORMAL_LEVELS
 from kalprox.learning.summary import about_errors, about_noise, about_penalty
 from kalprox.pages import Table
 from kalprox.reports.words import plain
+from kalprox.sources.formula import FormulaColumns
 
 __all__ = [
     "MAX_ROWS",
@@ -49,6 +50,7 @@ def overview(fitted: TableModel) -> Table:
     settings = learner.settings
     rows: list[list[Any]] = [
         ["target", str(fitted.columns.target)],
+        *([["formula", fitted.columns.formula]] if isinstance(fitted.columns, FormulaColumns) else []),
         ["link", getattr(settings.link, "__name__", str(settings.link))],
         ["penalty", about_penalty(belief)],
         ["columns", f"{len(fitted.columns.names):,}"],
@@ -69,6 +71,7 @@ def overview(fitted: TableModel) -> Table:
 def contents(fitted: TableModel) -> str:
     """Which values of rows the model file contains, and the pages made of it show."""
     quality, columns, sandwich = fitted.record.quality, fitted.columns, fitted.belief.sandwich
+    levels = columns.levels if isinstance(columns, FormulaColumns) else columns.categorical
     examples = sum(
         len(note.examples) for notes in (quality.notes.unknown, quality.notes.rounded) for note in notes.values()
     )
@@ -78,7 +81,7 @@ def contents(fitted: TableModel) -> str:
         "examples of unknown levels or rounded numbers": examples,
         "held rows": fitted.learner.n_held,
         "ranges of columns": len(quality.low),
-        "levels": sum(map(len, columns.categorical.values())),
+        "levels": sum(map(len, levels.values())),
         "labels of clusters": clusters,
     }
     return ", ".join(f"{name}: {n:,}" for name, n in parts.items() if n) or "none"

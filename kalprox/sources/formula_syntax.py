@@ -85,6 +85,7 @@ def parse_formula(formula: str) -> Parsed:
     for power in re.findall(r"(?:\*\*|\^)\s*([0-9]+)", formula):
         if int(power) > _HIGHEST:
             raise SourceError(f"formula must not have powers above {_HIGHEST}; got {power}.")
+    _check_powers(formula)
     try:
         parsed = formulaic.Formula(formula)
     except (formulaic.errors.FormulaicError, ValueError, SyntaxError, KeyError, RecursionError) as error:
@@ -107,6 +108,15 @@ def parse_formula(formula: str) -> Parsed:
     if not terms:
         raise SourceError(f"formula must have at least one term besides the intercept; got {formula!r}.")
     return Parsed(left[0][0] if left else None, terms, ("1",) in right)
+
+
+def _check_powers(formula: str) -> None:
+    """Raise SourceError for a power of one column: to formulaic, as to R, x**2 is x, as (x + z)**2 has no x:x."""
+    before, outside = "", re.sub(r"\{[^{}]*\}", "{}", formula)
+    while before != outside:  # calls from the inside out, whose arguments are Python
+        before, outside = outside, re.sub(r"[\w.]+\([^()]*\)", "f", outside)
+    if power := re.search(r"(?:^|[~+:*/\s(-])((`[^`]+`|[^\W\d][\w.]*)\s*(?:\*\*|\^)\s*[0-9]+)", outside):
+        raise SourceError(f"formula must not have {power[1]!r}, which is {power[2]} alone: write I({power[2]}**2).")
 
 
 def _text(factor: Any) -> str:

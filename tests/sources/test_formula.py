@@ -198,6 +198,9 @@ def test_other_expressions_are_refused(text, path, tmp_path):
         ("y ~ scale(I(x - x))", "its values are all 0"),
         ("y ~ x" + " + x" * 9999, "at most 10,000 characters"),
         ("y ~ (x + h)**99", "powers above 16"),
+        ("y ~ h + x**2", r"must not have 'x\*\*2', which is x alone: write I\(x\*\*2\)"),
+        ("y ~ x^3:g", r"must not have 'x\^3', which is x alone"),
+        ("y ~ `dep delay`**2", "which is `dep delay` alone"),
         ("g ~ x", "'g' must hold numbers"),
     ],
 )
@@ -233,9 +236,11 @@ def test_a_model_file_is_read_back_and_predicts_files_of_other_formats(model, fr
     X = Formula("x + C(g) + scale(h)").get_model_matrix(frame)
     reference = sm.OLS(frame.y, X).fit()
     np.testing.assert_allclose(pd.read_csv(out)["mean"], reference.predict(X)[::-1], rtol=1e-8)
-    assert "scale(h)" in invoke("show", model).output
+    shown = invoke("show", model).output
+    assert "y ~ 1 + x + C(g) + scale(h)" in shown and "levels: 4" in shown
     invoke("report", model, "--out", tmp_path / "page.html")
-    assert "C(g)[T.c]" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "C(g)[T.c]" in page and "y ~ 1 + x + C(g) + scale(h)" in page
     unknown = tmp_path / "unknown.csv"
     unknown.write_text("x,g,h\n1,a,2\n1,zz,2\n")
     text = invoke("predict", model, unknown, "--out", out, code=4).output
