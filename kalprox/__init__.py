@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kalprox.algorithms.run import Run, Trace, run
     from kalprox.calibration import Calibration
     from kalprox.engines.refinement import refine
-    from kalprox.estimators import KalproxRegressor
+    from kalprox.estimators import KalproxRegressor, predict_interval
     from kalprox.information import Information, merge
 
 __version__ = "0.1.0"
@@ -33,6 +33,7 @@ _HOMES = {
     "ipm": "algorithms.baselines",
     "merge": "information",
     "pipg": "algorithms.pipg",
+    "predict_interval": "estimators",
     "proximal_filter": "algorithms.proximal_filter",
     "refine": "engines.refinement",
     "run": "algorithms.run",
@@ -55,6 +56,7 @@ __all__ = [
     "merge",
     "models",
     "pipg",
+    "predict_interval",
     "proximal_filter",
     "refine",
     "regularizers",

@@ -4,10 +4,12 @@ A model gives its value and its Jacobian with respect to theta; it knows nothing
 algorithms. A new link is one entry of `LINKS`; a new model is one new class in this file.
 """
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import ClassVar
 
 import numpy as np
@@ -217,10 +219,58 @@ def _linearize_function(fn: Callable, theta: Array, x: Array) -> tuple[Array, Ar
 
     def twice(theta: Array) -> tuple[Array, Array]:
         h = fn(theta, x)
+        if not hasattr(h, "shape"):
+            raise TypeError(f"the function must return a number or a vector; it returned {h!r}")
         return h, h
 
-    D, h = jacobian(twice, has_aux=True)(theta)
+    with _explained(theta, x):
+        D, h = jacobian(twice, has_aux=True)(theta)
+        _check_indices(fn, theta.shape, x.shape)
     return h, D
+
+
+@contextmanager
+def _explained(theta: Array, x: Array) -> Iterator[None]:
+    """Turn the errors that a function raises as JAX traces it into errors that say what to change."""
+    import jax
+
+    arguments = f"theta of shape {theta.shape} and one row x of shape {x.shape}"
+    try:
+        yield
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+        raise TypeError(
+            "The function of the model must be written for JAX, which differentiates it: use jax.numpy instead of "
+            "NumPy and math (import jax.numpy as jnp; jnp.exp instead of np.exp), and jnp.where instead of if. "
+            f"JAX says: {str(error).splitlines()[0]}"
+        ) from error
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"The function of the model failed for {arguments}: {str(error).rstrip('.')}. Give `start` as many entries "
+            "as theta has in the function, and use as many entries of x as there are columns."
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def _check_indices(fn: Callable, theta_shape: tuple[int, ...], x_shape: tuple[int, ...]) -> None:
+    """Raise an IndexError if the function uses an entry that theta or x does not have.
+
+    With JAX's arrays it would silently get the last entry instead; NumPy's arrays raise the error. An index that is
+    computed from x is not judged: the error must be there for two values of x.
+    """
+    found = None
+    for x in (np.ones(x_shape), np.zeros(x_shape)):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                fn(np.ones(theta_shape), x)
+            except IndexError as error:
+                found = error
+            except Exception:  # the function may need arrays of JAX, or other values
+                return
+            else:
+                return
+    if found is not None:
+        raise found
 
 
 @cache

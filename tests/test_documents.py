@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import statsmodels.api as sm
+from command import invoke
 from data import linear
 from scipy.stats import nbinom
 
@@ -17,6 +18,7 @@ from kalprox._arrays import namespace, pytree, static
 from kalprox.algorithms.refine import refine
 from kalprox.calibration.verdict import _ADVICE
 from kalprox.learning import penalties
+from kalprox.sources.formula_syntax import FUNCTIONS, STATEFUL
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,6 +55,29 @@ def test_the_examples_on_uncertainty_run_and_the_verdict_is_what_the_page_says()
         exec(code, scope)
     assert scope["verdict"].word == "unequal spread"
     assert scope["unequal"].diagnostics_.verdict().word == "calibrated"
+
+
+def test_the_example_on_formulas_runs_and_the_page_lists_every_function():
+    scope = {}
+    for code in blocks("docs/formulas.md"):
+        exec(code, scope)
+    assert list(scope["model"].feature_names_in_) == ["center(x)", "C(g)[T.b]"]
+    page = (ROOT / "docs/formulas.md").read_text()
+    assert all(f"`{name}`" in page for name in FUNCTIONS) and all(f"{name}(" in page for name in STATEFUL)
+
+
+def test_the_example_of_a_model_of_files_in_python_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = [f"{i % 7 + rng.normal()},{i % 7},{'AB'[i % 2]},2013-01-{i % 30 + 1:02}" for i in range(120)]
+    for name, part in (("flights.csv", lines[:80]), ("new.csv", lines[80:])):
+        Path(name).write_text("\n".join(["delay,hour,carrier,day", *part]) + "\n")
+    invoke("fit", "flights.csv", "--target", "delay", "--dates", "day", "--out", "flights.kalprox", "-q")
+    scope = {}
+    for code in blocks("docs/files.md"):
+        exec(code, scope)
+    assert (scope["low"] < scope["high"]).all() and scope["model"].n_rows_seen_ == 120
+    assert "rows learned" in invoke("show", "flights2.kalprox").output and Path("flights2.html").exists()
 
 
 def test_the_page_on_uncertainty_lists_every_word_of_the_verdict():

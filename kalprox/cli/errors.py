@@ -1,6 +1,8 @@
 """Errors on the command line: a message and an exit code, without a traceback."""
 
 import os
+import re
+import shlex
 import sys
 import warnings
 from typing import Any, NoReturn
@@ -26,6 +28,9 @@ EXIT_CODES = {
     130: "Interrupted.",
     141: "The reader of standard output has gone, as `head` goes after ten lines.",
 }
+
+
+_APART = r"(?<![\w'\"/.-])"  # what does not stand before the name of an argument: a letter, a quote, or part of a path
 
 
 class Commands(click.Group):
@@ -61,7 +66,7 @@ class Commands(click.Group):
         except Exception as error:
             _drop_output()
             code = exit_code(error)
-            text = str(error) or type(error).__name__
+            text = _with_options(str(error), self.commands.get(ctx.invoked_subcommand or "")) or type(error).__name__
             if code == 1:
                 text = (
                     f"{type(error).__name__}: {text}\nThis is an error in kalprox. Please report it with the command."
@@ -73,6 +78,38 @@ class Commands(click.Group):
 def _end_interrupted() -> NoReturn:
     echo("Interrupted. With --checkpoint, the same command resumes from the last checkpoint.", err=True)
     sys.exit(130)
+
+
+def _with_options(text: str, command: click.Command | None) -> str:
+    """A message of the library in the words of a command: its options for the arguments of Python.
+
+    Arguments are recognised in `name=value`, in "name must" at the beginning of a sentence, and where a name has an
+    underscore, so that other words stay as they are.
+    """
+    text = re.sub(r" \(--[^)]* on the command line\)", "", text)
+    for parameter in command.params if command else []:
+        name, option = re.escape(parameter.name or ""), max(parameter.opts, key=len)
+        if not option.startswith("--"):
+            continue
+        text = re.sub(rf"{_APART}{name} \(({option}[^)]*)\)", r"\1", text)  # already in both ways
+        text = re.sub(rf"{_APART}{name}=('(?:[^'\n]*)'|\"[^\"\n]*\"|[\w.%+-]+)", _Given(option), text)
+        text = re.sub(rf"(?m)(^|(?<=[.:] )){name}(?= must )", option, text)
+        if "_" in name:
+            text = re.sub(rf"{_APART}{name}(?![\w='\"/]|\.\w)", option, text)
+    return text
+
+
+class _Given:
+    """Replaces `name=value`, once matched, with an option and its value as a shell takes it."""
+
+    def __init__(self, option: str) -> None:
+        self.option = option
+
+    def __call__(self, found: re.Match[str]) -> str:
+        value = found[1]
+        if value[0] in "'\"":
+            value = shlex.quote(value[1:-1].replace("\\t", "\t"))
+        return f"{self.option} {value}"
 
 
 def exit_code(error: Exception) -> int:

@@ -8,24 +8,57 @@ import click
 from click.core import ParameterSource
 
 from kalprox._files import check_distinct, descriptor
-from kalprox.cli.options import NAMES, NumberOr, RegistryChoice, output_options, reading_options
+from kalprox.cli.options import BYTES, NAMES, READING, NumberOr, RegistryChoice, output_options, reading_options
 
 __all__ = ["fit"]
+
+_NOT_WITH_FORMULA = {
+    "target": "the target on its left-hand side",
+    "features": "the features as its terms",
+    "exclude": "the features as its terms",
+    "like": "the columns itself",
+    "contrast": "by C(column, contr.sum) and the like how levels are encoded",
+    "hashed": "the features as its terms",
+    "drop_first": "by 0 + whether levels have a reference",
+    "no_intercept": "by 0 + that there is no intercept",
+    "unseen": "differences from a reference, so that a row with an unknown level is a bad row",
+}
 
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--target", "-y", help="Column to predict; required unless --columns is given.")
+@click.option("--target", "-y", help="Column to predict; required unless --formula or --columns is given.")
+@click.option(
+    "--formula",
+    metavar="FORMULA",
+    help="Target and terms, such as 'arr_delay ~ dep_delay + C(carrier) + distance:hour', in the syntax of formulaic. "
+    "Levels are those of all rows, against the first of them; 0 + leaves out the intercept.",
+)
 @click.option(
     "--features", type=NAMES, help="Columns to predict from, separated by commas.  [default: all other columns]"
 )
+@click.option("--exclude", type=NAMES, default=(), help="Columns to leave out, separated by commas.")
 @click.option(
     "--categorical",
     multiple=True,
     metavar="NAME[=A|B|...]",
-    help="One-hot encode NAME, using the listed levels or those found in the data. Repeatable.",
+    help="One-hot encode NAME, using the listed levels (the first is the reference) or all that are found in the data. "
+    "Repeatable.",
 )
-@click.option("--dates", type=NAMES, default=(), help="Columns of dates, which are read as days since 1970-01-01.")
+@click.option(
+    "--hash",
+    "hashed",
+    multiple=True,
+    metavar="NAME[=BINS]",
+    help="Put the levels of NAME into bins by a hash, and one-hot encode the bins (1024 by default): for columns with "
+    "too many levels. Repeatable.",
+)
+@click.option(
+    "--dates",
+    type=NAMES,
+    default=(),
+    help="Columns of dates (ISO 8601), which are read as days since 1970-01-01; others are found.",
+)
 @click.option("--weight", help="Column of row weights.")
 @click.option(
     "--weights",
@@ -53,25 +86,38 @@ __all__ = ["fit"]
     "--look",
     default=10_000,
     type=click.IntRange(min=1),
-    help="Rows to read to infer the types of columns and to find levels.",
+    help="Rows to read to infer the types of columns. Levels are found in all rows.",
 )
 @click.option(
     "--max-levels",
     default=1000,
     type=click.IntRange(min=1),
-    help="Maximum number of levels of a column that are found in the data.",
+    help="Maximum number of levels of a column that are found in the data; more are an error.",
+)
+@click.option(
+    "--spool",
+    type=BYTES,
+    default="16GB",
+    help="Disk space for standard input, which is stored in a temporary file if levels must be found in it.",
+)
+@click.option(
+    "--contrast",
+    type=click.Choice(["reference", "full"]),
+    help="Encoding of levels: reference, the coefficients are differences from the most frequent level, which has none "
+    "(without an intercept, the first categorical column keeps all its levels); full, every level has a coefficient.  "
+    "[default: full for --penalty box, else reference]",
 )
 @click.option(
     "--drop-first",
     is_flag=True,
-    help="Drop the first level of each categorical column, so that it is the reference for the other levels. Always on "
-    "with --penalty none.",
+    help="Use the first level in sorted order as the reference, instead of the most frequent one.",
 )
 @click.option(
     "--unseen",
     type=click.Choice(["zero", "reject"]),
-    default="zero",
-    help="What to do with an unknown level: encode it as zeros, or reject the row as bad.",
+    default="reject",
+    help="What to do with a level that is not listed: reject the row as bad, or encode it as zeros, that is as the "
+    "reference level.",
 )
 @click.option(
     "--link",
@@ -203,6 +249,7 @@ def fit(
     Example:
       kalprox fit flights/ --target arr_delay --features dep_delay,distance,carrier \\
           --checkpoint flights.ckpt --quarantine bad.csv --out flights.kalprox
+      kalprox fit flights.csv --formula "arr_delay ~ dep_delay + C(carrier) + distance:hour"
     """
     from kalprox.cli.terminal import Reporter, events_of, warn
     from kalprox.jobs.checkpoint import Checkpoint
@@ -223,8 +270,9 @@ def fit(
             ("--events", events),
         ],
     )
-    table = _table(files, memory=memory, shuffle=shuffle, given=given)
+    table = _table(files, memory=memory, shuffle=shuffle, quiet=quiet, given=given)
     settings = _settings(table.columns, given) | _coef_cov(table.columns, given["coef_cov"])
+    found = [*table.found(), *_found_dates(table.columns, given)]
     with Reporter("fit", quiet=quiet, events=events, total=table.size().rows) as reporter:
         job = FitJob(
             table,
@@ -257,6 +305,8 @@ def fit(
         )
     bad = f", {quality.bad:,} bad" if quality.bad else ""
     reporter.say(f"{out}: {learner.n_rows:,} rows{bad}, {len(table.columns.names):,} columns")
+    for line in found:
+        reporter.say(line)
     if not quiet:
         warn(quality.notes)
     if belief.message and not belief.converged and not belief.predicts:  # other messages have been given as warnings
@@ -275,13 +325,26 @@ def _coef_cov(columns: Any, coef_cov: str | None) -> dict[str, str]:
     return {} if chosen == "model" else {"coef_cov": chosen}
 
 
-def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[str, Any]) -> Any:
+def _found_dates(columns: Any, given: dict[str, Any]) -> list[str]:
+    """A line that names the columns that were recognised as dates, if there are any."""
+    names = [] if given["like"] else [name for name in columns.dates if name not in given["dates"]]
+    if not names:
+        return []
+    return [f"Read as dates, in days since 1970-01-01: {', '.join(names)}. To leave columns out, use --exclude."]
+
+
+def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, given: dict[str, Any]) -> Any:
+    from kalprox.cli.terminal import echo
     from kalprox.jobs.model import TableModel
     from kalprox.sources.columns import Columns
     from kalprox.sources.files import STDIN, Snapshot, stdin
     from kalprox.sources.table import Table
 
-    options = {name: given[name] for name in ("format", "encoding", "delimiter", "skip_unreadable", "max_record")}
+    others = [name for name in _NOT_WITH_FORMULA if given["formula"] is not None and _is_given(name)]
+    if others:
+        option = {"like": "--columns", "hashed": "--hash"}.get(others[0], f"--{others[0].replace('_', '-')}")
+        raise click.UsageError(f"{option} cannot be used with --formula, which says {_NOT_WITH_FORMULA[others[0]]}.")
+    options = {name: given[name] for name in READING}
     options["stdin"] = stdin() if STDIN in files else None
     snapshot = Snapshot(files)  # before the columns are inferred from them
     if given["like"] is not None:
@@ -290,8 +353,27 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[s
             columns = replace(columns, cluster=given["clusters"])
         elif given["coef_cov"] not in (None, "clustered"):
             columns = replace(columns, cluster=None)
+        if _is_given("unseen"):
+            columns = replace(columns, unseen=given["unseen"])
+    elif given["formula"] is not None:
+        from kalprox.sources.formula_scan import infer_formula
+
+        columns = infer_formula(
+            files,
+            given["formula"],
+            categorical=_levels(given["categorical"]),
+            dates=given["dates"],
+            weight=given["weight"],
+            cluster=given["clusters"],
+            rows=given["infer_rows"],
+            max_levels=given["max_levels"],
+            samples=given["samples"],
+            spool=given["spool"],
+            watch=lambda text: None if quiet else echo(text, err=True),
+            **options,
+        )
     elif given["target"] is None:
-        raise click.UsageError("Missing option '--target', the column to predict.")
+        raise click.UsageError("Missing option '--target', the column to predict (or --formula).")
     else:
         columns = Columns.infer(
             files,
@@ -302,13 +384,42 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, given: dict[s
             given["weight"],
             rows=given["infer_rows"],
             max_levels=given["max_levels"],
-            drop_first=given["drop_first"]
-            or given["penalty"] == "none",  # the columns of all levels add up to the intercept
+            drop_first=given["drop_first"],
             unseen=given["unseen"],
+            contrast=_contrast(given),
+            intercept=not given["no_intercept"],
+            hashed=_bins(given["hashed"]),
+            spool=given["spool"],
+            watch=lambda text: None if quiet else echo(text, err=True),
             cluster=given["clusters"],
+            exclude=given["exclude"],
+            samples=given["samples"],
             **options,
         )
     return Table(files, columns, memory=memory, shuffle=shuffle, samples=given["samples"], snapshot=snapshot, **options)
+
+
+def _contrast(given: dict[str, Any]) -> str:
+    """How levels are encoded."""
+    contrast = given["contrast"] or ("full" if given["penalty"] == "box" and not given["drop_first"] else "reference")
+    if contrast == "full" and given["drop_first"]:
+        raise click.UsageError("--drop-first chooses a reference level, which --contrast full does not have.")
+    if contrast == "full" and given["penalty"] == "none" and not given["no_intercept"]:
+        raise click.UsageError(
+            "--contrast full needs a penalty: the columns of all levels add up to the intercept. Use --contrast "
+            "reference, or --no-intercept."
+        )
+    return contrast
+
+
+def _bins(hashed: tuple[str, ...]) -> dict[str, int | None]:
+    found: dict[str, int | None] = {}
+    for text in hashed:
+        name, given, bins = text.rpartition("=")
+        if given and not (bins.isascii() and bins.isdigit()):
+            raise click.BadParameter(f"expected NAME or NAME=BINS; got {text!r}.", param_hint="'--hash'")
+        found |= {name: int(bins)} if given else dict.fromkeys(NAMES.convert(text, None, None))
+    return found
 
 
 def _levels(categorical: tuple[str, ...]) -> dict[str, list[str] | None]:
@@ -330,10 +441,12 @@ def _is_given(option: str) -> bool:
 def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The parameters of the estimator, from the options."""
     from kalprox.learning.penalties import PENALTIES
+    from kalprox.sources.formula import FormulaColumns
 
     penalty = None if given["penalty"] == "none" else given["penalty"]
     settings = {name: given[name] for name in ("link", "alpha", "standardize", "forget", "method", "weights")}
-    settings |= {"penalty": penalty, "fit_intercept": not given["no_intercept"]}
+    intercept = not given["no_intercept"] and (not isinstance(columns, FormulaColumns) or columns.intercept)
+    settings |= {"penalty": penalty, "fit_intercept": intercept}
     if penalty is None or not PENALTIES[penalty].has_weight:
         settings["alpha"] = 1.0
     settings |= {name: given[name] for name in ("l1_ratio", "delta", "targets") if _is_given(name)}

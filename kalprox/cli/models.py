@@ -56,11 +56,10 @@ def report(model: Path, level: float, out: Path | None) -> None:
     Example:
       kalprox report flights.kalprox --out flights.html
     """
-    from kalprox.cli.terminal import require_report_packages
     from kalprox.jobs.model import TableModel
+    from kalprox.pages import require_report_packages, write_page
 
     require_report_packages()
-    from kalprox.pages import write_page
     from kalprox.reports import model as report
 
     out = out or model.with_suffix(".html")
@@ -105,10 +104,14 @@ def path(model: Path, alphas: str | None, out: Path | None) -> None:
 @click.command()
 @click.argument("models", nargs=-1, required=True, type=MODEL, metavar="MODEL MODEL...")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Model file to write.")
-def merge(models: tuple[Path, ...], out: Path) -> None:
+@click.option(
+    "--allow-overlap", is_flag=True, help="Merge models that have learned the same rows, which then count twice."
+)
+def merge(models: tuple[Path, ...], out: Path, allow_overlap: bool) -> None:
     """Merge linear MODELs into one, the same as if it had been fitted to all their rows.
 
-    The models must have the same columns and levels: fit the first one, and the others with --columns FIRST.
+    The models must have the same columns and levels: fit the first one, and the others with --columns FIRST. Models of
+    the same rows are refused.
 
     \b
     Example:
@@ -118,9 +121,9 @@ def merge(models: tuple[Path, ...], out: Path) -> None:
 
     if len(models) < 2:
         raise click.UsageError("At least two models are needed.")
-    check_distinct([("MODEL", model) for model in models], [("--out", out)])
+    check_distinct([("MODEL", model) for model in models], [("--out", out)], repeats=allow_overlap)
     first, *others = (TableModel.load(model) for model in models)
     for other in others:
-        first = first.merge(other)
+        first = first.merge(other, allow_overlap=allow_overlap)
     first.save(out)
     echo(f"{out}: {first.learner.n_rows:,} rows of {len(models)} models", err=descriptor(out) == 1)

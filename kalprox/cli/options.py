@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-__all__ = ["LEVEL", "NAMES", "NumberOr", "RegistryChoice", "output_options", "reading_options"]
+__all__ = ["BYTES", "LEVEL", "NAMES", "READING", "NumberOr", "RegistryChoice", "output_options", "reading_options"]
 
 
 class RegistryChoice(click.Choice):
@@ -86,6 +86,8 @@ class MaxBad(click.ParamType):
 
 
 NAMES = Names()
+BYTES = Bytes()
+READING = ("format", "encoding", "delimiter", "decimal", "thousands", "skip_unreadable", "max_record")  # of `Table`
 LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
@@ -98,18 +100,33 @@ def reading_options(command: Callable) -> Callable:
             type=click.Choice(["csv", "tsv", "jsonl", "parquet", "arrow", "csv.gz", "tsv.gz", "jsonl.gz"]),
             help="Format of the files.  [default: from their suffixes; csv for -]",
         ),
-        click.option("--encoding", default="utf-8", help="Encoding of text files."),
-        click.option("--delimiter", help="Field delimiter of CSV files.  [default: comma; tab for tsv]"),
+        click.option(
+            "--encoding",
+            default="utf-8",
+            help="Encoding of text files, such as latin-1. UTF-16 with a byte order mark is recognised.",
+        ),
+        click.option(
+            "--delimiter",
+            help="Field delimiter of CSV files.  [default: found in each file: comma, semicolon, tab or |]",
+        ),
+        click.option(
+            "--decimal", type=click.Choice([".", ","]), default=".", help="Decimal mark of numbers in text files."
+        ),
+        click.option(
+            "--thousands",
+            type=click.Choice([".", ",", " ", "'", "_"]),
+            help="Mark between thousands of numbers in text files.  [default: none]",
+        ),
         click.option(
             "--memory",
-            type=Bytes(),
+            type=BYTES,
             default="256MB",
             help="Memory for the blocks of rows that are read; the d x d matrices of the model come on top, and are "
             "warned of if they need more.",
         ),
         click.option(
             "--max-record",
-            type=Bytes(),
+            type=BYTES,
             default="16MB",
             help="Longest record (line) of a CSV or JSON lines file; a longer one is a bad row.",
         ),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kalprox.cli.terminal import echo, progress_bar, require_report_packages, show_table
+from kalprox.cli.terminal import echo, progress_bar, show_table
 
 __all__ = ["demo", "reproduce"]
 
@@ -23,6 +23,8 @@ def demo(seed: int, out: Path) -> None:
     Example:
       kalprox demo --out demo
     """
+    from kalprox.pages import require_report_packages
+
     require_report_packages()
     from kalprox.pages import write_page
     from kalprox.paper import demo
@@ -71,6 +73,8 @@ def reproduce(
     Example:
       kalprox reproduce all --quick --out paper
     """
+    from kalprox.pages import require_report_packages
+
     require_report_packages()
     from kalprox.pages import write_page
     from kalprox.paper import page as paper

@@ -1,12 +1,13 @@
 """`kalprox predict`: predictions with their uncertainty, for the rows of files."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import click
 
 from kalprox._files import check_distinct, descriptor
-from kalprox.cli.options import LEVEL, output_options, reading_options
+from kalprox.cli.options import LEVEL, NAMES, output_options, reading_options
 
 __all__ = ["predict"]
 
@@ -31,8 +32,14 @@ __all__ = ["predict"]
 @click.option(
     "--unseen",
     type=click.Choice(["zero", "reject"]),
-    help="What to do with an unknown level: encode it as zeros, or reject the row as bad.  [default: that of the fit; "
-    "and a column without any known level is an error]",
+    help="What to do with an unknown level: encode it as zeros, as the reference level, or reject the row as bad.  "
+    "[default: that of the fit; and a column without any known level is an error]",
+)
+@click.option(
+    "--keep",
+    type=NAMES,
+    default=(),
+    help="Columns of SOURCE to copy to the output, such as an id: names separated by commas, or all.",
 )
 @reading_options
 @output_options
@@ -43,6 +50,7 @@ def predict(
     level: float,
     interval: str,
     unseen: str | None,
+    keep: tuple[str, ...],
     quarantine: Path | None,
     max_bad: str | None,
     quiet: bool,
@@ -57,7 +65,7 @@ def predict(
 
     \b
     Example:
-      kalprox predict flights.kalprox new/*.parquet --out predictions.parquet --level 0.9
+      kalprox predict flights.kalprox new/*.parquet --keep flight,date --out predictions.parquet --level 0.9
     """
     from dataclasses import replace
 
@@ -87,7 +95,14 @@ def predict(
             "were not. Fit it without --engine and, unless the link is identity, with --passes 1."
         )
     columns = replace(fitted.columns, target=None, weight=None, cluster=None, unseen=unseen or fitted.columns.unseen)
-    table = Table(files, columns, stdin=stdin() if STDIN in files else None, **options)
+    kept = "all" if keep == ("all",) else keep
+    table = Table(files, columns, stdin=stdin() if STDIN in files else None, keep=kept, **options)
+    if fitted.fitted_to == "array" and not quiet:
+        warnings.warn(
+            f"{model} was fitted to an array, whose columns have no names: those of SOURCE must be called x0, x1, ...",
+            stacklevel=1,
+        )
+    found = table.found()
     silent = quiet or str(out) == "-"
     with Reporter("predict", quiet=silent, events=events, total=table.size().rows) as reporter:
         bad = Quarantine(quarantine, max_bad)
@@ -103,5 +118,7 @@ def predict(
         )
         reporter.event("done", out=str(out), rows=rows, bad=bad.bad, **events_of(notes))
     reporter.say(f"{out}: {rows:,} rows" + (f", {bad.bad:,} bad" if bad.bad else ""))
+    for line in found:
+        reporter.say(line)
     if not quiet:
         warn(notes)

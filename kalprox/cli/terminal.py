@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kalprox.pages import Table
     from kalprox.sources.notes import Notes
 
-__all__ = ["EVENTS", "Reporter", "echo", "events_of", "progress_bar", "require_report_packages", "show_table", "warn"]
+__all__ = ["EVENTS", "Reporter", "echo", "events_of", "progress_bar", "show_table", "warn"]
 
 EVENTS = {
     "start": "`command`, and `total_rows`, which is null if the files do not state it",
@@ -181,15 +181,6 @@ def _cell(value: Any) -> str:
     if value is None or isinstance(value, str):
         return printable(value or "", keep="")
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-def require_report_packages() -> None:
-    """Raise ImportError if a package that pages and figures need is not installed."""
-    from importlib.util import find_spec
-
-    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
-    if missing:
-        raise ImportError(f"Pages and figures need {' and '.join(missing)}: pip install 'kalprox[report]'.")
 
 
 @contextmanager

@@ -1,14 +1,16 @@
 """scikit-learn estimators.
 
 `regressor` defines KalproxRegressor and its parameters. Its methods are in `fitting`, `predicting`, `readings` (fitted
-attributes, intervals, draws) and `files` (saving and loading). `base` holds the learner, `checks` validates the rows.
+attributes, intervals, draws) and `files` (saving, loading and reports). `base` holds the learner, `checks` validates
+the rows, and `frames` encodes those of frames. `pipelines` predicts intervals through pipelines.
 """
 
 try:
+    from kalprox.estimators.pipelines import predict_interval
     from kalprox.estimators.regressor import KalproxRegressor
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] != "sklearn":
         raise
     raise ImportError("KalproxRegressor needs scikit-learn: pip install 'kalprox[estimator]'.") from missing
 
-__all__ = ["KalproxRegressor"]
+__all__ = ["KalproxRegressor", "predict_interval"]

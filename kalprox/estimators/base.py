@@ -4,21 +4,29 @@ import numbers
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from operator import is_, itemgetter
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from kalprox.estimators.checks import is_one_row
+from kalprox._arrays import Array
+from kalprox.estimators.checks import checked_inputs, is_one_row
+from kalprox.estimators.frames import check_encoded, encode, is_raw
 from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 
+if TYPE_CHECKING:
+    from kalprox.jobs.model import TableModel
+
 __all__ = ["LearnerEstimator"]
 
+_SHORT = 6  # entries of an array that are shown as such
 _NOT_SETTINGS = ("block_size", "on_bad_rows", "engine")  # parameters of the input, not of the learner
 
 
@@ -34,6 +42,8 @@ class LearnerEstimator(BaseEstimator):
     engine: Any
 
     _learner: Learner
+    _table: "TableModel | None" = None  # how the files were read that the model was fitted to, and what they held
+    _frame_kind: str | None = None  # the library of the frame that the model was fitted to
     _given: tuple[Any, ...]  # the parameters at the last fit
     _current: Callable[[dict[str, Any]], tuple[Any, ...]]  # reads the current parameters from vars(self)
 
@@ -87,6 +97,25 @@ class LearnerEstimator(BaseEstimator):
             warnings.warn(belief.why_no_std, RuntimeWarning, stacklevel=3)
         return belief
 
+    def _inputs(self, X: Any) -> tuple[Any, Array | None]:
+        """Return rows to predict as an array or a sparse matrix, and which of the rows are good: None if all are."""
+        self._fitted  # noqa: B018  # raises an error if there is nothing to predict with
+        if self._table is None or not is_raw(self._table.columns, X):
+            return checked_inputs(self, X)
+        encoded = encode(replace(self._table.columns, target=None, weight=None, cluster=None), X)
+        bad = check_encoded(encoded, self.on_bad_rows)
+        if not bad:
+            return encoded.X, None
+        good = np.ones(len(encoded.X), bool)
+        good[[row.row - 1 for row in bad]] = False
+        return encoded.X[good], good
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """Return the parameters that differ from their defaults, without the entries of long arrays."""
+        parameters = self.get_params(deep=False)
+        shown = type(self)(**{name: _shortened(value) for name, value in parameters.items()})
+        return BaseEstimator.__repr__(shown, N_CHAR_MAX)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner")
 
@@ -96,6 +125,8 @@ class LearnerEstimator(BaseEstimator):
             state = super().__getstate__() | {"engine": self.engine if isinstance(self.engine, str) else None}
             if "_learner" in state:
                 state["_learner"] = state["_learner"].copy()
+            if self._table is not None:
+                state["_table"] = replace(self._table, learner=state["_learner"])
         del state["_lock"]
         return state
 
@@ -109,3 +140,23 @@ class LearnerEstimator(BaseEstimator):
             and is_one_row(X, mine["n_features_in_"])
             and all(map(is_, mine["_current"](mine), mine["_given"]))  # no parameter has changed
         )
+
+
+class _Shortened:
+    """Stands for an array, and shows its shape."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+    def __repr__(self) -> str:
+        return f"<array of shape {self.shape}>"
+
+
+def _shortened(value: Any) -> Any:
+    """Return a parameter, or what is shown instead of a long array, list or tuple."""
+    if not isinstance(value, (np.ndarray, list, tuple)):
+        return value
+    if isinstance(value, tuple) and len(value) <= _SHORT:
+        return tuple(map(_shortened, value))
+    shape = np.shape(value) if isinstance(value, np.ndarray) else (len(value),)
+    return value if int(np.prod(shape)) <= _SHORT else _Shortened(shape)

@@ -11,7 +11,7 @@ from kalprox._checks import LARGEST, all_usable, check_finite, row_sizes, usable
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.labels import labels_of
 
-__all__ = ["Rows", "batch_of", "check_size", "checked_rows", "is_one_row", "is_one_target"]
+__all__ = ["Rows", "batch_of", "checked_encoded", "checked_inputs", "checked_rows", "is_one_row", "is_one_target"]
 
 _FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
 _BLOCK_BYTES = 1 << 25  # the size of a block of dense rows if block_size="auto"
@@ -48,9 +48,9 @@ def checked_rows(
     finite = model.on_bad_rows == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     if finite:
-        if isinstance(y, np.ndarray) and y.dtype.kind == "f":
-            check_finite("y", y)  # scikit-learn does not name the rows
-        how["ensure_all_finite"] = scipy.sparse.issparse(X)
+        if (targets := _as_floats(y)) is not None:
+            _check_finite("y", targets)  # scikit-learn does not name the rows
+        how["ensure_all_finite"] = False
         X, y = validate_data(model, X, y, reset=reset, multi_output=linear, y_numeric=True, **how)
     else:
         how["ensure_all_finite"] = False
@@ -71,12 +71,29 @@ def checked_rows(
         else:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     labels = None if groups is None else _checked_groups(groups, len(y))
-    rows = Rows(X, y, weights, labels)
+    return _usable_rows(model, Rows(X, y, weights, labels))
+
+
+def checked_encoded(model: Any, X: Array, y: Any, sample_weight: Any, groups: Any) -> tuple[Rows, int]:
+    """Return rows whose X was encoded from a frame, and the number of skipped rows; see `checked_rows`."""
+    targets = _as_floats(y)
+    if targets is None or targets.shape != (len(X),):
+        raise ValueError(f"y must have shape ({len(X)},), one number per row of X; got shape {np.shape(y)}.")
+    weights, labels = None, None if groups is None else _checked_groups(groups, len(X))
+    if sample_weight is not None:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    return _usable_rows(model, Rows(X, targets, weights, labels))
+
+
+def _usable_rows(model: Any, rows: Rows) -> tuple[Rows, int]:
+    """Return the good rows and the number of others; with on_bad_rows="raise" those are an error."""
+    X, y, weights, labels = rows
     good = None if all_usable(weights, _entries(X), y) else usable(weights, np.maximum(_sizes(X), _sizes(y)))
     if good is None or good.all():
         return rows, 0
-    if finite:
-        check_finite("X", X.data if scipy.sparse.issparse(X) else X)
+    if model.on_bad_rows == "raise":
+        _check_finite("X", X)
+        _check_finite("y", y)
         raise ValueError(_why_too_large(model, rows, int(np.argmin(good))))
     if not good.any():
         raise ValueError(
@@ -86,10 +103,38 @@ def checked_rows(
     return Rows(X[good], y[good], weights, labels), int((~good).sum())
 
 
-def check_size(model: Any, X: Any) -> None:
-    """Raise a ValueError if finite rows to predict have a value that is too large; see `kalprox._checks.LARGEST`."""
-    if not all_usable(None, _entries(X)) and not (good := usable(None, _sizes(X))).all():
-        raise ValueError(_why_too_large(model, Rows(X, np.zeros(len(good))), int(np.argmin(good))))
+def checked_inputs(model: Any, X: Any) -> tuple[Any, Array | None]:
+    """Return rows to predict, and which of them are good: None if all are.
+
+    With on_bad_rows="raise" a bad row raises a ValueError; with "skip" only the good rows are returned.
+    """
+    X = validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False, ensure_all_finite=False)
+    if all_usable(None, _entries(X)) or (good := usable(None, _sizes(X))).all():
+        return X, None
+    if model.on_bad_rows == "skip":
+        return X[good], good
+    _check_finite("X", X)
+    raise ValueError(_why_too_large(model, Rows(X, np.zeros(len(good))), int(np.argmin(good))))
+
+
+def _as_floats(y: Any) -> Array | None:
+    """Return targets as an array of floats, if they are numbers."""
+    try:
+        found = np.asarray(y)
+        return found.astype(np.float64) if found.ndim in (1, 2) and found.dtype.kind in "fiubO" else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _check_finite(name: str, a: Any) -> None:
+    """Raise a ValueError that names the rows with NaN or infinity and says how to skip them."""
+    if scipy.sparse.issparse(a):
+        a = _sizes(a)
+    try:
+        check_finite(name, a)
+    except ValueError as error:
+        advice = "Remove or impute them first, or set on_bad_rows='skip'."
+        raise ValueError(str(error).replace("Remove them first.", advice)) from None
 
 
 def _entries(X: Any) -> Array:

@@ -1,14 +1,21 @@
 """Saving and loading of fitted estimators: `save` and `load`."""
 
+import warnings
+from dataclasses import replace
 from os import PathLike
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from kalprox import model_file
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.learning.learner import Learner
-from kalprox.learning.saving import learner_parts, load_learner, save_learner
+from kalprox.learning.saving import from_parts, learner_parts, save_learner
 from kalprox.model_file import refusing
+
+if TYPE_CHECKING:
+    from kalprox.jobs.model import TableModel
 
 __all__ = ["Files"]
 
@@ -49,8 +56,45 @@ class Files(LearnerEstimator):
             if not samples:
                 learner = learner.copy()  # which may go on as if it had not been saved
                 learner.release_rows()
-            parts = learner_parts(learner, **self._about())
-        save_learner(file, *parts)
+            table = None if self._table is None else self._as_table(learner.copy())
+            parts = learner_parts(learner, **self._about()) if table is None else None
+        if parts is not None:
+            save_learner(file, *parts)
+        elif table is not None:
+            (table if samples else table.without_samples()).save(file)
+
+    def _as_table(self, learner: Learner) -> "TableModel":
+        """Return a learner with the description of its table, as commands and reports use it; needs pyarrow."""
+        from kalprox.jobs.model import TableModel
+
+        about = self._about()
+        if self._table is None:
+            return TableModel.of_learner(learner, **about)
+        return replace(self._table, learner=learner, reading=about["estimator_settings"])
+
+    def report(self, file: str | PathLike, level: float = 0.95) -> Path:
+        """Write an HTML page about the model, the page of `kalprox report`: one file that needs no others.
+
+        Parameters
+        ----------
+        file : str or path-like
+            The file to write.
+        level : float
+            The level of the intervals of the coefficients.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        from kalprox.pages import require_report_packages, write_page
+
+        require_report_packages()
+        from kalprox.reports.model import page
+
+        with self._lock:
+            fitted = self._as_table(self._fitted.copy())
+        return write_page(page(fitted, Path(file).stem, level), Path(file))
 
     def _about(self) -> dict[str, Any]:
         """Return what a model file contains in addition to the learner."""
@@ -63,7 +107,10 @@ class Files(LearnerEstimator):
 
     @classmethod
     def load(cls, file: str | PathLike) -> Self:
-        """Read a model that `save` wrote, so that `partial_fit` can continue.
+        """Read a model that `save` or `kalprox fit` wrote, so that `partial_fit` can continue.
+
+        A model that was fitted to files keeps the description of their columns: `predict` and `partial_fit` take frames
+        with these columns, and encode them as the files were.
 
         The estimate and its covariance continue bit for bit. The score in `diagnostics_` continues to rounding: where
         rows come one at a time, their predictions are made from an estimate that is computed afresh after loading.
@@ -81,10 +128,13 @@ class Files(LearnerEstimator):
         ModelFileError
             If the file is not a model file.
         """
-        learner, about = load_learner(file)
+        header, arrays = model_file.read(file)
+        table = _table_of(file, header, arrays)
+        learner, about = from_parts(file, header, arrays) if table is None else (table.learner, table.about)
         with refusing(f"{file} is a model file, but the settings of its estimator are invalid."):
             model = cls._of(learner, about)
             model._checked_settings()
+        model._table = table
         return model
 
     @classmethod
@@ -94,3 +144,16 @@ class Files(LearnerEstimator):
         if about["feature_names"] is not None:
             model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
         return model._keep(learner)
+
+
+def _table_of(file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel | None":
+    """Return the model with the description of its columns, if the file has one."""
+    if "table" not in header:
+        return None
+    try:
+        from kalprox.jobs.model import TableModel
+    except ImportError:
+        message = f"{file} describes the columns of files, which needs pyarrow: without it, only arrays are predicted."
+        warnings.warn(message, UserWarning, stacklevel=3)
+        return None
+    return TableModel.from_parts(file, header, arrays)

@@ -1,5 +1,6 @@
 """Learning of rows: `fit`, `fit_source`, `partial_fit`, `prequential` and `merge`."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -8,7 +9,8 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection, partition_collection
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.checks import batch_of, checked_rows, is_one_target
+from kalprox.estimators.checks import batch_of, checked_encoded, checked_rows, is_one_target
+from kalprox.estimators.frames import check_encoded, encode, frame_kind, is_raw
 from kalprox.learning.learner import Learner
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings, same
@@ -48,6 +50,7 @@ class Fitting(LearnerEstimator):
             learner = Learner(settings)
             learner.fit(batch)
             learner.n_rejected = rejected
+            self._table, self._frame_kind = None, frame_kind(X)
             return self._keep(learner)
 
     def fit_source(self, source: Source, d: int) -> Self:
@@ -76,7 +79,7 @@ class Fitting(LearnerEstimator):
         with self._lock:
             learner = Learner(self._checked_settings())
             learner.fit(source)
-            self.n_features_in_ = d
+            self.n_features_in_, self._table = d, None
             return self._keep(learner)
 
     def _fit_on_engine(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> Self:
@@ -94,7 +97,7 @@ class Fitting(LearnerEstimator):
             self.feature_names_in_ = np.array(names, dtype=object)
         return self
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Learn these rows in addition to those learned before.
 
         With on_bad_rows="raise" a bad row raises an error, none of the rows is learned, and the model stays unchanged.
@@ -102,7 +105,10 @@ class Fitting(LearnerEstimator):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
+            A model that was fitted to files also takes a frame of pandas, polars or pyarrow with the columns of those
+            files, as `predict` does.
         y : array-like of shape (n,), or (n, k) for a linear model
+            May be left out if X is such a frame: the target, the weights and the clusters are then its columns.
         sample_weight : array-like of shape (n,), optional
             The weights of the rows; see `weights`. If every weight is 0, nothing is learned.
         groups : array-like of shape (n,), optional
@@ -127,6 +133,8 @@ class Fitting(LearnerEstimator):
                 self._learner.learn_rows(X, y)
                 return self
             settings, fitted, unchanged = self._settings_now()
+            if self._table is not None and is_raw(self._table.columns, X):
+                return self._learn_frame(X, y, sample_weight, groups, settings)
             linear = settings.is_exact
             check = partial(
                 checked_rows, self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True
@@ -139,7 +147,39 @@ class Fitting(LearnerEstimator):
                 check(look=True)  # raises an error that names the row and the column, if a value was the reason
                 raise
             learner.n_rejected += rejected
+            if self._table is not None:
+                X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
+                self._table = self._table.with_rows(Block(X, rows.y, rows.weights, len(rows.y) + rejected), rejected)
+            if not fitted:
+                self._frame_kind = frame_kind(X)
             return self if unchanged or not learner.is_fitted else self._keep(learner)
+
+    def _learn_frame(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> Self:
+        """Learn the rows of a frame with the columns of the files that the model was fitted to."""
+        assert self._table is not None
+        given = {"target": y, "weight": sample_weight, "cluster": groups}
+        left_out: dict[str, Any] = {name: None for name, value in given.items() if value is not None}
+        columns = replace(self._table.columns, **left_out)
+        encoded = encode(columns, X)
+        bad, good = check_encoded(encoded, self.on_bad_rows), np.ones(len(encoded.X), bool)
+        good[[row.row - 1 for row in bad]] = False
+        if not good.any():
+            raise ValueError(f"There is no good row to learn from, of {len(good)} row(s).")
+        own = zip((encoded.y, encoded.weights, encoded.groups), given.values(), strict=True)
+        rest = [mine if value is None else value for mine, value in own]
+        for name, value in zip(("y", "sample_weight", "groups"), rest, strict=True):
+            if value is not None and np.shape(value) != (len(good),):
+                raise ValueError(
+                    f"{name} must have shape ({len(good)},), one per row of X; got shape {np.shape(value)}."
+                )
+        rest = [None if value is None else np.asarray(value)[good] for value in rest]
+        rows, rejected = checked_encoded(self, encoded.X[good], *rest)
+        learner = self._learner
+        learner.learn(batch_of(rows, self.block_size, whole=settings.is_exact), settings)
+        learner.n_rejected += len(bad) + rejected
+        block = Block(rows.X, rows.y, rows.weights, len(good), bad, groups=rows.groups, notes=encoded.notes)
+        self._table = self._table.with_rows(block, rejected)
+        return self._keep(learner)
 
     def prequential(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Array, Array]:
         """Learn these rows, and return the predictions of each row that were made before it was learned.
@@ -176,17 +216,23 @@ class Fitting(LearnerEstimator):
             batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
             found = learner.prequential(batch, settings)
             learner.n_rejected += rejected
+            if self._table is not None:
+                self._table = self._table.with_rows(replace(batch, read=len(batch) + rejected), rejected)
             if not unchanged:
                 self._keep(learner)
             return found
 
-    def merge(self, other: Self) -> Self:
+    def merge(self, other: Self, *, allow_overlap: bool = False) -> Self:
         """Add the rows that `other` has learned to this model. Exact; O(d^3). Linear models only.
 
         Parameters
         ----------
         other : KalproxRegressor
             A model fitted with the same settings to the same features.
+        allow_overlap : bool
+            Whether the models may have rows in common, which then count twice. By default a ValueError is raised if
+            both have learned the same rows, in whatever order and batches, or if one of them was merged from a model
+            of the same rows as the other. Other rows in common are not noticed.
 
         Returns
         -------
@@ -207,5 +253,7 @@ class Fitting(LearnerEstimator):
             names = [getattr(model, "feature_names_in_", None) for model in (self, other)]
             if not same(*names):
                 raise ValueError(f"merge needs the same features in the same order; got {names[0]} and {names[1]}.")
-            self._fitted.merge(theirs)
+            table = None if self._table is None else self._table.with_record_of(other._as_table(theirs))
+            self._fitted.merge(theirs, allow_overlap=allow_overlap)
+            self._table = table
         return self

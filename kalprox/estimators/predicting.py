@@ -4,13 +4,12 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.engines.collections import is_collection, predict_collection
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.checks import Rows, batch_of, check_size
+from kalprox.estimators.checks import Rows, batch_of
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.predictive import Student
 
@@ -28,6 +27,9 @@ class Predicting(LearnerEstimator):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
+            A model that was fitted to files also takes a frame of pandas, polars or pyarrow with the columns of those
+            files: numbers, text and dates are encoded as they were there, and other columns are ignored. Unknown levels
+            and, with on_bad_rows="skip", bad rows are counted in a warning.
         return_std : bool
         sigma : float or array-like of shape (n,), optional
             The standard deviation of the noise of the new rows, relative to that of a row of weight 1 (of any row with
@@ -47,6 +49,7 @@ class Predicting(LearnerEstimator):
         Returns
         -------
         mean : array of shape (n,) or (n, k)
+            NaN for bad rows with on_bad_rows="skip".
         std : array of the same shape, only with return_std
             The scale of the predictive distribution, including the noise: the standard deviation if the noise variance
             is given, and the scale of Student's t distribution with `noise_dof_` degrees of freedom if it is learned.
@@ -76,32 +79,36 @@ class Predicting(LearnerEstimator):
                 raise ValueError("sigma needs X in memory; got a Dask collection or a Spark frame: predict in parts.")
             return predict_collection(self, X, return_std)
         if not return_std and self._fitted.settings.is_exact:
-            X = self._checked(X)
-            return self._reader(X).mean(X)
+            X, good = self._inputs(X)
+            if good is not None and not good.any():
+                return self._nothing(len(good))
+            return _filled(self._reader(X).mean(X), good)
         found = self._predictive(X, sigma)
         return (found.mean, found.std) if return_std else found.mean
 
-    def _checked(self, X: Any) -> Any:
-        """Return rows to predict as an array or a sparse matrix; raise an error if they are not valid."""
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        check_size(self, X)
-        return X
-
     def _predictive(self, X: Any, sigma: Any) -> Student:
-        """Return the predictive distributions for rows in memory; `sigma` as in `predict`."""
-        settings, X = self._fitted.settings, self._checked(X)
+        """Return the predictive distributions for rows in memory, NaN for skipped ones; `sigma` as in `predict`."""
+        settings, (X, good) = self._fitted.settings, self._inputs(X)
+        relative = None if sigma is None else _checked_sigma(sigma, X.shape[0] if good is None else len(good))
+        relative = relative if relative is None or good is None else relative[good]
+        if good is not None and not good.any():
+            nothing = self._nothing(len(good))
+            return Student(nothing, nothing.copy(), np.nan)
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
-        relative = None if sigma is None else _checked_sigma(sigma, X.shape[0])
         reader, start, found = None, 0, []
         for block in batch:  # type: ignore[union-attr]
             reader = reader or self._reader(block.X, sigma, alone=X.shape[0] == 1)  # one for all blocks
             stop = start + len(block)
             found.append(reader.predict(block.X, *(() if relative is None else (relative[start:stop],))))
             start = stop
-        mean, std = np.concatenate([one.mean for one in found]), np.concatenate([one.std for one in found])
+        mean, std = (_filled(np.concatenate([getattr(one, name) for one in found]), good) for name in ("mean", "std"))
         if not settings.noise_depends_on_inputs:
             return Student(mean, std, getattr(found[0], "dof", np.inf))
-        return Student(mean, std, np.concatenate([one.dof for one in found]))
+        return Student(mean, std, _filled(np.concatenate([one.dof for one in found]), good))
+
+    def _nothing(self, n: int) -> Array:
+        """Return NaN for n rows, all of which were skipped."""
+        return np.full((n, *self._belief.coef.shape[:-1]), np.nan)
 
     def _reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Any:
         """Return what predicts rows of X; see `Learner.reader`."""
@@ -117,9 +124,11 @@ class Predicting(LearnerEstimator):
         belief = self._belief
         if is_collection(X):
             raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
-        X = self._checked(X)
+        X, good = self._inputs(X)
+        if good is not None and not good.any():
+            return self._nothing(len(good))
         batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
-        return np.concatenate([belief.minimax(block.X) for block in batch])  # type: ignore[union-attr]
+        return _filled(np.concatenate([belief.minimax(block.X) for block in batch]), good)  # type: ignore[union-attr]
 
     def predict_interval(
         self, X: Any, level: float = 0.95, sigma: Any = None, *, method: str = "gaussian"
@@ -185,3 +194,12 @@ def _checked_sigma(sigma: Any, n: int) -> Array:
         raise ValueError(f"sigma must be a number or have shape ({n},), one number per row of X; got {numbers.shape}.")
     check_positive("sigma", numbers, strict=False)
     return np.broadcast_to(numbers, n)
+
+
+def _filled(values: Array, good: Array | None) -> Array:
+    """Return values of the good rows as values of all rows, NaN for the others."""
+    if good is None:
+        return values
+    found = np.full((len(good), *values.shape[1:]), np.nan)
+    found[good] = values
+    return found

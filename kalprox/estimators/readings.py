@@ -1,6 +1,7 @@
 """What a fit has found: coefficients, their standard errors and intervals, the noise, and the score of predictions."""
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from kalprox._arrays import Array
 from kalprox.calibration import Calibration
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.learning.belief import Path, PenaltyTooStrong
+from kalprox.learning.summary import Summary
 
 __all__ = ["Readings"]
 
@@ -61,6 +63,55 @@ class Readings(LearnerEstimator):
         if belief.interval_doubt and not anytime:
             warnings.warn(belief.interval_doubt, PenaltyTooStrong, stacklevel=2)
         return belief.coef_interval(level, anytime)
+
+    def summary(self, level: float = 0.95) -> Summary:
+        """Return the coefficients with standard errors, intervals, t and p, and what describes the fit.
+
+        `print(model.summary())` is a table of at most 80 columns; notebooks show it as HTML. A number that is not
+        defined, such as p under an L1 penalty, is left out, and a footnote says why.
+
+        Parameters
+        ----------
+        level : float
+            The level of the intervals, strictly between 0 and 1.
+
+        Returns
+        -------
+        Summary
+            Its attributes `coef`, `std`, `t`, `p`, `low`, `high`, `r2` and others are the numbers.
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(50, 2))
+        >>> summary = KalproxRegressor(penalty=None).fit(X, X @ [1.0, 0.0] + rng.normal(size=50)).summary()
+        >>> summary.t.round(1), summary.p.round(4), round(float(summary.r2), 3)
+        (array([-0.2,  7.7,  2.5]), array([0.8592, 0.    , 0.0153]), 0.585)
+        """
+        with self._lock:
+            learner, table = self._fitted.copy(), self._table
+        if table is not None:
+            return replace(table, learner=learner).summary(level)
+        names = getattr(self, "feature_names_in_", None)
+        names = [f"x{j}" for j in range(learner.belief.coef.shape[-1])] if names is None else list(names)
+        return Summary.of(learner, names, level=level)
+
+    def to_frame(self, level: float = 0.95) -> Any:
+        """Return the table of the coefficients as a data frame.
+
+        Parameters
+        ----------
+        level : float
+            The level of the intervals, strictly between 0 and 1.
+
+        Returns
+        -------
+        DataFrame
+            Of polars if the model was fitted to a frame of polars, else of pandas. The columns are name, coef, std,
+            low, high, t and p; see `summary`.
+        """
+        return self.summary(level).to_frame("polars" if self._frame_kind == "polars" else "pandas")
 
     def sample(self, n: int = 1, random_state: Any = None) -> tuple[Array, Array]:
         """Draw coefficients and intercepts from the posterior.

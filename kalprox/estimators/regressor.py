@@ -1,7 +1,7 @@
 """KalproxRegressor: batch and streaming regression with uncertainty, as a scikit-learn estimator."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -9,8 +9,10 @@ from sklearn.base import RegressorMixin
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
+from kalprox.estimators.frames import as_arrow, check_encoded, encode, frame_kind
 from kalprox.estimators.predicting import Predicting
 from kalprox.estimators.readings import Readings
+from kalprox.sources import Block
 
 __all__ = ["KalproxRegressor"]
 
@@ -33,11 +35,12 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
         whole model: it has no intercept, `coef_` is theta, and `start` must be given. For every link but the identity,
         `fit` makes passes over the rows until it reaches a stationary point, and `partial_fit` learns in one pass, with
         a weak prior on the scale of the linear predictor.
-    penalty : {"ridge", "l1", "elasticnet", "smooth_l1", "group", "box"}, Regularizer or None
+    penalty : {"default", "ridge", "l1", "elasticnet", "smooth_l1", "group", "box"}, Regularizer or None
         The penalty that alpha multiplies: "ridge" is 1/2 ||coef||^2; "l1" is ||coef||_1; "elasticnet" is
         l1_ratio ||coef||_1 + (1 - l1_ratio)/2 ||coef||^2; "smooth_l1" is sum(sqrt(1 + coef^2/delta^2) - 1); "group" is
         the sum over groups of sqrt(size) ||coef_g||. "box" keeps the coefficients between `bounds`, and alpha has no
-        effect on it. A regulariser of `kalprox.regularizers` has its own weights, and alpha must then be 1.
+        effect on it. A regulariser of `kalprox.regularizers` has its own weights, and alpha must then be 1. "default"
+        is "ridge" for a named link, and None, no penalty, if `link` is a function, whose theta has units of its own.
     alpha : float or "auto"
         The weight of the penalty. It is the alpha of scikit-learn's Ridge, and n times the alpha of its Lasso and
         ElasticNet, which divide the sum of squares by n. "auto" chooses alpha, for linear models only. For ridge it
@@ -146,7 +149,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
     def __init__(
         self,
         link: str | Callable = "identity",
-        penalty: Any = "ridge",
+        penalty: Any = "default",
         alpha: float | str = 1.0,
         *,
         l1_ratio: float = 0.5,
@@ -195,6 +198,63 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
         self.targets = targets
         self.engine = engine
         self.weights = weights
+
+    @classmethod
+    def from_formula(
+        cls, formula: str, data: Any, *, weight: str | None = None, cluster: str | None = None, **parameters: Any
+    ) -> Self:
+        """Fit a model to a frame by a formula such as "y ~ x + C(g) + a:b", in the syntax of formulaic.
+
+        The model takes frames with the same columns, in `predict` and `partial_fit`, and its file serves `kalprox
+        predict`. The intercept is that of the formula: 0 + leaves it out. Needs `pip install 'kalprox[formula]'`.
+
+        Parameters
+        ----------
+        formula : str
+            The target, and the terms; see `kalprox.sources.formula_syntax` for the expressions that are allowed.
+        data : frame of pandas, polars or pyarrow
+        weight, cluster : str, optional
+            The columns of the weights and of the clusters.
+        **parameters
+            Parameters of the estimator, except `fit_intercept`.
+
+        Returns
+        -------
+        KalproxRegressor
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> data = pd.DataFrame({"y": [1.0, 2.0, 4.0, 5.0], "x": [0.0, 1.0, 2.0, 3.0], "g": ["a", "a", "b", "b"]})
+        >>> model = KalproxRegressor.from_formula("y ~ x + g", data, penalty=None)
+        >>> [str(name) for name in model.feature_names_in_], model.coef_.round(6)
+        (['x', 'g[T.b]'], array([1., 1.]))
+        >>> model.predict(pd.DataFrame({"x": [4.0], "g": ["b"]})).round(6)
+        array([6.])
+        """
+        from kalprox.jobs.model import TableModel
+        from kalprox.sources.formula_scan import formula_names, infer_formula_of_table
+
+        if "fit_intercept" in parameters:
+            raise ValueError("fit_intercept must not be given: the formula has an intercept unless it says 0 + or - 1.")
+        if frame_kind(data) is None:
+            raise TypeError(f"data must be a frame of pandas, polars or pyarrow; got {type(data).__name__}.")
+        own = [name for name in (weight, cluster) if name is not None]
+        table = as_arrow(data, list(dict.fromkeys([*formula_names(formula), *own])))
+        columns = infer_formula_of_table(formula, table, weight=weight, cluster=cluster)
+        groups = {"groups": columns.groups} if parameters.get("penalty") == "group" else {}
+        model = cls(**groups | parameters, fit_intercept=columns.intercept)
+        encoded = encode(columns, data)
+        bad, good = check_encoded(encoded, model.on_bad_rows), np.ones(len(encoded.X), bool)
+        good[[row.row - 1 for row in bad]] = False
+        rows = encoded.rows(good)
+        model.fit(rows.X, rows.y, rows.weights, rows.groups)
+        model._learner.n_rejected += len(bad)
+        block = Block(rows.X, rows.y, rows.weights, len(good), bad, notes=encoded.notes)
+        model._table = TableModel(model._learner, columns).with_rows(block)
+        model._frame_kind = frame_kind(data)
+        model.feature_names_in_ = np.array(columns.names, dtype=object)
+        return model
 
     def __sklearn_tags__(self) -> Any:
         linear = self.method == "exact" and isinstance(self.link, str) and self.link == "identity"

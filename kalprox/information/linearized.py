@@ -48,7 +48,10 @@ def expand(
         else:
             f, D = model.linearize_rows(theta, X)
         if f.shape != y.shape:
-            raise ValueError(f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.")
+            number = " A function must return one number for one row x: index x, as in x[0]." if f.ndim > y.ndim else ""
+            raise ValueError(
+                f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.{number}"
+            )
         targets, curvature = likelihood.least_squares(y, f)
         f, D, targets, losses = (masked(w, a) for a in (f, D, targets, likelihood.loss(y, f)))
         counts, squares = (None if a is None else xp.repeat(a, f[0].size) for a in (block.counts, block.squares))

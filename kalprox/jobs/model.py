@@ -1,51 +1,63 @@
-"""A model fitted to files: the learner, how its columns are made from a table, and the record of the fit."""
+"""A fitted model of a table: the learner, how its columns are made from a table, and the record of the fit."""
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kalprox import model_file
-from kalprox.jobs.record import FitRecord
+from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.restoring import checked_columns, checked_record, conforms
 from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
 from kalprox.learning.saved import expect
 from kalprox.learning.saving import from_parts, learner_parts
-from kalprox.model_file import ModelFileError, Parts, refusing
+from kalprox.learning.summary import Summary
+from kalprox.model_file import Parts, refusing
+from kalprox.sources import Block
 from kalprox.sources.columns import Columns
-
-if TYPE_CHECKING:
-    from kalprox.estimators import KalproxRegressor
+from kalprox.sources.quarantine import BadRow
+from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["TableModel"]
 
 _ESTIMATOR = {"block_size": "auto", "on_bad_rows": "raise"}  # settings of an estimator that do not matter for files
+_SKIPPED = BadRow("array", 0, "", "NaN, infinity or too large", "")  # a bad row of which no more is known
 
 
 @dataclass(frozen=True)
 class TableModel:
-    """A model fitted to files, as `kalprox fit` saves it.
+    """A fitted model with a description of the columns of its table, as commands use it.
 
-    `KalproxRegressor.load` reads its model file too. The features then have the names of the columns of X, such as
-    "distance" and, for a one-hot encoded column, "carrier=UA".
+    `kalprox fit` and `KalproxRegressor.save` write the same model files, and both sides read both. A file of `kalprox
+    fit` describes the columns of a table; `KalproxRegressor.load` keeps the description, and encodes frames by it. A
+    file of a model that was fitted in Python has none: its columns are numbers, by their names in the frame, or x0, x1
+    and so on, and its target is y.
 
     Attributes
     ----------
     learner : Learner
-    columns : Columns
+    columns : Columns or FormulaColumns
         How the rows of a table become rows of X.
     record : FitRecord
     sources : tuple of str
         The files the model was fitted to, as the user named them.
+    fitted_to : {"files", "frame", "array"}
+        Whether the file describes a table, or has the names of the columns of a frame, or neither.
+    reading : dict
+        How an estimator takes rows: `block_size` and `on_bad_rows`.
     """
 
     learner: Learner
-    columns: Columns
+    columns: TableColumns
     record: FitRecord = field(default_factory=FitRecord)
     sources: tuple[str, ...] = ()
+    fitted_to: str = "files"
+    reading: Mapping[str, Any] = field(default_factory=lambda: dict(_ESTIMATOR))
 
     @property
     def belief(self) -> Belief:
@@ -53,24 +65,28 @@ class TableModel:
         return self.learner.belief
 
     @property
-    def model(self) -> "KalproxRegressor":
-        """The learner as an estimator without feature names, which takes X as an array."""
-        from kalprox.estimators import KalproxRegressor
+    def model(self) -> Any:
+        """The learner as a `KalproxRegressor` without feature names, which takes X as an array."""
+        from kalprox import KalproxRegressor
 
-        return KalproxRegressor._of(self.learner, self._about() | {"feature_names": None})
+        return KalproxRegressor._of(self.learner, self.about | {"feature_names": None})
 
-    def _about(self) -> dict[str, Any]:
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a model file says about the columns of X and the estimator."""
         names = self.columns.names
-        return {"n_features": len(names), "feature_names": names, "estimator_settings": _ESTIMATOR}
+        feature_names = None if self.fitted_to == "array" else names
+        return {"n_features": len(names), "feature_names": feature_names, "estimator_settings": dict(self.reading)}
 
     def parts(self) -> Parts:
         """Return the header and the arrays of the model file."""
-        header, arrays = learner_parts(self.learner, **self._about())
-        header["table"] = {
-            "columns": self.columns.to_json(),
-            "account": self.record.to_json(),
-            "sources": list(self.sources),
-        }
+        header, arrays = learner_parts(self.learner, **self.about)
+        if self.fitted_to == "files":
+            header["table"] = {
+                "columns": self.columns.to_json(),
+                "account": self.record.to_json(),
+                "sources": list(self.sources),
+            }
         return header, arrays
 
     @classmethod
@@ -81,18 +97,43 @@ class TableModel:
 
         For `try_out` see `kalprox.learning.saving.from_parts`.
         """
-        table = header.get("table")
-        if not isinstance(table, dict):
-            raise ModelFileError(
-                f"{file} holds a model that was not fitted to files: it does not describe the columns of a table."
-            )
         learner, about = from_parts(file, header, arrays, try_out=try_out)
+        if "table" not in header:
+            return cls.of_learner(learner, **about)
+        table = header["table"]
         with refusing(f"{file} is a model file, but its description of the columns or of the rows is damaged."):
             columns = checked_columns(table["columns"])
             expect(columns.target is not None and columns.names == about["feature_names"])
             record = checked_record(table["account"], columns)
             expect(conforms(tuple[str, ...], table["sources"]))
-        return cls(learner, columns, record, tuple(table["sources"]))
+        return cls(learner, columns, record, tuple(table["sources"]), reading=_reading(about))
+
+    @classmethod
+    def of_learner(
+        cls,
+        learner: Learner,
+        *,
+        n_features: int,
+        feature_names: list[str] | None,
+        estimator_settings: Mapping[str, Any] = _ESTIMATOR,
+    ) -> "TableModel":
+        """Return the model of a learner that was not fitted to files; raise a ValueError if it has several targets."""
+        if learner.belief.coef.ndim > 1:
+            raise ValueError(
+                f"The model has {len(learner.belief.coef)} targets, and reports and commands are about one: fit a "
+                "model for each target, or use the methods of KalproxRegressor."
+            )
+        names = [f"x{j}" for j in range(n_features)] if feature_names is None else feature_names
+        twice = [name for name, n in Counter(names).items() if n > 1]
+        if twice:
+            raise ValueError(f"The columns of the model must have different names; {twice[0]!r} occurs twice.")
+        target = next(name for name in ("y", "target", *(f"y{i}" for i in range(n_features))) if name not in names)
+        bad = learner.n_rejected
+        reasons = {"": {_SKIPPED.reason: bad}} if bad else {}
+        quality = DataQuality(read=learner.n_rows + bad, bad=bad, reasons=reasons)
+        fitted_to = "array" if feature_names is None else "frame"
+        columns = Columns(target, numeric=tuple(names))
+        return cls(learner, columns, FitRecord(quality=quality), (), fitted_to, dict(estimator_settings))
 
     @classmethod
     def rebuilt(cls, file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
@@ -109,20 +150,65 @@ class TableModel:
         """Read a model file; anything else raises `ModelFileError`."""
         return cls.from_parts(file, *model_file.read(file))
 
-    def merge(self, other: "TableModel") -> "TableModel":
-        """Return the model of the rows of both; raise a ValueError if their columns or settings differ."""
+    def with_rows(self, block: Block, skipped: int = 0) -> "TableModel":
+        """Return the model with a record that has one more block, which the learner has learned.
+
+        `skipped` rows are bad, besides those of the block, and were read with it.
+        """
+        quality = self.record.quality
+        block = replace(block, bad=[*block.bad, *[_SKIPPED] * skipped])
+        known = bool(quality.low) or not quality.total  # ranges are values of rows, and may not be kept
+        return replace(self, record=replace(self.record, quality=quality.after(block, ranges=known)))
+
+    def without_samples(self) -> "TableModel":
+        """Return the model without values of rows in its record."""
+        quality = self.record.quality
+        first = [row | {"value": ""} for row in quality.first]
+        quality = replace(quality, first=first, low=[], high=[], notes=quality.notes.without_examples())
+        return replace(self, record=replace(self.record, quality=quality))
+
+    def with_record_of(self, other: "TableModel") -> "TableModel":
+        """Return the model with a record of the rows of both."""
+        record = FitRecord(self.record.history, self.record.quality.merge(other.record.quality))
+        return replace(self, record=record, sources=self.sources + other.sources)
+
+    def merge(self, other: "TableModel", *, allow_overlap: bool = False) -> "TableModel":
+        """Return the model of the rows of both.
+
+        Raise a ValueError if their columns or settings differ or, unless `allow_overlap` is True, if they have rows in
+        common; see `Learner.merge`.
+        """
         mine, theirs = self.columns.to_json(), other.columns.to_json()
         if mine != theirs:
-            different = ", ".join(name for name in mine if mine[name] != theirs[name])
+            different = ", ".join(name for name in mine | theirs if mine.get(name) != theirs.get(name))
             raise ValueError(
                 f"The models have different columns ({different}): fit them with the same target, features and levels; "
                 "--columns uses those of another model."
             )
         learner = self.learner.copy()
-        learner.merge(other.learner)
-        record = FitRecord(self.record.history, self.record.quality.merge(other.record.quality))
-        return TableModel(learner, self.columns, record, self.sources + other.sources)
+        learner.merge(other.learner, allow_overlap=allow_overlap)
+        return replace(self.with_record_of(other), learner=learner)
 
     def intervals(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the intervals of the coefficients, each of shape (d,); see `Belief.coef_interval`."""
         return self.belief.coef_interval(level)
+
+    def summary(self, level: float = 0.95) -> Summary:
+        """Return the coefficients with standard errors, intervals and tests, and what describes the model."""
+        quality, columns = self.record.quality, self.columns
+        return Summary.of(
+            self.learner,
+            columns.names,
+            level=level,
+            target=columns.target,
+            rejected=quality.bad if quality.read else None,
+            cluster=columns.cluster,
+        )
+
+    def to_frame(self, kind: str = "pandas", level: float = 0.95) -> Any:
+        """Return the table of the coefficients as a data frame; see `kalprox.learning.summary.Summary.to_frame`."""
+        return self.summary(level).to_frame(kind)
+
+
+def _reading(about: dict[str, Any]) -> dict[str, Any]:
+    return _ESTIMATOR | about["estimator_settings"]

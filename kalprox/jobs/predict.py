@@ -4,21 +4,28 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from kalprox._files import atomic_open, check_distinct, is_stream
+from kalprox._text import csv_cell
 from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
 from kalprox.learning.quantiles import INTERVALS
+from kalprox.sources._arrow import load, pa
+from kalprox.sources.cell_types import plain
+from kalprox.sources.files import SourceError
 from kalprox.sources.notes import NO_NOTES, Notes, check_known
+from kalprox.sources.places import Place
 from kalprox.sources.prefetch import prefetch
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
 __all__ = ["Predicted", "predict"]
 
+_csv, _parquet = load("pyarrow.csv"), load("pyarrow.parquet")
 NAMES = ("mean", "std", "lower", "upper")
 
 
@@ -48,7 +55,9 @@ def predict(
     table : Table
     out : Path
         A file ending in .parquet or .csv, which is written atomically, or "-" for CSV on standard output. A device or
-        pipe of another name gets CSV. A bad row has empty cells.
+        pipe of another name gets CSV. A bad row has empty cells. The columns that the table keeps come first, those of
+        bad rows included. In CSV a text that a spreadsheet would take for a formula has an apostrophe in front, see
+        `kalprox._text.csv_cell`.
     level : float
         The level of the intervals, strictly between 0 and 1.
     interval : {"gaussian", "conformal"}
@@ -69,6 +78,11 @@ def predict(
         raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
     if interval not in INTERVALS:
         raise ValueError(f"interval must be one of {', '.join(INTERVALS)}; got {interval!r}.")
+    if taken := [name for name in table.keep if name in NAMES]:
+        raise ValueError(
+            f"The output has a column {taken[0]!r} of predictions, so that the column {taken[0]!r} of the source "
+            "cannot be kept: rename it, or keep other columns."
+        )
     quarantine = quarantine or Quarantine()
     check_distinct(
         [("table", file) for file in table.files],
@@ -78,7 +92,7 @@ def predict(
     quarantine.open()
     ends = found.learner.conformal_ends(level) if interval == "conformal" else None
     read, notes = 0, NO_NOTES
-    with _writer(out) as write:
+    with _writer(out, table.keep) as write:
         for block in prefetch(table.blocks()):
             quarantine.take(block.bad, block.read)
             columns = np.full((len(NAMES), block.read), np.nan)
@@ -90,7 +104,7 @@ def predict(
                 else:
                     low, high = mean - ends[0] * std, mean + ends[1] * std
                 columns[:, block.place.good] = mean, std, low, high
-            write(columns, block.place.good)
+            write(columns, block.place)
             read, notes = read + block.read, notes + block.notes
             watch(Progress(read, quarantine.bad, table.done(block.place.cursor), 0))
         quarantine.finish()
@@ -100,30 +114,68 @@ def predict(
 
 
 @contextmanager
-def _writer(out: Path) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
-    """Yield a function that writes the columns of a block, given which rows are good; the file appears at the end."""
+def _writer(out: Path, keep: tuple[str, ...]) -> Iterator[Callable[[np.ndarray, Place], None]]:
+    """Yield a function that writes the predictions of the rows of a place; the file appears at the end."""
     if str(out) == "-":
-        with _format("csv", sys.stdout.buffer) as write:
-            yield write
+        with _Output("csv", sys.stdout.buffer, keep) as output:
+            yield output.write
         return
     suffix = out.suffix.lower().lstrip(".")
     if suffix not in ("parquet", "csv") and is_stream(out):
         suffix = "csv"
     if suffix not in ("parquet", "csv"):
         raise ValueError(f"{out}: predictions are written as .parquet or .csv; change the suffix.")
-    with atomic_open(out) as file, _format(suffix, file) as write:
-        yield write
+    with atomic_open(out) as file, _Output(suffix, file, keep) as output:
+        yield output.write
 
 
-@contextmanager
-def _format(kind: str, file: Any) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
+class _Output:
+    """Writes predictions, and the columns that are kept, whose types are those of the first block."""
 
-    schema = pa.schema([(name, pa.float64()) for name in NAMES])
-    writer = pa.csv.CSVWriter(file, schema) if kind == "csv" else pa.parquet.ParquetWriter(file, schema)
-    with writer:
-        yield lambda columns, good: writer.write_batch(
-            pa.record_batch([pa.array(column, mask=~good) for column in columns], schema=schema)
-        )
+    def __init__(self, kind: str, file: Any, keep: tuple[str, ...]) -> None:
+        self.kind, self.file, self.keep = kind, file, keep
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._writer is None and error is None:
+            self._open([pa.string()] * len(self.keep))  # no rows: the header only
+        if self._writer is not None:
+            self._writer.close()
+
+    def _open(self, types: list[Any]) -> None:
+        names = [csv_cell(name) for name in self.keep] if self.kind == "csv" else list(self.keep)
+        kept = list(zip(names, types, strict=True))
+        self.schema = pa.schema([*kept, *((name, pa.float64()) for name in NAMES)])
+        writer = _csv.CSVWriter if self.kind == "csv" else _parquet.ParquetWriter
+        self._writer = writer(self.file, self.schema)
+
+    def write(self, columns: np.ndarray, place: Place) -> None:
+        """Write the predictions of the rows of a place."""
+        kept = [] if place.kept is None else [self._shown(place.kept.column(name)) for name in self.keep]
+        if not len(place.good):
+            return
+        if self._writer is None:
+            self._open([column.type for column in kept])
+        for i, (name, column) in enumerate(zip(self.keep, kept, strict=True)):
+            try:
+                kept[i] = column.cast(self.schema.field(i).type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                raise SourceError(
+                    f"{place.file}: column {name!r}, which is to be kept, is of type {column.type}, and of type "
+                    f"{self.schema.field(i).type} in the rows before. Predict the files one by one."
+                ) from None
+        predicted = [pa.array(column, mask=~place.good) for column in columns]
+        self._writer.write_batch(pa.record_batch([*kept, *predicted], schema=self.schema))
+
+    def _shown(self, column: Any) -> Any:
+        """A column as one array; text as strings which, in CSV, are no formulas."""
+        column = plain(column)
+        if column.type != pa.binary():
+            return column
+        coded = column.dictionary_encode()
+        texts = [cell.decode("utf-8", "backslashreplace") for cell in coded.dictionary.to_pylist()]
+        texts = list(map(csv_cell, texts)) if self.kind == "csv" else texts
+        return pa.DictionaryArray.from_arrays(coded.indices, pa.array(texts, pa.string())).cast(pa.string())

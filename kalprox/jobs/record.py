@@ -132,6 +132,8 @@ class DataQuality:
             first=(self.first + other.first)[:_MAX_EXAMPLES],
             notes=self.notes + other.notes,
         )
+        if not other.total and other.read > other.bad:  # of rows without a record, sums and ranges are not known
+            return replace(new, low=[], high=[], total=[])
         return new._with_ranges(other.low, other.high, other.total) if other.total else new
 
     def _with_bad(self, bad: list[BadRow], read: int, notes: Notes) -> "DataQuality":

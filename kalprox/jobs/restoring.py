@@ -10,8 +10,10 @@ import numpy as np
 from kalprox.jobs.record import FitRecord
 from kalprox.learning.saved import expect
 from kalprox.sources.columns import Columns
+from kalprox.sources.formula import FormulaColumns
 from kalprox.sources.places import Cursor
 from kalprox.sources.quarantine import BadRow
+from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["checked_columns", "checked_cursor", "checked_record", "checked_state", "conforms"]
 
@@ -44,13 +46,14 @@ def conforms(hint: Any, value: Any) -> bool:
     return type(value) is (NoneType if kind is None else kind)
 
 
-def checked_columns(data: Any) -> Columns:
-    """Return the columns of a table from JSON; raise a ValueError if they are invalid."""
-    expect(conforms(Columns, data))
-    return Columns.from_json(data)
+def checked_columns(data: Any) -> TableColumns:
+    """Return the columns of a table or of a formula from JSON; raise a ValueError if they are invalid."""
+    kind = FormulaColumns if isinstance(data, dict) and "terms" in data else Columns
+    expect(conforms(kind, data))
+    return kind.from_json(data)
 
 
-def checked_record(data: Any, columns: Columns) -> FitRecord:
+def checked_record(data: Any, columns: TableColumns) -> FitRecord:
     """Return the record of a fit to these columns from JSON; raise a ValueError if it is invalid."""
     expect(conforms(FitRecord, data))
     record = FitRecord.from_json(data)
@@ -60,13 +63,13 @@ def checked_record(data: Any, columns: Columns) -> FitRecord:
     expect(len(quality.total) in (0, len(columns.names)))
     expect(_are_bad_rows(quality.first))
     expect(np.isfinite([*quality.low, *quality.high, *quality.total, *history.squares]).all())
-    encoded = [columns.features[i] in columns.categorical for i in columns.groups]
+    encoded = [columns.features[i] in {**columns.categorical, **columns.hashed} for i in columns.groups]
     levels = [n for n, is_level in zip(quality.total, encoded, strict=False) if is_level]  # no totals before a good row
     expect(all(0 <= n <= quality.read for n in levels))
     return record
 
 
-def checked_state(state: Any, columns: Columns) -> tuple[FitRecord, int, int, dict[str, Any]]:
+def checked_state(state: Any, columns: TableColumns) -> tuple[FitRecord, int, int, dict[str, Any]]:
     """Return the record, the rows read, the pass and the quarantine of a checkpoint of a fit to these columns."""
     record, quarantine = checked_record(state["account"], columns), state["quarantine"]
     expect(all(conforms(int, state[name]) for name in ("read", "number")))

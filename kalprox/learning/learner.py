@@ -12,6 +12,7 @@ from kalprox._checks import check_usable
 from kalprox.calibration import Calibration
 from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.exact import ExactBelief
+from kalprox.learning.fingerprint import SIZE, fingerprint, overlap
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.quantiles import Quantiles
@@ -95,6 +96,7 @@ class Learner:
         self._live: SquareRootFilter | None = None  # includes the buffered rows
         self._read: tuple[Belief, Innovations | None] | None = None  # includes the buffered rows, folded for reading
         self._tracked: tuple[int, Quantiles] | None = None  # includes as many of the buffered rows
+        self._merged = np.empty((0, SIZE))  # the fingerprints of the models that were merged into this one
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -116,7 +118,7 @@ class Learner:
             targets = belief.information.targets if isinstance(belief, ExactBelief) else None
             tracking = Tracking.none(targets, _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES)
         self._keep(belief, tracking)
-        self.n_rows, self.n_rejected = counts.good, counts.bad
+        self.n_rows, self.n_rejected, self._merged = counts.good, counts.bad, np.empty((0, SIZE))
         return counts
 
     def learn(self, batch: Block | ArraySource, settings: Settings | None = None) -> None:
@@ -284,8 +286,12 @@ class Learner:
             self._keep(belief.with_settings(settings), tracking)
         self.settings = settings
 
-    def merge(self, other: "Learner") -> None:
-        """Add the rows that another learner has learned. Exact; O(d^3)."""
+    def merge(self, other: "Learner", *, allow_overlap: bool = False) -> None:
+        """Add the rows that another learner has learned. Exact; O(d^3).
+
+        Raise a ValueError if both have learned the same rows, or one was merged from a model of the rows of the other;
+        with `allow_overlap` these rows count twice.
+        """
         belief = self.belief.merge(other.belief)
         if different := self.settings.changed(other.settings):
             mine, theirs = self.settings.parameters, other.settings.parameters
@@ -294,8 +300,23 @@ class Learner:
                 + ", ".join(f"{name} ({mine[name]!r} and {theirs[name]!r})" for name in different)
                 + "."
             )
+        mine, theirs = self._fingerprints, other._fingerprints
+        if not allow_overlap and overlap(mine, theirs):
+            raise ValueError(
+                "The models have rows in common: both have learned the same rows, or one of them was merged from a "
+                "model of rows that the other has, too. Merge models of different rows, or set allow_overlap=True "
+                "(--allow-overlap on the command line) if these rows are to count twice."
+            )
+        merged = np.concatenate([one if len(one) == 1 else one[1:] for one in (mine, theirs)])
         self._keep(belief, self.tracking.merge(other.tracking))
         self.n_rows, self.n_rejected = self.n_rows + other.n_rows, self.n_rejected + other.n_rejected
+        self._merged = merged[np.lexsort(merged.T)]  # the same whichever was merged into the other
+
+    @property
+    def _fingerprints(self) -> Array:
+        """The fingerprint of all rows, and those of the models that were merged; exact beliefs only."""
+        assert isinstance(self.belief, ExactBelief)
+        return np.concatenate([fingerprint(self.belief.information)[None], self._merged])
 
     def _with_buffer(self) -> tuple[Belief, Tracking]:
         """Return the belief and the tracking after the buffered rows have been folded."""
@@ -452,7 +473,8 @@ class Learner:
         belief = self._belief
         sandwich = {} if belief.sandwich is None else {"sandwich": belief.sandwich.saved()}
         noise = {} if belief.input_noise is None else {"input_noise": belief.input_noise}
-        return {**self._tracking.saved(), **belief.saved(), **sandwich, **noise, **rows}
+        merged = {"merged": self._merged} if len(self._merged) else {}
+        return {**self._tracking.saved(), **belief.saved(), **sandwich, **noise, **merged, **rows}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "Learner":
@@ -472,6 +494,9 @@ class Learner:
         if "waiting" in saved:
             assert isinstance(belief, ExactBelief)
             learner._buffer = RowBuffer.restored(d, targets, saved)
+        if "merged" in saved:  # no model of version 0.1 has it
+            learner._merged = saved["merged"]
+            expect(learner._merged.ndim == 2 and learner._merged.shape[1] == SIZE and len(learner._merged))
         learner.n_rows, learner.n_rejected = saved.count("n_rows"), saved.count("n_rejected")
         return learner
 

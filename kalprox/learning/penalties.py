@@ -112,6 +112,11 @@ class Penalty(ABC):
                     f"alpha='auto' needs a penalty with a weight: {', '.join(most)} or {last}; got {self.kind!r}."
                 )
         else:
+            if self.alpha is None or np.ndim(self.alpha):
+                raise ValueError(
+                    f"alpha must be one number >= 0 or 'auto'; got {self.alpha!r}. For several alphas, fit one model "
+                    "and call path(alphas)."
+                )
             check_positive("alpha", self.alpha, strict=False)
         if not 0 <= self.l1_ratio <= 1:
             raise ValueError(f"l1_ratio must lie between 0 and 1; got {self.l1_ratio!r}.")

@@ -50,7 +50,7 @@ class Settings:
     def of(
         cls,
         link: str | Callable = "identity",
-        penalty: Any = "ridge",
+        penalty: Any = "default",
         alpha: float | str = 1.0,
         *,
         l1_ratio: float = 0.5,
@@ -72,7 +72,17 @@ class Settings:
         weights: str = "frequency",
         targets: str = "range",
     ) -> "Settings":
-        """Check the parameters and return the settings."""
+        """Check the parameters and return the settings.
+
+        penalty="default" is "ridge", or None if `link` is a function; `parameters` has what it stands for.
+        """
+        if isinstance(penalty, str) and penalty == "default":
+            penalty = None if callable(link) else "ridge"
+            if callable(link) and not (isinstance(alpha, (int, float)) and alpha == 1):
+                raise ValueError(
+                    f"alpha={alpha!r} has no effect: if link is a function, there is no penalty unless one is given. "
+                    "Set penalty='ridge', or another, too."
+                )
         parameters = {name: value for name, value in locals().items() if name != "cls"}
         if method not in _METHODS:
             raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}.")
@@ -130,6 +140,8 @@ class Settings:
             raise ValueError("start, the first theta of shape (d,), must be given if link is a function.")
         if callable(self.link) and self.standardize:
             raise ValueError("standardize must be False if link is a function: its theta has no columns to scale.")
+        if self.method == "paper" and self.v0 is None:
+            raise ValueError("method='paper' needs v0, the prior variance of theta: a number, a vector or a matrix.")
         if self.method == "paper" and self.noise_var is None:
             raise ValueError("method='paper' needs the noise variance: set noise to a number.")
         if self.method == "paper" and self.forget != 1:
@@ -179,11 +191,19 @@ class Settings:
 
         `jacobian` is the matrix of the design that maps theta to (intercept, coef), None for a function.
         """
-        if jacobian is None:
-            return np.asarray(self.start, float)
         if self.start is None:
             return np.zeros(size)
-        start = np.asarray(self.start, float)
+        try:
+            start = np.asarray(self.start, float)
+        except (TypeError, ValueError):
+            raise ValueError(f"start must be a vector of numbers; got {self.start!r}.") from None
+        if jacobian is None:
+            if start.ndim != 1 or start.size == 0 or not np.isfinite(start).all():
+                raise ValueError(
+                    "start must be a vector of finite numbers, one for each entry of theta that the function uses; got "
+                    f"{self.start!r}."
+                )
+            return start
         if start.shape != (size,):
             raise ValueError(
                 "start must have one entry per coefficient, the intercept first: "

@@ -7,7 +7,7 @@ from kalprox._files import atomic_write
 from kalprox.pages.figures import render, write
 from kalprox.pages.page import Page
 
-__all__ = ["write_page"]
+__all__ = ["require_report_packages", "write_page"]
 
 
 def write_page(
@@ -45,3 +45,12 @@ def write_page(
         written = {} if folder_for_figures is None else write(figure, folder_for_figures, formats)
         svgs[figure.name] = written["svg"].read_bytes() if "svg" in written else render(figure, "svg")
     return atomic_write(Path(path), render_page(page, svgs).encode())
+
+
+def require_report_packages() -> None:
+    """Raise ImportError if a package that pages and figures need is not installed."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise ImportError(f"Pages and figures need {' and '.join(missing)}: pip install 'kalprox[report]'.")

@@ -66,7 +66,8 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
         "Effects with their intervals",
         f"The effects, with {summary.about_intervals(fitted.belief, level)} The effect is the coefficient times the "
         "range of its column: the difference between the predictions at the largest and the smallest value of the "
-        "column. Effects of columns in different units can be compared. Intervals narrower than the marker are hidden "
+        "column. Effects of columns in different units can be compared. "
+        f"{summary.about_levels(fitted)}Intervals narrower than the marker are hidden "
         "behind it.",
         {"column": [columns[j] for j in shown], "coef": coef, "low": low, "high": high, "range": scale, "level": level},
         draw,

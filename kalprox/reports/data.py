@@ -25,27 +25,37 @@ def section(fitted: TableModel) -> Section:
     levels: list[list[Any]] = []
     j = 0  # the column of X
     for feature in columns.features:
-        if feature not in columns.categorical:
+        if feature not in columns.categorical and feature not in columns.hashed:
             ends = (quality.low[j], quality.high[j]) if quality.low else (None, None)
             cells = (*ends, quality.total[j] / good)
             shown = [None if cell is None else date(cell) for cell in cells] if feature in columns.dates else cells
             rows.append([feature, *shown, None])
             j += 1
             continue
-        known = columns.categorical[feature]
-        counts = [int(n) for n in quality.total[j : j + len(known) - columns.drop_first]]
+        known = columns.categorical.get(feature, range(columns.hashed.get(feature, 0)))
+        counts = [int(n) for n in quality.total[j : j + len(known) - (feature in columns.references)]]
+        others: int | None = good - sum(counts)  # rows of zeros
+        if feature in columns.references:
+            told = feature in columns.hashed or columns.unseen == "reject"  # no unknown level is a row of zeros
+            reference = f"{feature}={columns.references[feature]}"
+            rows.append([reference, None, None, None, others if told else None])
+            others = 0 if told else None
         rows += [[columns.names[j + i], None, None, None, n] for i, n in enumerate(counts)]
         j += len(counts)
-        levels.append([feature, len(known), None if columns.drop_first else good - sum(counts)])
+        levels.append([feature, len(known), columns.references.get(feature), others])
     caption = f"Columns, over the {good:,} good rows. For a level of a categorical column: the number of rows with it."
     if len(rows) > MAX_ROWS:
         caption += f" The first {MAX_ROWS:,} of {len(rows):,} are shown."
     tables = [code_columns(Table(["column", "min", "max", "mean", "rows"], rows[:MAX_ROWS], caption), 0)]
     if levels:
-        caption = "Categorical columns. A level that was not known when the fit began is encoded as zeros."
-        if columns.drop_first:
-            caption += " The first level is dropped, so unknown levels cannot be distinguished from it."
-        tables.append(code_columns(Table(["column", "levels", "rows with an unknown level"], levels, caption), 0))
+        names = ["column", "levels", "reference", "rows with an unknown level"]
+        caption = "Categorical columns."
+        if columns.references:
+            caption += " The coefficients of levels are differences from the reference level."
+        if columns.unseen == "zero":
+            as_what = ", and cannot be distinguished from the reference" if columns.references else ""
+            caption += f" An unknown level is encoded as zeros{as_what}."
+        tables.append(code_columns(Table(names, levels, caption), 0, 2))
     paragraphs = [
         f"{count(quality.read, 'row')} read, {good:,} of them good.",
         f"Values of rows that the model file contains, and that this page may show: {contents(fitted)}.",

@@ -10,6 +10,7 @@ from kalprox.pages import Page
 from kalprox.reports import calibration, coefficients, data
 from kalprox.reports.summary import exact_zeros
 from kalprox.reports.words import code, count, names, share, shorten
+from kalprox.sources.formula import FormulaColumns
 
 __all__ = ["page"]
 
@@ -85,4 +86,5 @@ def _settings(fitted: TableModel) -> dict[str, Any]:
     more = len(fitted.sources) - _MAX_SOURCES
     sources = [*fitted.sources[:_MAX_SOURCES], *([f"and {more:,} more"] if more > 0 else [])]
     clusters = {} if fitted.columns.cluster is None else {"clusters": fitted.columns.cluster}
-    return settings | {"target": fitted.columns.target, **clusters, "sources": sources}
+    formula = {"formula": fitted.columns.formula} if isinstance(fitted.columns, FormulaColumns) else {}
+    return settings | {"target": fitted.columns.target, **formula, **clusters, "sources": sources}

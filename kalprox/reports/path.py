@@ -7,6 +7,7 @@ from kalprox._text import csv_line
 from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Path
 from kalprox.pages import Table
+from kalprox.reports.summary import about_levels
 
 __all__ = ["table", "write"]
 
@@ -22,7 +23,7 @@ def table(fitted: TableModel, path: Path) -> Table:
     return Table(
         ["alpha", "nonzero", "degrees of freedom", criterion, ""],
         rows,
-        f"Regularisation path of {len(fitted.columns.names):,} coefficients.",
+        f"Regularisation path of {len(fitted.columns.names):,} coefficients. {about_levels(fitted)}".rstrip(),
     )
 
 

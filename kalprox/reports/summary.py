@@ -8,11 +8,15 @@ from kalprox.calibration import LEVELS
 from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Belief
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
+from kalprox.learning.summary import about_errors, about_noise, about_penalty
 from kalprox.pages import Table
+from kalprox.reports.words import plain
+from kalprox.sources.formula import FormulaColumns
 
 __all__ = [
     "MAX_ROWS",
     "about_intervals",
+    "about_levels",
     "calibration",
     "coefficients",
     "conformal",
@@ -42,17 +46,19 @@ def tables(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -
 
 def overview(fitted: TableModel) -> Table:
     """Target, link, penalty, rows, noise and passes."""
-    learner, belief, quality = fitted.learner, fitted.belief, fitted.record.quality
+    learner, belief, found = fitted.learner, fitted.belief, fitted.summary()
     settings = learner.settings
     rows: list[list[Any]] = [
         ["target", str(fitted.columns.target)],
+        *([["formula", fitted.columns.formula]] if isinstance(fitted.columns, FormulaColumns) else []),
         ["link", getattr(settings.link, "__name__", str(settings.link))],
-        ["penalty", _penalty(belief)],
+        ["penalty", about_penalty(belief)],
         ["columns", f"{len(fitted.columns.names):,}"],
         ["rows learned", f"{learner.n_rows:,}"],
-        ["rows rejected", f"{quality.bad + learner.n_rejected:,}"],
-        ["noise std", _noise(belief)],
-        ["standard errors", _kind_of_errors(fitted)],
+        ["rows rejected", f"{found.rejected:,}"],
+        ["noise std", about_noise(belief)],
+        ["standard errors", about_errors(belief, fitted.columns.cluster)],
+        *([name, found.facts[name]] for name in ("R2", "effective dof", "log evidence") if name in found.facts),
         ["passes over the rows", f"{belief.n_passes:,}, {'converged' if belief.converged else 'not converged'}"],
     ]
     if settings.forget != 1:
@@ -65,6 +71,7 @@ def overview(fitted: TableModel) -> Table:
 def contents(fitted: TableModel) -> str:
     """Which values of rows the model file contains, and the pages made of it show."""
     quality, columns, sandwich = fitted.record.quality, fitted.columns, fitted.belief.sandwich
+    levels = columns.levels if isinstance(columns, FormulaColumns) else columns.categorical
     examples = sum(
         len(note.examples) for notes in (quality.notes.unknown, quality.notes.rounded) for note in notes.values()
     )
@@ -74,39 +81,10 @@ def contents(fitted: TableModel) -> str:
         "examples of unknown levels or rounded numbers": examples,
         "held rows": fitted.learner.n_held,
         "ranges of columns": len(quality.low),
-        "levels": sum(map(len, columns.categorical.values())),
+        "levels": sum(map(len, levels.values())),
         "labels of clusters": clusters,
     }
     return ", ".join(f"{name}: {n:,}" for name, n in parts.items() if n) or "none"
-
-
-def _penalty(belief: Belief) -> str:
-    penalty = belief.settings.penalty
-    if penalty.kind is None:
-        return "none"
-    if not penalty.has_weight:
-        return penalty.kind if isinstance(penalty.kind, str) else type(penalty.kind).__name__
-    auto = "auto -> " if isinstance(penalty.alpha, str) else ""
-    return f"{penalty.kind}, alpha = {auto}{float(belief.alpha):.4g}"
-
-
-def _noise(belief: Belief) -> str:
-    variance, dof = float(belief.noise.variance), float(belief.noise.dof)
-    if np.isnan(variance):
-        return "unknown: there are no degrees of freedom left to learn it"
-    how = "given" if np.isinf(dof) else f"learned, {dof:,.6g} degrees of freedom"
-    return f"{variance**0.5:.4g} ({how})"
-
-
-def _kind_of_errors(fitted: TableModel) -> str:
-    kind, sandwich = fitted.learner.settings.coef_cov, fitted.belief.sandwich
-    if kind == "model":
-        return "model (independent rows with equal noise)"
-    if kind == "robust":
-        return "robust (the variance of the noise may differ from row to row)"
-    clusters = 0 if sandwich is None else round(sandwich.count)
-    by = "" if fitted.columns.cluster is None else f" of {fitted.columns.cluster}"
-    return f"clustered (rows may depend on each other within each of {clusters:,} clusters{by})"
 
 
 def effects(fitted: TableModel) -> np.ndarray:
@@ -135,16 +113,16 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     """
     belief, columns = fitted.belief, fitted.columns.names
     shown = np.sort(np.argsort(-effects(fitted), kind="stable")[:top])
-    rows: list[list[Any]] = []
-    if fitted.learner.settings.fit_intercept:
-        ends = map(float, belief.intercept_interval(level))
-        cells = _uncertainty(float(belief.intercept_std), *ends)
-        rows.append([0, "intercept", float(belief.intercept), *cells, None])
-    low, high = fitted.intervals(level)
-    std, coef, effect, zero = belief.coef_std, belief.coef, effects(fitted), exact_zeros(fitted)
+    found, effect, zero = fitted.summary(level), effects(fitted), exact_zeros(fitted)
+    first = len(found.names) - len(columns)  # 1 with an intercept
+
+    def cells(i: int) -> list[Any]:
+        tests = [None if np.isnan(value) else float(value) for value in (found.t[i], found.p[i])]
+        return [float(found.coef[i]), *_uncertainty(*(float(a[i]) for a in (found.std, found.low, found.high))), *tests]
+
+    rows: list[list[Any]] = [[0, "intercept", *cells(0), None]] if first else []
     for j in shown:
-        cells = _uncertainty(float(std[j]), float(low[j]), float(high[j]))
-        rows.append([int(j) + 1, columns[j], float(coef[j]), *cells, "0 (exact)" if zero[j] else float(effect[j])])
+        rows.append([int(j) + 1, columns[j], *cells(first + j), "0 (exact)" if zero[j] else float(effect[j])])
     caption = f"Coefficients with {about_intervals(belief, level)} "
     if belief.debiased:
         caption += (
@@ -154,12 +132,19 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     caption += f"{belief.interval_doubt} " if belief.interval_doubt else ""
     if any("unbounded" in row for row in rows):
         caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
-    caption += "The effect is |coefficient| times the range of the column."
+    caption += "" if any(row[6] is not None for row in rows) else "t and p are empty: there is no test of them. "
+    caption += about_levels(fitted) + "The effect is |coefficient| times the range of the column."
     if len(shown) < len(columns):
         caption += f" The {len(shown):,} with the largest effects, of {len(columns):,}, are shown."
     kind = fitted.learner.settings.coef_cov
     error = "std error" if kind == "model" else f"{kind} std error"
-    return Table(["#", "column", "coefficient", error, "low", "high", "effect"], rows, caption)
+    return Table(["#", "column", "coefficient", error, "low", "high", "t", "p", "effect"], rows, caption)
+
+
+def about_levels(fitted: TableModel) -> str:
+    """What the coefficients of levels are differences from, as a sentence with a blank after it; "" without levels."""
+    against = [f"{plain(name)} against {plain(level)}" for name, level in fitted.columns.references.items()]
+    return f"The coefficients of levels are differences: {', '.join(against)}. " if against else ""
 
 
 def about_intervals(belief: Belief, level: float) -> str:

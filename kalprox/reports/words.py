@@ -11,7 +11,7 @@ import numpy as np
 from kalprox.pages import Table
 from kalprox.pages.style import STYLE
 
-__all__ = ["MAX_NAME", "code", "code_columns", "count", "date", "figure_label", "names", "share", "shorten"]
+__all__ = ["MAX_NAME", "code", "code_columns", "count", "date", "figure_label", "names", "plain", "share", "shorten"]
 
 MAX_NAME = 60  # characters of a name on a page
 MAX_NAMES = 5  # names in a sentence
@@ -33,6 +33,11 @@ def shorten(name: str, width: int) -> str:
 def code(name: str) -> str:
     """`name` marked as code, so that a page shows it literally."""
     return f"`{shorten(name, MAX_NAME).replace('`', chr(39))}`" if name.strip() else "(no name)"
+
+
+def plain(name: str) -> str:
+    """`name` without what a page would take for marks, for text that terminals show too."""
+    return shorten(name, MAX_NAME).replace("`", "'").replace("**", "* *")
 
 
 def code_columns(table: Table, *columns: int) -> Table:

@@ -13,15 +13,16 @@ from kalprox._checks import LARGEST
 from kalprox.sources._arrow import pa, pc
 from kalprox.sources.cell_types import is_number, plain
 from kalprox.sources.labels import label_of
-from kalprox.sources.levels import LevelIndex
+from kalprox.sources.levels import LevelIndex, level_hash
 from kalprox.sources.quarantine import Reason
 
 __all__ = [
     "MISSING",
     "Faults",
+    "cell_labels",
     "certainly_exact",
     "certainly_usable",
-    "distinct",
+    "hash_levels",
     "parse_booleans",
     "parse_days",
     "parse_labels",
@@ -30,9 +31,10 @@ __all__ = [
     "rounded",
     "shown",
     "why_bad",
+    "why_invalid",
 ]
 
-MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NULL", "null"]
+MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "-", "--", "?"]
 _MISSING = pa.array([text.encode() for text in MISSING], pa.binary())
 NUMBER = r"(?i)^[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?[ \t]*$|^[ \t]*[+-]?(nan|inf|infinity)[ \t]*$"
 _FLOAT, _BYTES = pa.float64(), pa.binary()
@@ -158,7 +160,7 @@ def parse_levels(column: Any, known: LevelIndex) -> tuple[np.ndarray, Faults | N
         texts = coded.dictionary.cast(pa.string()).cast(_BYTES).to_pylist()
     parsed: list[Any] = [known.find(text or None) for text in texts]
     if None in parsed:
-        labels = _labels(coded.dictionary)
+        labels = cell_labels(coded.dictionary)
         parsed = [_level(label, known) if found is None else found for found, label in zip(parsed, labels, strict=True)]
     values, faults = _separate(parsed, coded.indices.to_numpy(zero_copy_only=False), -1)
     return values.astype(np.int64), faults
@@ -175,7 +177,7 @@ def _level(label: str | Reason, known: LevelIndex) -> int | Reason:
 def parse_labels(column: Any) -> tuple[np.ndarray, Faults | None]:
     """The label of each cell, see `label_of`; "" for a bad cell, one that is missing or not text."""
     coded = plain(column).dictionary_encode(null_encoding="encode")
-    found = _labels(coded.dictionary)
+    found = cell_labels(coded.dictionary)
     codes = coded.indices.to_numpy(zero_copy_only=False)
     labels = np.array(["" if isinstance(label, Reason) else label for label in found], str)
     bad = np.array([isinstance(label, Reason) for label in found], bool)
@@ -183,7 +185,20 @@ def parse_labels(column: Any) -> tuple[np.ndarray, Faults | None]:
     return labels[codes], (Faults(at, [found[codes[i]] for i in at]) if len(at) else None)
 
 
-def _labels(cells: Any) -> list[str | Reason]:
+def hash_levels(column: Any) -> tuple[np.ndarray, np.ndarray, Faults | None]:
+    """The distinct hashes of the levels of a column, the index of each cell's among them, and the bad cells.
+
+    The index of a bad cell is -1.
+    """
+    coded = plain(column).dictionary_encode(null_encoding="encode")
+    labels = cell_labels(coded.dictionary)
+    indices: dict[int, int] = {}
+    parsed = [x if isinstance(x, Reason) else indices.setdefault(level_hash(x), len(indices)) for x in labels]
+    codes, faults = _separate(parsed, coded.indices.to_numpy(zero_copy_only=False), -1)
+    return np.array(list(indices), np.uint64), codes.astype(np.int64), faults
+
+
+def cell_labels(cells: Any) -> list[str | Reason]:
     """The label of each cell of an array, or the reason why it has none."""
     if pa.types.is_timestamp(cells.type):
         cells = cells.cast(pa.timestamp("us", cells.type.tz), safe=False)
@@ -196,17 +211,12 @@ def _labels(cells: Any) -> list[str | Reason]:
 
 def _label(cell: Any) -> str | Reason:
     if isinstance(cell, bytes):
-        why = _invalid(cell)
+        why = why_invalid(cell)
         if why != Reason.NOT_NUMBER:
             return why
         cell = cell.decode()
     label = label_of(cell)
     return Reason.MISSING if label is None else label
-
-
-def distinct(column: Any) -> list[str]:
-    """The distinct labels of a column, sorted, without missing cells and cells that are not valid text."""
-    return sorted({label for label in _labels(plain(column).unique()) if not isinstance(label, Reason)})
 
 
 def _float(column: Any) -> np.ndarray:
@@ -246,11 +256,13 @@ def _from_text(column: Any) -> tuple[np.ndarray, Faults | None]:
     if not len(at):
         return values, None
     missing = np.asarray(pc.is_in(cells, _MISSING))
-    why = [why_bad(values[i]) if mask[i] else Reason.MISSING if missing[i] else _invalid(cells[i].as_py()) for i in at]
+    why = [
+        why_bad(values[i]) if mask[i] else Reason.MISSING if missing[i] else why_invalid(cells[i].as_py()) for i in at
+    ]
     return values, Faults(at, why)
 
 
-def _invalid(cell: bytes, otherwise: Reason = Reason.NOT_NUMBER) -> Reason:
+def why_invalid(cell: bytes, otherwise: Reason = Reason.NOT_NUMBER) -> Reason:
     """Why the bytes of a cell cannot be parsed: NUL bytes, not UTF-8, or `otherwise`."""
     if b"\0" in cell:
         return Reason.NUL
@@ -277,7 +289,7 @@ def _parse_distinct(column: Any, parse: Any) -> tuple[list, np.ndarray]:
     parsed = []
     for cell in coded.dictionary.to_pylist():
         value = parse(cell) if cell else Reason.MISSING
-        parsed.append(_invalid(cell, value) if isinstance(value, Reason) and cell else value)
+        parsed.append(why_invalid(cell, value) if isinstance(value, Reason) and cell else value)
     return parsed, coded.indices.to_numpy(zero_copy_only=False)
 
 

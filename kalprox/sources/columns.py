@@ -1,24 +1,36 @@
 """Which columns of a table are used, and the rows of a table as arrays."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from kalprox.sources.cell_parsing import parse_booleans, parse_days, parse_labels, parse_numbers
+from kalprox.sources.cell_parsing import (
+    hash_levels,
+    parse_booleans,
+    parse_days,
+    parse_labels,
+    parse_levels,
+    parse_numbers,
+)
+from kalprox.sources.cell_types import is_number, plain
 from kalprox.sources.encoding import BadCells, CellNotes, one_hot, parse_weights, too_heavy, without_unseen
-from kalprox.sources.files import MAX_RECORD, Replay, SourceError
+from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError
+from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.inference import first_rows, infer_features
+from kalprox.sources.level_scan import in_order, most_frequent_first, scan_levels
 from kalprox.sources.levels import LevelIndex
 from kalprox.sources.notes import Notes
 from kalprox.sources.readers.base import Cell, Wanted
 
-__all__ = ["Columns", "Encoded"]
+__all__ = ["BINS", "SPOOL", "Columns", "Encoded"]
 
 Levels = Mapping[str, Sequence[str] | None]
+BINS = 1024  # of a hashed feature, by default
+SPOOL = 1 << 34  # bytes of standard input to store, by default
 
 
 class Encoded(NamedTuple):
@@ -64,16 +76,23 @@ class Columns:
     dates : tuple of str
         The features that are dates: ISO 8601 text, dates or timestamps, encoded as days since 1970-01-01.
     drop_first : bool
-        Whether the first level of every categorical feature has no column.
+        Whether the first level of every categorical feature, and the first bin of every hashed one, has no column: the
+        coefficients of the others are then differences from this reference.
     unseen : {"zero", "reject"}
-        What becomes of a level that is not listed: a row of zeros, or a bad row.
+        What becomes of a level that is not listed: a row of zeros, as the reference has, or a bad row.
     features : tuple of str
-        All features, in the order of their columns. The default is numeric, categorical, dates.
+        All features, in the order of their columns. The default is numeric, categorical, dates, hashed.
     cluster : str, optional
         The name of the column whose cells say which cluster a row belongs to, for clustered standard errors. Its cells
         may be of any type; they are read as text, see `kalprox.sources.labels.label_of`.
     booleans : tuple of str
         The numeric features that are true or false, read as 1 and 0: text may spell them so.
+    hashed : dict of str to int
+        The features whose levels are put into bins, which are one-hot encoded, with the number of bins: a level belongs
+        to bin `kalprox.sources.levels.level_hash(level) % bins`. No level is unknown; some share a bin.
+    full : tuple of str
+        The categorical and hashed features that keep their first level with `drop_first`. Without an intercept, one of
+        them takes its place.
 
     Examples
     --------
@@ -92,6 +111,8 @@ class Columns:
     features: tuple[str, ...] = ()
     cluster: str | None = None
     booleans: tuple[str, ...] = ()
+    hashed: Mapping[str, int] = field(default_factory=dict)
+    full: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -101,10 +122,14 @@ class Columns:
         put("dates", tuple(self.dates))
         put("booleans", tuple(self.booleans))
         put("categorical", {name: tuple(levels) for name, levels in self.categorical.items()})
-        put("features", tuple(self.features) or (*self.numeric, *self.categorical, *self.dates))
-        kinds = (*self.numeric, *self.categorical, *self.dates)
+        put("hashed", dict(self.hashed))
+        put("full", tuple(self.full))
+        kinds = (*self.numeric, *self.categorical, *self.dates, *self.hashed)
+        put("features", tuple(self.features) or kinds)
         if len(set(kinds)) < len(kinds) or sorted(self.features) != sorted(kinds):
-            raise SourceError("Every feature must be in exactly one of numeric, categorical and dates.")
+            raise SourceError("Every feature must be in exactly one of numeric, categorical, dates and hashed.")
+        if any(bins < 2 for bins in self.hashed.values()):
+            raise SourceError(f"The number of bins of a hashed feature must be at least 2; got {dict(self.hashed)}.")
         if not set(self.booleans) <= set(self.numeric):
             raise SourceError("Every feature in booleans must be in numeric.")
         if self.unseen not in ("zero", "reject"):
@@ -123,19 +148,26 @@ class Columns:
         """For each column of X the number of its feature: all levels of a categorical feature have the same number."""
         return [i for i, feature in enumerate(self.features) for _ in self._encoded_names(feature)]
 
+    @cached_property
+    def references(self) -> dict[str, str]:
+        """For each categorical or hashed feature that has one, the level that has no column: the reference level."""
+        features = (*self.categorical, *self.hashed) if self.drop_first else ()
+        return {name: self._levels(name)[0] for name in features if name not in self.full and self._levels(name)}
+
     @property
     def wanted(self) -> Wanted:
         """The columns that are read from a file."""
         numbers = tuple(name for name in (self.target, self.weight) if name is not None)
         labels = () if self.cluster is None else (self.cluster,)
         numeric = tuple(name for name in self.numeric if name not in self.booleans)
-        return Wanted(numbers + numeric, (*self.categorical, *self.booleans), self.dates, labels)
+        return Wanted(numbers + numeric, (*self.categorical, *self.hashed, *self.booleans), self.dates, labels)
 
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
         data = asdict(self)
-        if not self.booleans:
-            del data["booleans"]  # as in the files of version 0.1
+        for name in ("booleans", "hashed", "full"):
+            if not data[name]:
+                del data[name]  # as in the files of version 0.1
         return data
 
     @classmethod
@@ -155,8 +187,13 @@ class Columns:
         rows: int = 10_000,
         max_levels: int = 1000,
         drop_first: bool = False,
-        unseen: str = "zero",
+        unseen: str = "reject",
         *,
+        contrast: str = "reference",
+        intercept: bool = True,
+        hashed: Mapping[str, int | None] | None = None,
+        spool: int = SPOOL,
+        watch: Callable[[str], None] = lambda text: None,
         format: str | None = None,
         encoding: str = "utf-8",
         delimiter: str | None = None,
@@ -164,59 +201,107 @@ class Columns:
         skip_unreadable: bool = False,
         cluster: str | None = None,
         max_record: int = MAX_RECORD,
+        decimal: str = ".",
+        thousands: str | None = None,
+        exclude: Sequence[str] = (),
+        samples: bool = True,
     ) -> "Columns":
-        """Infer the columns from the first rows of the first file that has any.
+        """Infer the types of the columns from the first rows of the first file that has any, and find all levels.
 
-        A feature is numeric where at least half of its cells are numbers (the other cells are bad cells), otherwise
-        categorical. A column of dates must be listed in `dates`.
+        A feature is numeric where at least half of its cells are numbers (the other cells are bad cells), one of dates
+        where at least half of them are dates, otherwise categorical. Levels that are not given are those of all rows of
+        all files: a first pass reads the categorical columns, and the target.
 
         Parameters
         ----------
         files : sequence of Path
         target, weight : str, optional
         features : sequence of str, optional
-            The default is all columns except target, weight and cluster.
+            The default is all columns that have a name, except target, weight, cluster and `exclude`.
         categorical : sequence of str, or dict of str to levels, optional
-            Features to one-hot encode even if their cells are numbers. Levels that are not given are those of the
-            first rows, sorted.
+            Features to one-hot encode even if their cells are numbers, with their levels where they are known: the
+            first level is then the reference.
         dates : sequence of str
+            Features that are dates, also where most of their cells are not.
         rows : int
-            The number of rows to look at.
+            The number of rows to infer the types from.
         max_levels : int
-            The largest number of levels of a categorical feature.
-        drop_first, unseen, cluster : see `Columns`
-        format, encoding, delimiter, stdin, skip_unreadable, max_record : see `kalprox.sources.table.Table`
+            The largest number of levels of a categorical feature that are found; more are an error.
+        drop_first : bool
+            Whether the reference is the first level in sorted order, instead of the most frequent one.
+        unseen, cluster : see `Columns`
+        contrast : {"reference", "full"}
+            How levels are encoded. "reference": the most frequent level of a feature (the first one in a tie) has no
+            column, and the coefficients of the others are differences from it. "full": every level has a column.
+        intercept : bool
+            Whether the model has an intercept. Without one, the first categorical feature keeps all of its levels.
+        hashed : dict of str to int, optional
+            Features whose levels are put into bins, with the number of bins; None for 1,024 bins.
+        spool : int
+            The largest number of bytes of standard input to store in a temporary file, where levels must be found.
+        watch : callable
+            Called with a sentence before levels are looked for, where that may take long.
+        format, encoding, delimiter, stdin, skip_unreadable, max_record, decimal, thousands
+            See `kalprox.sources.table.Table`.
+        exclude : sequence of str
+            Columns to leave out.
+        samples : bool
+            Whether error messages may contain values of cells.
 
         Returns
         -------
         Columns
         """
         options: dict[str, Any] = {"format": format, "encoding": encoding, "delimiter": delimiter}
-        options |= {"stdin": stdin, "max_record": max_record}
+        options |= {"stdin": standard_input(stdin) if STDIN in files else None, "max_record": max_record}
+        options |= {"decimal": decimal, "thousands": thousands}
+        if contrast not in ("reference", "full") or (drop_first and contrast == "full"):
+            raise SourceError(
+                f"contrast must be 'reference' or 'full', and 'reference' with drop_first; got {contrast!r}."
+            )
         numbers = [name for name in (target, weight) if name is not None]
         needed = numbers if cluster is None else [*numbers, cluster]
         names = None if features is None else list(dict.fromkeys([*needed, *features]))
-        first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable)
+        first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable, exclude=exclude)
+        first = replace(first, samples=samples)
         if features is None:
             features = [name for name in first.table.column_names if name not in needed]
+        features = [name for name in features if name not in exclude]
         if not features:
             raise SourceError(
                 f"{first.file}: there must be at least one column besides the target, the weight and the clusters."
             )
         given = dict(categorical) if isinstance(categorical, Mapping) else dict.fromkeys(categorical or ())
-        kinds = infer_features(first, numbers, features, given, dates, max_levels)
-        return cls(
+        bins = dict(hashed or {})
+        if both := [name for name in given if name in bins]:
+            raise SourceError(f"Column {both[0]!r} must be either categorical or hashed, not both.")
+        kinds = infer_features(first, numbers, features, given | dict.fromkeys(bins), dates)
+        levels = {name: known for name, known in kinds.levels.items() if name not in bins}
+        missing = {
+            name: is_number(plain(first.table.column(name)).type) for name, known in levels.items() if known is None
+        }
+        counts = scan_levels(files, missing, target, max_levels, options, spool=spool, watch=watch)
+        arranged = in_order if drop_first or contrast == "full" else most_frequent_first
+        encoded = [name for name in features if name in kinds.levels]
+        columns = cls(
             target,
             weight,
             kinds.numeric,
-            kinds.levels,
-            tuple(dates),
-            drop_first,
+            {name: arranged(counts[name]) if known is None else known for name, known in levels.items()},
+            kinds.dates,
+            contrast == "reference",
             unseen,
             tuple(features),
             cluster,
             kinds.booleans,
+            {name: n or BINS for name, n in bins.items()},
+            () if intercept or contrast == "full" else tuple(encoded[:1]),
         )
+        if not columns.names:
+            raise SourceError(
+                f"There is nothing to learn from: every feature ({', '.join(map(repr, encoded))}) has one level only."
+            )
+        return columns
 
     def encode(self, table: Any) -> Encoded:
         """Encode the rows of a table.
@@ -247,8 +332,14 @@ class Columns:
         at = 0
         for name in self.features:
             column, width = table.column(name), len(self._encoded_names(name))
-            if name in self.categorical:
-                faults = one_hot(column, self._level_indices[name], X[:, at : at + width])
+            if name in self.hashed:
+                hashes, codes, faults = hash_levels(column)
+                notes.note_hashed(name, self.hashed[name], hashes)
+                in_bins = (hashes % np.uint64(self.hashed[name])).astype(np.int64) - (name in self.references)
+                one_hot(np.append(in_bins, -1)[codes], X[:, at : at + width])
+            elif name in self.categorical:
+                codes, faults = parse_levels(column, self._level_indices[name])
+                one_hot(codes, X[:, at : at + width])
                 if self.unseen == "zero":
                     notes.note_unknown(name, faults)
                     faults = without_unseen(faults)
@@ -264,14 +355,20 @@ class Columns:
         return Encoded(X, y, w, groups, bad.in_order(), notes.notes())
 
     def _encoded_names(self, feature: str) -> list[str]:
-        if feature not in self.categorical:
+        if feature not in self.categorical and feature not in self.hashed:
             return [feature]
-        return [f"{feature}={level}" for level in self.categorical[feature][self.drop_first :]]
+        return [f"{feature}={level}" for level in self._levels(feature)[feature in self.references :]]
+
+    def _levels(self, feature: str) -> Sequence[str]:
+        """The levels of a categorical feature, and the bins of a hashed one."""
+        if feature in self.hashed:
+            return [f"#{i}" for i in range(self.hashed[feature])]
+        return self.categorical[feature]
 
     @cached_property
     def _level_indices(self) -> dict[str, LevelIndex]:
-        """For each categorical feature the column of each level; -1 for the level that is dropped."""
+        """For each categorical feature the column of each level; -1 for the reference level."""
         return {
-            name: LevelIndex({level: i - self.drop_first for i, level in enumerate(levels)})
+            name: LevelIndex({level: i - (name in self.references) for i, level in enumerate(levels)})
             for name, levels in self.categorical.items()
         }

@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 
 from kalprox._checks import all_usable, row_sizes, usable
-from kalprox.sources.cell_parsing import Faults, parse_levels, parse_numbers, rounded, shown
+from kalprox.sources.cell_parsing import Faults, parse_numbers, rounded, shown
 from kalprox.sources.cell_types import plain
-from kalprox.sources.levels import LevelIndex
-from kalprox.sources.notes import MAX_EXAMPLES, ColumnNote, Notes
+from kalprox.sources.notes import MAX_EXAMPLES, ColumnNote, HashNote, Notes
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell
 
@@ -46,6 +45,7 @@ class CellNotes:
         self.table = table
         self._unknown: dict[str, ColumnNote] = {}
         self._rounded: dict[str, ColumnNote] = {}
+        self._hashed: dict[str, HashNote] = {}
 
     def note_unknown(self, name: str, faults: Faults | None) -> None:
         """Add the levels of the column `name` that are not known: its cells that are bad for that reason."""
@@ -60,9 +60,13 @@ class CellNotes:
         if len(at):
             self._rounded[name] = self._note(name, at, int(np.isfinite(values).sum()))
 
+    def note_hashed(self, name: str, bins: int, hashes: np.ndarray) -> None:
+        """Add the distinct hashes of the levels of the column `name`."""
+        self._hashed[name] = HashNote.of(bins, hashes)
+
     def notes(self) -> Notes:
         """All notes so far."""
-        return Notes(self._unknown, self._rounded)
+        return Notes(self._unknown, self._rounded, self._hashed)
 
     def _note(self, name: str, at: np.ndarray, filled: int) -> ColumnNote:
         column = plain(self.table.column(name))
@@ -88,27 +92,20 @@ def too_heavy(weights: np.ndarray, *values: np.ndarray) -> Faults | None:
     return Faults(at, [Reason.WEIGHT_TOO_LARGE] * len(at)) if len(at) else None
 
 
-def one_hot(column: Any, levels: LevelIndex, out: np.ndarray) -> Faults | None:
+def one_hot(codes: np.ndarray, out: np.ndarray) -> None:
     """One-hot encode a column.
 
     Parameters
     ----------
-    column : pyarrow array
-    levels : LevelIndex
-        The position of each level among the columns of `out`; -1 for a level that is dropped.
-    out : array of shape (len(column), number of levels)
+    codes : array of int of shape (n,)
+        The position of each cell's level among the columns of `out`. A negative one makes a row of zeros: a level
+        without a column, or a bad cell.
+    out : array of shape (n, number of columns)
         Where the encoding is written.
-
-    Returns
-    -------
-    Faults, optional
-        The bad cells. A level that is not in `levels` is one of them, and its row is all zeros.
     """
-    codes, faults = parse_levels(column, levels)
     out[:] = 0.0
     known = np.flatnonzero(codes >= 0)
     out[known, codes[known]] = 1.0
-    return faults
 
 
 def without_unseen(faults: Faults | None) -> Faults | None:

@@ -6,11 +6,13 @@ import hashlib
 import os
 import stat
 import sys
+import tempfile
+import weakref
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 __all__ = [
     "FORMATS",
@@ -48,6 +50,8 @@ FORMATS = {
 MAX_RECORD = 1 << 24  # bytes of a record of a text file, by default
 _PIECES, _PIECE = 1 << 10, 1 << 20  # of a file that its fingerprint covers: their number, and bytes of each
 _THREADS = 8  # that take fingerprints
+_IN_MEMORY = 1 << 24  # bytes of a stored stream
+_NO_STORE = "List the levels (--categorical NAME=A|B), hash the columns (--hash NAME), write the rows to a file"
 
 
 class SourceError(ValueError):
@@ -133,7 +137,8 @@ def format_of(path: Path, given: str | None = None) -> str:
         if name.endswith(suffix):
             return FORMATS[suffix]
     raise SourceError(
-        f"{path}: the suffix {path.suffix or '(none)'!r} is not one of {', '.join(FORMATS)}. Give the format."
+        f"{path}: the suffix {path.suffix or '(none)'!r} is not one of {', '.join(FORMATS)}. Give the format, as in "
+        "format='csv'."
     )
 
 
@@ -268,6 +273,7 @@ class Replay:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._kept, self._at, self._keep = stream, bytearray(), 0, True
+        self._stored: BinaryIO | None = None
 
     def read(self, size: int) -> bytes:
         """The next `size` bytes; fewer only at the end of the stream."""
@@ -283,8 +289,49 @@ class Replay:
         self._at += size - missing
         return b"".join(parts)
 
+    def store(self, limit: int, why: str) -> None:
+        """Read the stream to its end into a temporary file, so that it can be rewound as often as needed.
+
+        Only this user may read the file. It has no name where the system allows that, and vanishes with the process.
+        Up to 16 MiB stay in memory.
+
+        Parameters
+        ----------
+        limit : int
+            The largest number of bytes to store; a longer stream raises SourceError.
+        why : str
+            For the error messages, such as "to find the levels of 'carrier'".
+        """
+        if self._stored is not None:
+            return
+        folder = os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else None)
+        stored: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115
+        weakref.finalize(self, stored.close)
+        try:
+            stored.write(self._kept)
+            while stored.tell() <= limit and (part := self._stream.read(_PIECE)):
+                stored.write(part)
+        except OSError as error:
+            raise SourceError(
+                f"Standard input cannot be stored in {folder or tempfile.gettempdir()} {why}: {error.strerror}. "
+                f"{_NO_STORE}, or choose another folder with the environment variable TMPDIR."
+            ) from error
+        if stored.tell() > limit:
+            raise SourceError(
+                f"Standard input has more than the {limit:,} bytes that may be stored {why}. {_NO_STORE}, or allow "
+                "more with spool (--spool)."
+            )
+        self._stream = self._stored = stored
+        self._kept, self._keep = bytearray(), False
+
     def rewind(self, *, keep: bool) -> None:
-        """Start again at the first byte. Unless `keep`, this is the last time, and bytes are no longer kept."""
+        """Start again at the first byte. Unless `keep`, this is the last time, and bytes are no longer kept.
+
+        A stream that is stored can be rewound at any time.
+        """
+        if self._stored is not None:
+            self._stored.seek(0)
+            return
         if not self._keep:
             raise SourceError("Standard input can be read only once. To read it again, write it to a file.")
         self._at, self._keep = 0, keep

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kalprox.sources._arrow import pa
-from kalprox.sources.cell_parsing import distinct, parse_days, parse_numbers
+from kalprox.sources.cell_parsing import parse_days, parse_numbers
 from kalprox.sources.cell_types import is_date, is_label, is_number, is_text, plain
 from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.levels import same_levels
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers import reader
 from kalprox.sources.readers.base import check_names
+from kalprox.sources.readers.notation import PLAIN, Likeness, Notation, likeness
 
 __all__ = ["FeatureKinds", "FirstRows", "first_rows", "infer_features"]
 
@@ -29,11 +30,17 @@ class FirstRows:
         The rows, as they are in the file.
     text_may_be_number : bool
         Whether the format stores numbers as text, so that a column of text may be one of numbers.
+    notation : Notation
+        The marks in numbers that are written as text.
+    samples : bool
+        Whether error messages may contain values of cells.
     """
 
     file: str
     table: Any
     text_may_be_number: bool
+    notation: Notation = PLAIN
+    samples: bool = True
 
 
 def first_rows(
@@ -44,6 +51,7 @@ def first_rows(
     options: dict[str, Any],
     *,
     skip_unreadable: bool,
+    exclude: Sequence[str] = (),
 ) -> FirstRows:
     """The first `rows` rows of the first file that has any.
 
@@ -51,7 +59,7 @@ def first_rows(
     ----------
     files : iterable of Path
     names : list of str, or None
-        The columns to read; None reads all columns.
+        The columns to read; None reads all columns that have a name and are not in `exclude`.
     needed : list of str
         The columns that must be there, exactly once.
     rows : int
@@ -59,7 +67,11 @@ def first_rows(
         Keyword arguments of `kalprox.sources.readers.reader`.
     skip_unreadable : bool
         Whether to go on with the next file where one cannot be read.
+    exclude : sequence of str
+        The columns to leave out, which must be there, and not among those needed.
     """
+    if both := [name for name in exclude if name in needed]:
+        raise SourceError(f"exclude must not have the target, the weight or the clusters; got {both[0]!r}.")
     rows = min(rows, 2**62)  # more is all of them, and not what pyarrow can count to
     for file in files:
         opened = reader(file, batch_rows=rows, **options)
@@ -67,9 +79,12 @@ def first_rows(
             if opened.empty:
                 continue
             there = opened.names()
+            read = names
             if there is not None:
-                check_names(str(file), there, [*needed, *(there if names is None else names)])
-            table = opened.head(names, rows)
+                check_names(str(file), there, [name for name in exclude if name not in there])
+                read = [name for name in there if name and name not in exclude] if names is None else names
+                check_names(str(file), there, [*needed, *read])
+            table = opened.head(read, rows)
         except Unreadable:
             if not skip_unreadable:
                 raise
@@ -78,16 +93,22 @@ def first_rows(
             opened.close()
         if table is not None and table.num_rows:
             check_names(str(file), table.column_names, names or needed)
-            return FirstRows(str(file), table, opened.text_may_be_number)
+            check_names(str(file), table.column_names if there is None else there, exclude if there is None else ())
+            notation = Notation(options.get("decimal", "."), options.get("thousands"))
+            return FirstRows(str(file), table, opened.text_may_be_number, notation)
     raise SourceError(f"There are no rows in {', '.join(str(file) for file in files)[:500]}.")
 
 
 class FeatureKinds(NamedTuple):
-    """The numeric features, those of them that are true or false, and the levels of each categorical feature."""
+    """The numeric features, those of them that are true or false, the levels of categorical features, and the dates.
+
+    Levels that are not given are None.
+    """
 
     numeric: tuple[str, ...]
     booleans: tuple[str, ...]
-    levels: dict[str, tuple[str, ...]]
+    levels: dict[str, tuple[str, ...] | None]
+    dates: tuple[str, ...]
 
 
 def infer_features(
@@ -96,7 +117,6 @@ def infer_features(
     features: Sequence[str],
     categorical: Mapping[str, Sequence[str] | None],
     dates: Sequence[str],
-    max_levels: int,
 ) -> FeatureKinds:
     """The kinds of the features.
 
@@ -107,60 +127,73 @@ def infer_features(
         The columns that must be numeric: the target and the weight.
     features : sequence of str
     categorical : dict of str to sequence of str, or None
-        The features that are categorical, with their levels; None takes the levels from the first rows.
+        The features that are categorical, with their levels; None where they are not given.
     dates : sequence of str
-        The features that are dates.
-    max_levels : int
-        The largest number of levels of a categorical feature.
+        The features that are dates whatever their cells are. Others are found.
     """
     file, table = first.file, first.table
     check_names(file, features, [*categorical, *dates])
     for name in numbers:
-        if (kind := _kind(table.column(name), first.text_may_be_number)) != "number":
-            raise SourceError(f"{file}: column {name!r} must hold numbers; it holds {kind}.")
+        if (kind := _kind(first, name)) != "number":
+            like = _likeness(first, name) if kind == "text" else None
+            holds = f"{kind}." if like is None else like.text(samples=first.samples)
+            raise SourceError(f"{file}: column {name!r} must hold numbers; it holds {holds}")
     numeric: list[str] = []
     booleans: list[str] = []
-    levels: dict[str, tuple[str, ...]] = {}
+    levels: dict[str, tuple[str, ...] | None] = {}
+    found_dates = list(dates)
     for name in features:
         if name in dates:
             continue
-        if name in categorical and _can_be_levels(table.column(name)):
-            kind = "text"
-        else:
-            kind = _kind(table.column(name), first.text_may_be_number)
+        kind = "text" if name in categorical and _can_be_levels(table.column(name)) else _kind(first, name)
         if kind == "number":
             numeric.append(name)
             if pa.types.is_boolean(plain(table.column(name)).type):
                 booleans.append(name)
         elif kind == "text":
             given = categorical.get(name)
+            if name not in categorical and (like := _likeness(first, name)):
+                raise SourceError(
+                    f"{file}: column {name!r} holds {like.text(samples=first.samples)} If they are levels, "
+                    f"use categorical={name!r} and to leave the column out exclude={name!r}."
+                )
             if given and (same := same_levels(given)):
                 raise SourceError(
                     f"The levels {same[0]!r} and {same[1]!r} of column {name!r} are the same value: list one of them."
                 )
-            levels[name] = tuple(given) if given else _levels(file, name, table.column(name), max_levels)
+            levels[name] = tuple(given) if given else None
         elif kind == "date":
-            raise SourceError(f"{file}: column {name!r} holds dates. List it in dates, or leave it out.")
+            found_dates.append(name)
         else:
-            raise SourceError(f"{file}: column {name!r} holds {kind}, which cannot be a feature. Leave it out.")
-    return FeatureKinds(tuple(numeric), tuple(booleans), levels)
+            raise SourceError(
+                f"{file}: column {name!r} holds {kind}, which cannot be a feature. Leave it out with exclude={name!r}."
+            )
+    return FeatureKinds(tuple(numeric), tuple(booleans), levels, tuple(found_dates))
 
 
-def _kind(column: Any, text_may_be_number: bool) -> str:
+def _likeness(first: FirstRows, name: str) -> Likeness | None:
+    """What a column of text looks like; marks cannot be given where the format has numbers of its own."""
+    like = likeness(first.table.column(name))
+    marks = like is not None and like.remedy.startswith("Use ")
+    return like._replace(remedy="Write them as numbers.") if like and marks and not first.text_may_be_number else like
+
+
+def _kind(first: FirstRows, name: str) -> str:
     """The kind of most cells of a column: "number", "date", "text", or the name of another type."""
-    column = plain(column)
+    column = plain(first.table.column(name))
     if is_number(column.type):
         return "number"
     if is_date(column.type):
         return "date"
     if not is_text(column.type):
         return str(column.type)
-    _, faults = parse_numbers(column)
+    cells, no_numbers = (column, ()) if first.notation.is_plain else first.notation.plain_numbers(column)
+    _, faults = parse_numbers(cells)
     why = faults.why if faults else []
-    missing = why.count(Reason.MISSING)
+    missing = why.count(Reason.MISSING) - len(no_numbers)  # which are null
     others = len(why) - missing - why.count(Reason.NOT_FINITE)
     filled = len(column) - missing
-    if not filled or (text_may_be_number and 2 * others <= filled):
+    if not filled or (first.text_may_be_number and 2 * others <= filled):
         return "number"
     _, faults = parse_days(column)
     good = len(column) - (len(faults.at) if faults else 0)
@@ -170,13 +203,3 @@ def _kind(column: Any, text_may_be_number: bool) -> str:
 def _can_be_levels(column: Any) -> bool:
     kind = plain(column).type
     return is_text(kind) or is_label(kind)
-
-
-def _levels(file: str, name: str, column: Any, max_levels: int) -> tuple[str, ...]:
-    found = distinct(column)
-    if len(found) > max_levels:
-        raise SourceError(
-            f"{file}: column {name!r} has {len(found):,} levels, more than the {max_levels:,} allowed. "
-            "Leave the column out, or list its levels."
-        )
-    return tuple(found)

@@ -1,10 +1,11 @@
-"""The levels of a categorical column: a level is found however its value is spelled."""
+"""The levels of a categorical column: a level is found however its value is spelled. Hashes of levels."""
 
+import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from kalprox.sources.labels import label_of, number_in
 
-__all__ = ["LevelIndex", "same_levels"]
+__all__ = ["LevelIndex", "level_hash", "same_levels"]
 
 
 class LevelIndex:
@@ -43,6 +44,18 @@ def same_levels(levels: Iterable[str]) -> tuple[str, str] | None:
             return seen[label], level
         seen[label] = level
     return None
+
+
+def level_hash(label: str) -> int:
+    """The hash of a level: the BLAKE2b digest, of 6 bytes, of its label in UTF-8, as a little-endian integer.
+
+    It is the same in every process and version, because the bins of a hashed column in model files depend on it.
+
+    >>> level_hash("UA") % 1024
+    992
+    """
+    data = label.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=6).digest(), "little")
 
 
 def _number(level: str) -> Hashable:

@@ -1,15 +1,21 @@
-"""What must be said about the cells of columns that were read: unknown levels, and numbers that were rounded."""
+"""What must be said about the cells of columns that were read: unknown levels, rounded numbers, shared bins."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from kalprox.sources.files import SourceError
 
-__all__ = ["MAX_EXAMPLES", "NO_NOTES", "ColumnNote", "Notes", "UnknownLevels", "check_known"]
+__all__ = ["MAX_EXAMPLES", "NO_NOTES", "ColumnNote", "HashNote", "Notes", "UnknownLevels", "check_known"]
 
 MAX_EXAMPLES = 5
 _MAX_COLUMNS = 5  # that a text names
+_KEPT = 512  # hashes of levels
+
+
+Note = TypeVar("Note", "ColumnNote", "HashNote")
 
 
 class UnknownLevels(SourceError):
@@ -34,6 +40,56 @@ class ColumnNote:
 
 
 @dataclass(frozen=True)
+class HashNote:
+    """How many levels of a hashed column there are, in how many bins.
+
+    Up to 512 levels are counted. Of more, the 512 smallest hashes tell the number to some 4%: hashes are uniform.
+
+    Attributes
+    ----------
+    bins : int
+    smallest : tuple of int
+        The smallest different hashes of levels, at most 512, sorted; see `kalprox.sources.levels.level_hash`.
+
+    Examples
+    --------
+    >>> note = HashNote.of(4, np.array([1, 5, 6], np.uint64)) + HashNote.of(4, np.array([6, 7], np.uint64))
+    >>> note.levels, note.shared
+    (4, 2)
+    """
+
+    bins: int
+    smallest: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, bins: int, hashes: np.ndarray) -> "HashNote":
+        """The note about levels with these hashes, which must be different ones."""
+        return cls(bins, tuple(np.sort(hashes)[:_KEPT].tolist()))
+
+    def __add__(self, other: "HashNote") -> "HashNote":
+        return HashNote(self.bins, tuple(sorted({*self.smallest, *other.smallest})[:_KEPT]))
+
+    @property
+    def levels(self) -> int:
+        """The number of levels."""
+        if len(self.smallest) < _KEPT:
+            return len(self.smallest)
+        return round((_KEPT - 1) * 2.0**48 / self.smallest[-1])
+
+    @property
+    def shared(self) -> int:
+        """The number of levels that share their bin with another level; of more than 512, the expected number."""
+        if len(self.smallest) < _KEPT:
+            _, counts = np.unique(np.array(self.smallest, np.uint64) % np.uint64(self.bins), return_counts=True)
+            return int(counts[counts > 1].sum())
+        return round(self.levels * (1 - (1 - 1 / self.bins) ** (self.levels - 1)))
+
+    def __str__(self) -> str:
+        about = "about " if len(self.smallest) == _KEPT else ""
+        return f"{about}{self.shared:,} of {about}{self.levels:,} levels share one of {self.bins:,} bins with others"
+
+
+@dataclass(frozen=True)
 class Notes:
     """Notes about the cells that were read. They add.
 
@@ -44,6 +100,8 @@ class Notes:
     rounded : dict of str to ColumnNote
         For each column of numbers that has any, the numbers with more digits than float64 holds, such as integers above
         2^53.
+    hashed : dict of str to HashNote
+        For each hashed column, its levels and bins.
 
     Examples
     --------
@@ -54,9 +112,14 @@ class Notes:
 
     unknown: Mapping[str, ColumnNote] = field(default_factory=dict)
     rounded: Mapping[str, ColumnNote] = field(default_factory=dict)
+    hashed: Mapping[str, HashNote] = field(default_factory=dict)
 
     def __add__(self, other: "Notes") -> "Notes":
-        return Notes(_added(self.unknown, other.unknown), _added(self.rounded, other.rounded))
+        return Notes(
+            _added(self.unknown, other.unknown),
+            _added(self.rounded, other.rounded),
+            _added(self.hashed, other.hashed),
+        )
 
     @property
     def unknown_levels(self) -> dict[str, ColumnNote]:
@@ -77,6 +140,8 @@ class Notes:
                 f"Numbers with more digits than float64 holds, which were rounded: {listed(self.rounded.items())}. If "
                 "they are identifiers, make the column categorical or leave it out."
             )
+        if shared := {name: note for name, note in self.hashed.items() if note.shared}:
+            yield f"Hashed levels that share a coefficient: {listed(shared.items())}. More bins separate them."
 
     def without_examples(self) -> "Notes":
         """The notes without values of cells."""
@@ -84,7 +149,7 @@ class Notes:
         def bare(notes: Mapping[str, ColumnNote]) -> dict[str, ColumnNote]:
             return {name: replace(note, examples=()) for name, note in notes.items()}
 
-        return Notes(bare(self.unknown), bare(self.rounded))
+        return Notes(bare(self.unknown), bare(self.rounded))  # a hash tells which of some values a level has
 
     def to_json(self) -> dict[str, Any]:
         """The notes in JSON's types."""
@@ -93,7 +158,9 @@ class Notes:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Notes":
         """The notes that `to_json` was called on."""
-        return cls(*(_from_json(data.get(name, {})) for name in ("unknown", "rounded")))
+        hashed = {str(k): HashNote(int(v["bins"]), tuple(v["smallest"])) for k, v in data.get("hashed", {}).items()}
+        unknown, rounded = (_from_json(data.get(name, {})) for name in ("unknown", "rounded"))
+        return cls(unknown, rounded, hashed)
 
 
 NO_NOTES = Notes()
@@ -119,14 +186,14 @@ def check_known(notes: Notes, levels: Mapping[str, Sequence[str]]) -> None:
         )
 
 
-def listed(notes: Iterable[tuple[str, ColumnNote]]) -> str:
+def listed(notes: Iterable[tuple[str, object]]) -> str:
     """The first columns with their notes, and the number of other columns."""
     texts = [f"column {name!r}, {note}" for name, note in notes]
     more = len(texts) - _MAX_COLUMNS
     return "; ".join(texts[:_MAX_COLUMNS]) + (f"; and {more:,} more columns" if more > 0 else "")
 
 
-def _added(one: Mapping[str, ColumnNote], other: Mapping[str, ColumnNote]) -> dict[str, ColumnNote]:
+def _added(one: Mapping[str, Note], other: Mapping[str, Note]) -> dict[str, Note]:
     return {
         name: one[name] + other[name] if name in one and name in other else {**other, **one}[name]
         for name in {**one, **other}

@@ -56,9 +56,12 @@ class Place:
         Which of these rows are good: the rows of the block's X and y.
     cursor : Cursor
         Where to resume after the block.
+    kept : pyarrow.Table, optional
+        The columns that the table keeps, of all rows read; null for rows that could not be split into cells.
     """
 
     file: str
     rows: np.ndarray
     good: np.ndarray
     cursor: Cursor
+    kept: Any = None

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +15,13 @@ from kalprox.sources.files import SourceError
 __all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"]
 
 _MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
+_UNSEEN = (
+    " An unseen level is neither listed nor one that the model was fitted to: list it, or fit the model to rows that "
+    "have it; unseen='zero' (--unseen zero) encodes it as zeros, as the reference level."
+)
 _SHOWN = 5  # bad rows in the message of TooManyBadRows
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9.]*,[0-9]+\s*")
+_THOUSANDS = re.compile(r"\s*[+-]?[0-9]{1,3}([.,' _])[0-9]{3}(\1[0-9]{3})*([.,][0-9]*)?\s*")
 
 
 class Reason(StrEnum):
@@ -119,6 +126,7 @@ class Quarantine:
         self._size = int(state["bytes"])  # of the file
         self._file: BinaryIO | None = None if path is None or resume is None else _open(path, self._size)
         self._closed = False
+        self._unseen = any(row.reason == Reason.UNSEEN for row in self.first)
 
     def open(self) -> None:
         """Create the file, with its header, before any row is taken; later calls do nothing."""
@@ -130,6 +138,7 @@ class Quarantine:
         """Add the bad rows among the next `n_read` rows; raise TooManyBadRows where there are too many."""
         self.bad, self.read = self.bad + len(bad_rows), self.read + n_read
         self.first += bad_rows[: _SHOWN - len(self.first)]
+        self._unseen |= any(row.reason == Reason.UNSEEN for row in bad_rows)
         self.open()
         if bad_rows and self._file is not None:
             lines = (csv_line((row.file, str(row.row), row.column, row.reason, row.value)) for row in bad_rows)
@@ -173,8 +182,24 @@ class Quarantine:
         self.close()
         raise TooManyBadRows(
             f"{self.bad:,} bad of {self.read:,} rows read, more than the {allowed} allowed:\n  {rows}\n"
-            "Allow more with max_bad (--max-bad on the command line): a number, or a percentage such as 1%."
+            f"{_remedies(self.first)}Allow more with max_bad: a number, or a percentage such as 1%."
+            + _UNSEEN
+            * self._unseen
         )
+
+
+def _remedies(rows: Sequence[BadRow]) -> str:
+    """What may be changed about how the file is read, given some of its bad rows."""
+    remedies = []
+    if any(row.reason == Reason.NOT_UTF8 for row in rows):
+        remedies.append("Use encoding='latin-1' if the file is in Latin-1, as older programs write it. ")
+    values = [row.value for row in rows if row.reason == Reason.NOT_NUMBER]
+    if any(_DECIMAL_COMMA.fullmatch(value) for value in values):
+        remedies.append("Use decimal=',' to read numbers with decimal commas. ")
+    marks = [found[1] for value in values if (found := _THOUSANDS.fullmatch(value))]
+    if marks:
+        remedies.append(f"Use thousands={marks[0]!r} to read numbers with marks between thousands. ")
+    return "".join(remedies)
 
 
 def read_quarantine(path: str | os.PathLike) -> list[BadRow]:

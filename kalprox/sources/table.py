@@ -1,6 +1,7 @@
 """Files as a source: the rows of a table in blocks, starting at any cursor."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -8,14 +9,26 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from kalprox.sources._arrow import pa
 from kalprox.sources.base import Block, Folded, fold_blocks
-from kalprox.sources.columns import Columns
-from kalprox.sources.files import MAX_RECORD, STDIN, Replay, Snapshot, Unreadable, find, format_of, refuse_pipe
+from kalprox.sources.files import (
+    MAX_RECORD,
+    STDIN,
+    Replay,
+    Snapshot,
+    SourceError,
+    Unreadable,
+    find,
+    format_of,
+    refuse_pipe,
+)
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.places import Cursor, Place
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.readers import RawBlock, reader
+from kalprox.sources.readers.notation import Notation
 from kalprox.sources.sizes import FileSize, Size, file_size, share_read, total_size
+from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["Cursor", "Place", "Size", "Table"]
 
@@ -34,13 +47,15 @@ class Table:
     ----------
     source : str or sequence of Path
         A file, folder or glob, "-" for standard input, or a list of files.
-    columns : Columns
+    columns : Columns or FormulaColumns
         The target, weight, clusters and features, and how the features are encoded.
     memory : int
         The number of bytes to use for all blocks that are held at a time.
     format, encoding, delimiter : str, optional
         The format of all files, such as "csv.gz" (by default from each suffix), the encoding of text files, and the
-        delimiter of CSV files.
+        delimiter of CSV files; see `kalprox.sources.readers.reader`.
+    decimal, thousands : str, optional
+        The marks in numbers that are written as text; see `kalprox.sources.readers.notation.Notation`.
     skip_unreadable : bool
         Whether a file that cannot be read becomes a bad row instead of an error.
     stdin : binary stream, optional
@@ -52,6 +67,9 @@ class Table:
     samples : bool
         Whether bad rows, notes and error messages may contain values of cells. A fit of a table without samples keeps
         no rows, cells or ranges of columns in its model file either; see `kalprox.jobs.fit.FitJob`.
+    keep : sequence of str, or "all"
+        Columns to read as they are, besides those of `columns`: each block has them in its place. "all" is the columns
+        of the first file.
     snapshot : Snapshot, optional
         The state that the files must keep, for files that have been looked at before. The default is their state now.
     """
@@ -59,7 +77,7 @@ class Table:
     def __init__(
         self,
         source: str | Sequence[Path],
-        columns: Columns,
+        columns: TableColumns,
         *,
         memory: int = 1 << 28,
         format: str | None = None,
@@ -70,7 +88,10 @@ class Table:
         shuffle: int | None = None,
         max_record: int = MAX_RECORD,
         samples: bool = True,
+        keep: Sequence[str] | str = (),
         snapshot: Snapshot | None = None,
+        decimal: str = ".",
+        thousands: str | None = None,
     ) -> None:
         self.files = find(source) if isinstance(source, str) else list(source)
         if shuffle is not None:
@@ -87,10 +108,28 @@ class Table:
             "chunk_bytes": int(np.clip(memory // _COPIES, 1 << 12, _MAX_BYTES)),
             "batch_rows": self.block_rows,
             "max_record": max_record,
+            "decimal": decimal,
+            "thousands": thousands,
         }
+        self._notation = Notation(decimal, thousands)
         for file in self.files:
             refuse_pipe(file)
             format_of(file, format)
+        self.keep = self._all_names() if keep == "all" else tuple(dict.fromkeys(keep))
+
+    def _all_names(self) -> tuple[str, ...]:
+        """The names of the columns of the first file that is not empty."""
+        for file in self.files:
+            opened = reader(file, **self._options)
+            if opened.empty:
+                continue
+            names = opened.names()
+            if names is None:  # without a header
+                head = opened.head(None, self.block_rows)
+                names = [] if head is None else head.column_names
+            opened.close()
+            return tuple(name for name in names if name)
+        return ()
 
     def blocks(self, start: Cursor | None = None) -> Iterator[Block]:
         """The blocks after the cursor `start`: the same blocks as in a run from the beginning.
@@ -131,14 +170,15 @@ class Table:
 
     def identity(self) -> dict[str, Any]:
         """All settings that determine how the files are divided into blocks."""
-        plain = {name: value for name, value in self._options.items() if name != "stdin"}
+        defaults = {"decimal": ".", "thousands": None}  # left out, as in checkpoints that are older than these options
+        plain = {k: v for k, v in self._options.items() if k != "stdin" and (k not in defaults or v != defaults[k])}
         more = {} if self.samples else {"samples": False}  # what one run kept out, another one must not have kept
         return plain | {"skip_unreadable": self.skip_unreadable, "shuffle": self.shuffle} | more
 
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments for another Table that reads some of these files in the same way."""
-        names = ("format", "encoding", "delimiter", "max_record")
+        names = ("format", "encoding", "delimiter", "max_record", "decimal", "thousands")
         return {name: self._options[name] for name in names} | {
             "memory": self.memory,
             "samples": self.samples,
@@ -148,6 +188,19 @@ class Table:
     def size(self) -> Size:
         """The number of bytes and, where every file tells it, of rows; None for standard input."""
         return Size(None, None) if STDIN in self.files else total_size(self._sizes)
+
+    def found(self) -> list[str]:
+        """How files are written, a line for each way that was found and is not the default. Call it before `blocks`."""
+        ways: dict[tuple[str, ...], list[Path]] = {}
+        for file in self.files:
+            with suppress(SourceError, OSError), closing(reader(file, **self._options)) as opened:
+                ways.setdefault(opened.found, []).append(file)
+        return [f"Read with {' and '.join(way)}{self._which(files)}." for way, files in ways.items() if way]
+
+    def _which(self, files: list[Path]) -> str:
+        """The first of these files and the number of others; nothing where they are all files of the table."""
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        return "" if len(files) == len(self.files) else f": {files[0]}{more}"
 
     def done(self, cursor: Cursor) -> float | None:
         """The share of the files, in bytes, that lies before the cursor; None for standard input."""
@@ -176,7 +229,7 @@ class Table:
                 yield self._bad_file(cursor.file, Reason.EMPTY)
                 return
             cursor, skip = replace(cursor, row=cursor.row - cursor.skip, skip=0), cursor.skip
-            for raw in opened.blocks(self.columns.wanted, cursor.offset, cursor.sha256):
+            for raw in opened.blocks(self.columns.wanted.keeping(self.keep), cursor.offset, cursor.sha256):
                 for begin in range(skip, raw.read, self.block_rows):
                     yield self._block(raw, begin, min(begin + self.block_rows, raw.read), cursor)
                 cursor = replace(cursor, offset=raw.offset, row=cursor.row + raw.read, sha256=raw.sha256)
@@ -190,8 +243,11 @@ class Table:
         low, high = np.searchsorted(places, (begin, end))
         places = places[low:high] - begin
         first = begin if raw.rows is None else low
-        encoded = self.columns.encode(raw.table.slice(first, high - low))
-        cells = {places[cell.at]: cell for cell in encoded.bad} | {
+        part = raw.table.slice(first, high - low)
+        both = [name for name in self.columns.wanted.numbers if name in self.keep]  # read as text, which is kept
+        table, no_numbers = self._notation.plain_table(part, both)
+        encoded = self.columns.encode(table)
+        cells = {places[cell.at]: cell for cell in (*encoded.bad, *reversed(no_numbers))} | {
             cell.at - begin: cell for cell in reversed(raw.bad) if begin <= cell.at < end
         }
         good = np.ones(end - begin, bool)
@@ -217,6 +273,17 @@ class Table:
             after = replace(after, offset=raw.offset, skip=0, sha256=raw.sha256)
         X, y, weights, groups, _, notes = encoded
         place = Place(file, rows, good, after)
+        if self.keep:
+            place = replace(place, kept=_aligned(part.select(list(self.keep)), places, end - begin))
         if not self.samples:
             notes = notes.without_examples()
         return Block(X, y, weights, end - begin, bad_rows, place, groups, notes=notes)
+
+
+def _aligned(part: Any, places: np.ndarray, n: int) -> Any:
+    """The rows of a pyarrow table at their places among n rows; the other rows are null."""
+    if len(places) == n:
+        return part
+    at = np.full(n, -1)
+    at[places] = np.arange(len(places))
+    return part.take(pa.array(at, mask=at < 0))

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from command import invoke, start
 from poison import HEADER, rows
 
-from kalprox.cli.errors import EXIT_CODES, Commands
+from kalprox.cli import main
+from kalprox.cli.errors import EXIT_CODES, Commands, _with_options
 
 pytestmark = pytest.mark.integration
 
@@ -102,3 +103,23 @@ def test_a_number_of_rows_beyond_64_bits_is_all_of_them(files, tmp_path):
 def test_an_encoding_that_is_none_of_text(encoding, files, tmp_path):
     output = invoke("fit", files[0], "-y", "y", "--encoding", encoding, "--out", tmp_path / "m.kalprox", code=3).output
     assert f"got '{encoding}'" in output
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("decimal must be . or ,; got 'x'.", "--decimal must be . or ,; got 'x'."),
+        ("Use decimal=',' thousands='.' to read them.", "Use --decimal , --thousands . to read them."),
+        ("give delimiter=';'. thousands must differ", "give --delimiter ';'. --thousands must differ"),
+        ("If '\\t' separates names, give delimiter='\\t'.", "If '\\t' separates names, give --delimiter '\t'."),
+        ("Allow more with max_bad: a number.", "Allow more with --max-bad: a number."),
+        ("predict with unseen='zero' (--unseen zero on the command line).", "predict with --unseen zero."),
+        ("with max_levels (--max-levels 20), or hashed (--hash g)", "with --max-levels 20, or --hash g"),
+        ("the value of max_record. Raise max_record.", "the value of --max-record. Raise --max-record."),
+        ("max_bad.csv: no column 'max_levels' in a/max_bad", "max_bad.csv: no column 'max_levels' in a/max_bad"),
+        ("the format and the delimiter must agree", "the format and the delimiter must agree"),
+        ("noise='learn', penalty=None, alpha=2", "--noise learn, --penalty None, --alpha 2"),
+    ],
+)
+def test_arguments_are_shown_as_options(said, shown):
+    assert _with_options(said, main.commands["fit"]) == shown

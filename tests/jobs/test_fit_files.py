@@ -41,7 +41,9 @@ LEVELS = {
 NAMES = NUMBERS + [f"{name}={level}" for name in LEVELS for level in LEVELS[name]]
 COLUMNS = ["--features", ",".join([*NUMBERS, *LEVELS])]
 COLUMNS += [part for name in LEVELS for part in ("--categorical", f"{name}={'|'.join(LEVELS[name])}")]
-DELAY = ["--target", "arr_delay", *COLUMNS]
+FULL = ["--contrast", "full"]
+REFERENCE = ["--target", "arr_delay", *COLUMNS]  # the first listed level of a column is the reference
+DELAY = [*REFERENCE, *FULL]
 
 
 def flights(step):
@@ -169,18 +171,20 @@ def test_several_sources_of_several_formats(data, delays):
     assert_same(fitted(data, data.folder / "first.csv", *others, *DELAY), delays.memory)
 
 
-def test_levels_of_a_first_look(data, delays):
-    """Those of the rows looked at; with all rows, all of them; others are zeros, or bad."""
+def test_levels_are_those_of_all_rows(data, delays):
+    """However few rows are looked at for the types. What is not listed is a bad row, or zeros on request, counted."""
     plain = ["--target", "arr_delay", "--features", ",".join([*NUMBERS, *LEVELS])]
-    assert_same(fitted(data, data.folder / "all.csv", *plain, "--infer-rows", 100_000), delays.memory)
     source, seen = data.folder / "all.csv", sorted(set(data.frame.carrier[:1000]))
     assert len(seen) < len(LEVELS["carrier"])
+    assert_same(fitted(data, source, *plain, *FULL, "--infer-rows", 1000), delays.memory)
     columns = [i for i, name in enumerate(NAMES) if not name.startswith("carrier=") or name[8:] in seen]
-    zeros = fitted(data, source, *plain, "--infer-rows", 1000)
-    assert_same(zeros, KalproxRegressor().fit(data.X[:, columns], data.y))
-    rejected = fitted(data, source, *plain, "--infer-rows", 1000, "--unseen", "reject")
+    some = [*plain, *FULL, "--categorical", f"carrier={'|'.join(seen)}"]
     keep = data.good.carrier.isin(seen).to_numpy()
-    assert_same(rejected, KalproxRegressor().fit(data.X[keep][:, columns], data.y[keep]))
+    assert_same(fitted(data, source, *some), KalproxRegressor().fit(data.X[keep][:, columns], data.y[keep]))
+    zeros = fitted(data, source, *some, "--unseen", "zero")
+    assert_same(zeros, KalproxRegressor().fit(data.X[:, columns], data.y))
+    unknown = TableModel.load(data.folder / "one.kalprox").record.quality.notes.unknown["carrier"]
+    assert unknown.count == (~data.frame.carrier.isin(seen)).sum()
 
 
 @pytest.mark.slow
@@ -191,7 +195,7 @@ def test_all_flights(tmp_path):
     write_all(frame, tmp_path)
     good = frame.dropna(subset=["arr_delay", *NUMBERS])
     expected = KalproxRegressor().fit(matrix(good, drop_first=1), good.arr_delay.to_numpy())
-    options = [*DELAY, "--drop-first", "-q", "--max-bad", "5%", "--out", tmp_path / "all.kalprox"]
+    options = [*REFERENCE, "-q", "--max-bad", "5%", "--out", tmp_path / "all.kalprox"]
     for source in ("all.csv", "all.csv.gz", "all.jsonl", "all.arrow", "parts"):
         for memory in ("512kB", "256MB"):
             run("fit", tmp_path / source, *options, "--memory", memory)
@@ -220,7 +224,7 @@ def test_settings_are_those_of_the_estimator(options, settings, data):
 
 
 def test_without_a_penalty_first_levels_are_dropped_and_it_is_least_squares(data):
-    model = fitted(data, data.folder / "parts", *DELAY, "--penalty", "none")
+    model = fitted(data, data.folder / "parts", *REFERENCE, "--penalty", "none")
     X = matrix(data.good, drop_first=1)
     exact = LinearRegression().fit(X, data.y)
     np.testing.assert_allclose(model.coef_, exact.coef_, rtol=1e-7)
@@ -231,13 +235,15 @@ def test_without_a_penalty_first_levels_are_dropped_and_it_is_least_squares(data
     np.testing.assert_allclose([model.intercept_std_, *model.coef_std_], std, rtol=1e-7)
 
 
-def test_first_levels_may_be_dropped(data):
+def test_the_first_level_may_be_the_reference(data):
     expected = KalproxRegressor().fit(matrix(data.good, drop_first=1), data.y)
-    assert_same(fitted(data, data.folder / "parts", *DELAY, "--drop-first"), expected)
+    plain = ["--target", "arr_delay", "--features", ",".join([*NUMBERS, *LEVELS])]
+    for options in (REFERENCE, [*plain, "--drop-first"]):
+        assert_same(fitted(data, data.folder / "parts", *options), expected)
 
 
 def test_a_link(data):
-    options = ["--target", "late", *COLUMNS, "--link", "sigmoid"]
+    options = ["--target", "late", *COLUMNS, *FULL, "--link", "sigmoid"]
     expected = KalproxRegressor(link="sigmoid").fit(data.X, data.late)
     for source, memory in (("parts", "256MB"), ("all.csv", "2MB")):
         model = fitted(data, data.folder / source, *options, "--memory", memory)

@@ -145,7 +145,7 @@ def outcome(file, content):
     file.write_bytes(content)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        with contextlib.suppress(ModelFileError):
+        with contextlib.suppress(ValueError):  # a ModelFileError, or that the model has several targets
             TableModel.load(file)
         try:
             model = KalproxRegressor.load(file)

@@ -171,12 +171,15 @@ def test_the_tables_hold_the_models_numbers(models):
     middle, std = model.intercept_, model.intercept_std_
     assert coefficients.rows[0][1] == "intercept"
     np.testing.assert_allclose(coefficients.rows[0][2:6], [middle, std, middle - t * std, middle + t * std])
+    listed = found.summary(0.8)
+    np.testing.assert_allclose(coefficients.rows[0][6:8], [listed.t[0], listed.p[0]])
     assert [row[1] for row in coefficients.rows[1:]] == found.columns.names
     numbers = np.array([row[2:] for row in coefficients.rows[1:] if row[3] != "undetermined"], float)
     keep = np.isfinite(model.coef_std_)
     coef, std = model.coef_[keep], model.coef_std_[keep]
     span = np.subtract(found.record.quality.high, found.record.quality.low)[keep]
-    expected = np.column_stack([coef, std, coef - t * std, coef + t * std, np.abs(coef) * span])
+    tests = np.column_stack([listed.t, listed.p])[1:][keep]
+    expected = np.column_stack([coef, std, coef - t * std, coef + t * std, tests, np.abs(coef) * span])
     np.testing.assert_allclose(numbers, expected)
     assert "80% intervals" in coefficients.caption
 
@@ -295,14 +298,14 @@ def test_the_data_are_told_by_column_and_level(models):
     assert rows["`carrier=ZZ`"] == [None, None, None, 0]
     assert sum(rows[f"`carrier={c}`"][3] for c in ("AA", "B6", "DL", "UA", "WN")) == 12_000
     unseen = 12_000 - sum(rows[f"`origin={c}`"][3] for c in ("EWR", "JFK", "LGA"))
-    assert levels.rows == [["`carrier`", 6, 0], ["`origin`", 3, unseen]] and unseen > 2000
+    assert levels.rows == [["`carrier`", 6, None, 0], ["`origin`", 3, None, unseen]] and unseen > 2000
 
 
 def test_without_its_first_level_a_column_does_not_count_the_unknown():
     columns = Columns("y", categorical={"c": ("a", "b")}, drop_first=True)
     X = np.random.default_rng(0).integers(0, 2, (50, 1)).astype(float)
     _, levels = section(report.page(learned(columns, X, X[:, 0] + 1e-3 * np.arange(50)), "m"), "Data").tables
-    assert levels.rows == [["`c`", 2, None]] and "cannot be distinguished" in levels.caption
+    assert levels.rows == [["`c`", 2, "`a`", None]] and "cannot be distinguished" in levels.caption
 
 
 def test_rejected_rows_are_counted_and_the_first_are_shown(models):

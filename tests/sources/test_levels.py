@@ -106,7 +106,7 @@ def test_columns_of_one_format_read_every_other(kind, tmp_path):
     """All 4 x 4 pairs: the levels that one format has are those of the others, and a missing cell is one in all."""
     paths = {form: write(tmp_path, KINDS[kind], form) for form in FORMATS}
     for fitted in FORMATS:
-        columns = Columns.infer([paths[fitted]], "y", categorical=["c"])
+        columns = Columns.infer([paths[fitted]], "y", categorical=["c"], contrast="full")
         X, good, unknown, reasons = read(paths[fitted], columns)
         assert unknown == 0 and (X.sum(axis=1) == 1).all() and set(reasons) <= {Reason.MISSING}
         for form in FORMATS:
@@ -146,14 +146,14 @@ def test_numeric_columns_of_one_format_read_every_other(kind, tmp_path):
 )
 def test_spellings_in_one_csv_file_are_one_level(cells, tmp_path):
     (tmp_path / "a.csv").write_text("y,c\n" + "".join(f"{i},{cell}\n" for i, cell in enumerate(cells)))
-    columns = Columns.infer([tmp_path / "a.csv"], "y", categorical=["c"])
+    columns = Columns.infer([tmp_path / "a.csv"], "y", categorical=["c"], contrast="full")
     assert len(columns.categorical["c"]) == len({*columns.categorical["c"]}) < 4
     X, *_, unknown, _ = read(tmp_path / "a.csv", columns)
     assert unknown == 0 and (X.sum(axis=1) == 1).all()
 
 
 def test_frames_in_memory_have_the_same_levels(tmp_path):
-    columns = Columns.infer([write(tmp_path, KINDS["bool"], "csv")], "y", categorical=["c"])
+    columns = Columns.infer([write(tmp_path, KINDS["bool"], "csv")], "y", categorical=["c"], contrast="full")
     X = read(tmp_path / "data.csv", columns)[0]
     y = np.arange(4.0)
     for cells in (
@@ -186,7 +186,7 @@ def test_levels_that_are_the_same_value(levels, same):
 def test_versions_are_no_numbers(tmp_path):
     """1.1 and 1.10 are two levels where a column has both of them."""
     (tmp_path / "a.csv").write_text("y,c\n1,1.1\n2,1.10\n3,1.1.1\n")
-    columns = Columns.infer([tmp_path / "a.csv"], "y", categorical=["c"])
+    columns = Columns.infer([tmp_path / "a.csv"], "y", categorical=["c"], contrast="full")
     assert columns.categorical == {"c": ("1.1", "1.1.1", "1.10")}
     np.testing.assert_array_equal(read(tmp_path / "a.csv", columns)[0], np.eye(3)[[0, 2, 1]])
 
@@ -197,4 +197,4 @@ def test_versions_are_no_numbers(tmp_path):
 def test_cells_that_are_no_single_values_are_no_levels(cells, tmp_path):
     pa.feather.write_feather(pa.table({"y": [1.0, 2.0], "c": cells}), str(tmp_path / "a.arrow"))
     with pytest.raises(SourceError, match=r"column 'c' holds .*, which cannot be a feature"):
-        Columns.infer([tmp_path / "a.arrow"], "y", categorical=["c"])
+        Columns.infer([tmp_path / "a.arrow"], "y", categorical=["c"], contrast="full")

@@ -30,7 +30,7 @@ def read(source, columns, start=None, **options):
 
 def infer_and_read(source, options, memory=1 << 28):
     table = {name: value for name, value in options.items() if name in READING}
-    columns = Columns.infer(find(source), **({"target": "y"} | options))
+    columns = Columns.infer(find(source), **({"target": "y", "contrast": "full"} | options))
     return columns, read(source, columns, memory=memory, **table)
 
 
@@ -96,7 +96,7 @@ def frame():
     )
 
 
-OPTIONS = {"weight": "weight", "dates": ["day"]}
+OPTIONS = {"weight": "weight", "dates": ["day"], "contrast": "full"}
 
 
 def write(frame, path):
@@ -240,8 +240,11 @@ def test_standard_input(sources, columns, suffix):
     assert found == columns and np.array_equal(joined(blocks)[0], joined(read(str(sources / "one.csv"), columns))[0])
     assert table.size() == (None, None) and table.done(blocks[0].place.cursor) is None
     assert table.fingerprint() == {"files": [None]}
+    same(list(table.blocks()), blocks)  # it was stored, to find its levels
+    once = Table("-", found, stdin=io.BytesIO(data), format=format, memory=1 << 19)
+    same(list(once.blocks()), blocks)
     with pytest.raises(SourceError, match="only once"):
-        list(table.blocks())
+        list(once.blocks())
     for i in range(0, len(blocks), 5):
         again = Table("-", found, stdin=io.BytesIO(data), format=format, memory=1 << 19)
         same(list(again.blocks(blocks[i].place.cursor)), blocks[i + 1 :])
@@ -267,7 +270,7 @@ def test_resume_in_another_encoding(tmp_path, encoding):
         "y,a,c\n".encode(encoding)
         + "".join(f"{i},{i},é{i % 3}\n" for i in range(3000)).encode(encoding)[2 * (encoding == "utf-16") :]
     )
-    found = Columns.infer([path], "y", encoding=encoding)
+    found = Columns.infer([path], "y", encoding=encoding, contrast="full")
     assert found.names == ["a", "c=é0", "c=é1", "c=é2"]
     blocks = read(str(path), found, memory=1, encoding=encoding)
     assert np.array_equal(joined(blocks)[1], np.arange(3000.0))

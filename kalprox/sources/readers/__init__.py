@@ -19,6 +19,8 @@ def reader(
     chunk_bytes: int = 1 << 20,
     batch_rows: int = 1 << 16,
     max_record: int = MAX_RECORD,
+    decimal: str = ".",
+    thousands: str | None = None,
 ) -> Reader:
     """The reader of one file.
 
@@ -28,30 +30,36 @@ def reader(
     format : str, optional
         The format of the file, such as "csv.gz". The default is the format that the suffix says.
     encoding, delimiter : str, optional
-        The encoding of text files, and the delimiter of CSV files.
+        The encoding of text files, and the delimiter of CSV files. By default the delimiter is found, and so are UTF-16
+        and UTF-32, by their byte order marks.
     stdin : Replay, optional
         The stream to read for the path "-".
     chunk_bytes, batch_rows : int
         The size of raw blocks: about `chunk_bytes` of a text file, at most `batch_rows` rows of a Parquet file.
     max_record : int
         The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
+    decimal, thousands : str, optional
+        The marks in numbers that are written as text; see `kalprox.sources.readers.notation.Notation`.
 
     Returns
     -------
     Reader
     """
+    from kalprox.sources.readers.notation import Notation
+
     refuse_pipe(path)
+    notation = Notation(decimal, thousands)
     kind, _, compression = format_of(path, format).partition(".")
     if kind in ("parquet", "arrow") and path == STDIN:
         raise SourceError(f"Standard input must be csv, tsv or jsonl, or one of them with .gz; got {kind}.")
     if kind == "parquet":
         from kalprox.sources.readers.parquet import ParquetReader
 
-        return ParquetReader(path, batch_rows)
+        return ParquetReader(path, batch_rows, notation)
     if kind == "arrow":
         from kalprox.sources.readers.arrow import ArrowReader
 
-        return ArrowReader(path)
+        return ArrowReader(path, notation)
     from kalprox.sources.readers.text import Text
 
     text = Text(path, compressed=compression == "gz", encoding=encoding, stdin=stdin)
@@ -62,4 +70,5 @@ def reader(
         return JsonReader(text, **options)
     from kalprox.sources.readers.csv import CsvReader
 
-    return CsvReader(text, delimiter=delimiter or ("\t" if kind == "tsv" else ","), **options)
+    default = "\t" if kind == "tsv" else ","
+    return CsvReader(text, delimiter=delimiter, default=default, notation=notation, **options)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.readers.base import RawBlock, Wanted, check_names, check_types, guarded, head_of
+from kalprox.sources.readers.notation import PLAIN, Notation
 
 __all__ = ["ArrowReader"]
 
@@ -17,9 +18,10 @@ class ArrowReader:
     """An Arrow file or stream. One batch of the wanted columns is in memory at a time."""
 
     text_may_be_number = True
+    found = ()
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.name = path, str(path)
+    def __init__(self, path: Path, notation: Notation = PLAIN) -> None:
+        self.path, self.name, self.notation = path, str(path), notation
 
     @property
     def empty(self) -> bool:
@@ -53,7 +55,8 @@ class ArrowReader:
         for batch in self._batches(names):
             offset += batch.num_rows
             if offset > start:
-                yield RawBlock(batch, batch.num_rows, offset)
+                table, bad = self.notation.plain_table(batch, wanted.numbers)
+                yield RawBlock(table, batch.num_rows, offset, bad=bad)
 
     def _batches(self, names: list[str]) -> Iterator[Any]:
         there = self.names()

@@ -4,7 +4,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -39,17 +39,25 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """The names of the columns to read: as numbers, as text, as dates (text or a date type), as labels (any type)."""
+    """The names of the columns to read: as numbers, as text, as dates (text or a date type), as labels (any type).
+
+    Columns that are `kept` are read as they are, of any type; text for files of text.
+    """
 
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     dates: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    def keeping(self, names: tuple[str, ...]) -> "Wanted":
+        """The same columns and those that are kept, none of which is converted to numbers while it is read."""
+        return replace(self, numbers=tuple(name for name in self.numbers if name not in names), kept=names)
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names, each of them once."""
-        return tuple(dict.fromkeys(self.numbers + self.texts + self.dates + self.labels))
+        return tuple(dict.fromkeys(self.numbers + self.texts + self.dates + self.labels + self.kept))
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,10 @@ class Reader(Protocol):
     """Reads one file."""
 
     text_may_be_number: bool  # whether the format stores numbers as text
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """How the file is written, where that was found and is not the default, such as "delimiter ';'"."""
 
     def names(self) -> list[str] | None:
         """The names of the columns; None where the format has no header, or the file is empty."""
@@ -136,11 +148,21 @@ def check_names(file: str, there: Sequence[str], needed: Sequence[str]) -> None:
         if (count := counts[name]) == 1:
             continue
         if count:
-            raise SourceError(f"{file}: there are {count} columns {name!r}. Rename them, or leave this column out.")
+            raise SourceError(
+                f"{file}: there are {count} columns {name!r}. Rename them, or leave them out with exclude={name!r}."
+            )
         near = difflib.get_close_matches(name, there[:1000], n=1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         shown = ", ".join(map(repr, there[:20])) + (f" and {len(there) - 20} more" if len(there) > 20 else "")
-        raise SourceError(f"{file}: there is no column {name!r}.{meant} The columns are {shown[:2000]}.")
+        raise SourceError(
+            f"{file}: there is no column {name!r}.{meant} The columns are {shown[:2000]}.{_delimiter_hint(there)}"
+        )
+
+
+def _delimiter_hint(there: Sequence[str]) -> str:
+    """What to do where a name looks like several names."""
+    mark = next((mark for mark in (";", "\t", "|", ",") for name in there[:1000] if mark in name), None)
+    return "" if mark is None else f" If {mark!r} separates names, give delimiter={mark!r}."
 
 
 def check_types(file: str, schema: Any, wanted: Wanted) -> None:
@@ -150,6 +172,7 @@ def check_types(file: str, schema: Any, wanted: Wanted) -> None:
         (wanted.texts, "levels", is_label),
         (wanted.dates, "dates", lambda kind: is_date(kind) or pa.types.is_null(kind)),
         (wanted.labels, "labels of clusters", is_label),
+        (wanted.kept, "a column to keep", is_label),
     ):
         for name in names:
             kind = schema.field(name).type

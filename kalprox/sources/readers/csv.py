@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,9 +11,14 @@ from kalprox.sources.files import MAX_RECORD, SourceError
 from kalprox.sources.readers.base import RawBlock, Wanted, check_names, guarded
 from kalprox.sources.readers.csv_parsing import CsvParser
 from kalprox.sources.readers.csv_records import CsvRecords
+from kalprox.sources.readers.delimiters import find_delimiter, first_records
+from kalprox.sources.readers.notation import PLAIN, Notation
 from kalprox.sources.readers.text import BOM, Text, chunks
 
 __all__ = ["CsvReader"]
+
+_LOOK = 1 << 16  # bytes in which the delimiter is looked for
+_SEP = re.compile(rb'"?sep=([!-~\t])"?[\r\n]+')
 
 
 class CsvReader:
@@ -22,24 +28,50 @@ class CsvReader:
     ----------
     text : Text
         The bytes of the file.
-    delimiter : str
-        One character.
+    delimiter : str, optional
+        One character. By default it is found: the line "sep=;" of spreadsheets says it, or else the first records.
     chunk_bytes : int
         The number of bytes to parse at a time.
     max_record : int
         The largest number of bytes in a record; a longer record is a bad row.
+    default : str
+        The delimiter where none is found.
+    notation : Notation
+        The marks in numbers.
     """
 
     text_may_be_number = True
 
-    def __init__(self, text: Text, *, delimiter: str, chunk_bytes: int, max_record: int = MAX_RECORD) -> None:
-        if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+    def __init__(
+        self,
+        text: Text,
+        *,
+        delimiter: str | None,
+        chunk_bytes: int,
+        max_record: int = MAX_RECORD,
+        default: str = ",",
+        notation: Notation = PLAIN,
+    ) -> None:
+        if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
             raise SourceError(
                 f"delimiter must be one ASCII character other than a quote or a newline; got {delimiter!r}."
             )
-        self.text, self.delimiter, self.records = text, delimiter, CsvRecords(delimiter)
+        self.text, self.given, self.default, self.notation = text, delimiter, default, notation
+        self.delimiter = delimiter or default  # until the header has been read
         self.chunk_bytes, self.max_record = chunk_bytes, max_record
         self._header: tuple[list[str] | None, int] | None = None
+
+    @property
+    def records(self) -> CsvRecords:
+        """Finds the ends of records."""
+        return CsvRecords(self.delimiter)
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The delimiter and the encoding, where they were found and are not the default; see `Reader`."""
+        self.header()
+        delimiter = () if self.delimiter == (self.given or self.default) else (f"delimiter {self.delimiter!r}",)
+        return delimiter + (() if self.text.found is None else (f"encoding {self.text.found!r}",))
 
     def rows(self) -> None:
         """None: CSV files do not tell the number of their rows."""
@@ -72,6 +104,13 @@ class CsvReader:
             more = self.text.read(max(len(held), 1 << 16))  # twice as much each time: a long header is scanned in O(n)
             held += more
             start = len(held) - len(held.removeprefix(BOM).lstrip(b"\r\n"))
+            said = _SEP.match(held, start)  # a line for spreadsheets
+            start = said.end() if said else start
+            text = held[start : start + _LOOK].decode("utf-8", "replace")
+            whole = not more and len(held) <= start + _LOOK
+            if self.given is None:
+                said_mark = said[1].decode() if said else None
+                self.delimiter = said_mark or find_delimiter(text, self.default, whole=whole)
             end = self.records.end_of_first(held, start)
             if end or not more:
                 break
@@ -83,14 +122,33 @@ class CsvReader:
         end = end or len(held)
         if start == len(held):
             return None, len(held)
-        line = held[start:end].decode("utf-8", "replace")
+        names = self._names(held[start:end])
+        rows = first_records(text, self.delimiter, whole=whole)[1:]
+        if rows and all(len(row) == len(names) + 1 and not row[-1] for row in rows):
+            names.append("")  # each row ends with a delimiter
+        return names, end
+
+    def _names(self, line: bytes) -> list[str]:
+        """The names in the record `line`, without blanks around them."""
+        text = line.decode("utf-8", "backslashreplace")
         try:
-            names = next(csv.reader(io.StringIO(line, newline=""), delimiter=self.delimiter))
+            names = next(csv.reader(io.StringIO(text, newline=""), delimiter=self.delimiter))
         except csv.Error as error:
             raise SourceError(f"{self.text.name}: the header cannot be read ({error}).") from error
-        if "\0" in line:
-            raise SourceError(f"{self.text.name}: the header has NUL bytes. If the file is UTF-16, give its encoding.")
-        return names, end
+        if "\0" in text:
+            raise SourceError(
+                f"{self.text.name}: the header has NUL bytes. If the file is UTF-16 without a byte order mark, give "
+                "encoding='utf-16-le' (or 'utf-16-be')."
+            )
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            column = len(first_records(line[: error.start + 1].decode("latin-1"), self.delimiter, whole=True)[0])
+            raise SourceError(
+                f"{self.text.name}: the header is not UTF-8: the name of column {column} is {names[column - 1]!r}. Use "
+                "encoding='latin-1' if the file is in Latin-1, as older programs write it."
+            ) from None
+        return [name.strip() for name in names]
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
         """The first rows, all cells as text."""
@@ -113,7 +171,7 @@ class CsvReader:
         if header is None:
             return
         check_names(self.text.name, header, wanted.names)
-        parser = CsvParser(header, wanted, self.delimiter)
+        parser = CsvParser(header, wanted, self.delimiter, self.notation)
         start = max(start, first_row)
         self.text.open(again=again)
         self.text.seek(start, sha256)

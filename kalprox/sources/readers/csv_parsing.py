@@ -9,6 +9,7 @@ from kalprox.sources._arrow import load, pa
 from kalprox.sources.cell_parsing import MISSING, certainly_exact, certainly_usable
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted
+from kalprox.sources.readers.notation import PLAIN, Notation
 from kalprox.sources.readers.text import BOM, Chunk
 
 __all__ = ["CsvParser"]
@@ -26,15 +27,17 @@ class CsvParser:
         The names of all columns of the file.
     wanted : Wanted
     delimiter : str
+    notation : Notation
+        The marks in numbers.
     """
 
-    def __init__(self, header: list[str], wanted: Wanted, delimiter: str) -> None:
+    def __init__(self, header: list[str], wanted: Wanted, delimiter: str, notation: Notation = PLAIN) -> None:
         self.positions = [str(i) for i in range(len(header))]
         self.names = wanted.names
         position = dict(zip(header, self.positions, strict=True))  # the names that are wanted occur once
         self.kept = [position[name] for name in self.names]
         self.numbers = [position[name] for name in wanted.numbers]
-        self.delimiter = delimiter
+        self.wanted, self.delimiter, self.notation = wanted, delimiter, notation
 
     def parse(self, chunk: Chunk) -> RawBlock:
         """The records of a chunk; parsed cell by cell where pyarrow refuses the chunk as a whole."""
@@ -43,11 +46,15 @@ class CsvParser:
             return RawBlock(self._empty(), 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
         if _BLANK.fullmatch(chunk.data):
             return RawBlock(self._empty(), 0, chunk.offset, sha256=chunk.sha256)
+        if self.notation.thousands is not None:  # pyarrow does not read them
+            return self._parse_as_text(chunk)
         try:
             table = self._read(chunk.data, dict.fromkeys(self.numbers, pa.float64()))
             if all(certainly_usable(table.column(name)) for name in self.numbers):
                 exact = [name for name in self.numbers if certainly_exact(table.column(name))]
                 if len(exact) < len(self.numbers):  # as text, which has all digits
+                    if not self.notation.is_plain:
+                        return self._parse_as_text(chunk)
                     table = self._read(chunk.data, dict.fromkeys(exact, pa.float64()))
                 table = table.rename_columns(self.names)
                 return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
@@ -77,6 +84,8 @@ class CsvParser:
         bad = [cell._replace(value=cell.value[:80]) for cell in bad]
         read = table.num_rows + len(bad)
         rows = np.setdiff1d(np.arange(read), [cell.at for cell in bad]) if bad else None
+        table, cells = self.notation.plain_table(table, self.wanted.numbers)
+        bad += cells if rows is None else [cell._replace(at=int(rows[cell.at])) for cell in cells]
         return RawBlock(table, read, chunk.offset, rows, bad, chunk.sha256)
 
     def _read(self, data: bytes, types: dict[str, Any], refuse: Any = None) -> Any:
@@ -93,6 +102,7 @@ class CsvParser:
                 include_columns=self.kept,
                 null_values=MISSING,
                 strings_can_be_null=False,
+                decimal_point=self.notation.decimal,
             ),
         )
 

@@ -43,6 +43,11 @@ class JsonReader:
         self.text, self.chunk_bytes, self.max_record = text, chunk_bytes, max_record
         self._empty: bool | None = None
 
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The encoding, where a byte order mark says it; see `Reader`."""
+        return () if self.empty or self.text.found is None else (f"encoding {self.text.found!r}",)
+
     def rows(self) -> None:
         """None: the file does not tell the number of its rows."""
         return None

@@ -6,6 +6,7 @@ from typing import Any
 
 from kalprox.sources._arrow import load
 from kalprox.sources.readers.base import RawBlock, Wanted, check_names, check_types, guarded, head_of
+from kalprox.sources.readers.notation import PLAIN, Notation
 
 __all__ = ["ParquetReader"]
 
@@ -17,9 +18,10 @@ class ParquetReader:
     """A Parquet file. A batch and a page of each column are in memory at a time, however large the row groups are."""
 
     text_may_be_number = True
+    found = ()
 
-    def __init__(self, path: Path, batch_rows: int) -> None:
-        self.path, self.name, self.batch_rows = path, str(path), batch_rows
+    def __init__(self, path: Path, batch_rows: int, notation: Notation = PLAIN) -> None:
+        self.path, self.name, self.batch_rows, self.notation = path, str(path), batch_rows, notation
         self._file: Any = None
 
     @property
@@ -62,7 +64,8 @@ class ParquetReader:
         check_names(self.name, self.names(), wanted.names)
         check_types(self.name, self.file.schema_arrow, wanted)
         for batch, offset in self._batches(list(wanted.names), start):
-            yield RawBlock(batch, batch.num_rows, offset)
+            table, bad = self.notation.plain_table(batch, wanted.numbers)
+            yield RawBlock(table, batch.num_rows, offset, bad=bad)
         self.close()
 
     def _batches(self, columns: list[str], start: int) -> Iterator[tuple[Any, int]]:

@@ -17,6 +17,13 @@ __all__ = ["BOM", "Chunk", "Text", "chunks", "last_line"]
 
 BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
 _STEP = 1 << 20  # bytes to read at a time
+_UTF_8 = ("utf-8", "utf-8-sig", "ascii")
+_MARKS = (  # byte order marks of other encodings; none of them is UTF-8
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 
 class Text:
@@ -29,7 +36,8 @@ class Text:
     compressed : bool
         Whether the file is compressed with gzip.
     encoding : str
-        The encoding of the file.
+        The encoding of the file. A file that begins with the byte order mark of UTF-16 or UTF-32 is read as such where
+        this is UTF-8.
     stdin : Replay, optional
         The stream to read for "-".
     """
@@ -42,19 +50,28 @@ class Text:
         except (LookupError, ValueError):
             raise SourceError(f"encoding must be one that Python knows, such as latin-1; got {encoding!r}.") from None
         self.stdin = standard_input(stdin) if path == STDIN else None
+        self.found: str | None = None  # the encoding that a byte order mark says
         self._raw: Any = None
         self._stream: Any = None
+        self._opened_before = False
         self.digest: Any = None
 
     def open(self, *, again: bool = False) -> None:
         """Start at the first byte. `again` says that the text will be opened once more, so standard input is kept."""
+        if not self._opened_before and self.encoding in _UTF_8:
+            self._start(again=True)
+            begin = self.read(4)
+            self.found = next((name for mark, name in _MARKS if begin.startswith(mark)), None)
+        self._opened_before = True
+        self._start(again=again)
+        encoding = self.found or self.encoding
+        if encoding not in _UTF_8:
+            self._stream = _Recoded(self._stream, encoding)
+
+    def _start(self, *, again: bool) -> None:
         self.close()
-        self._raw = stream = self._source(again=again)
-        if self.compressed:
-            stream = gzip.GzipFile(fileobj=stream)
-        if self.encoding not in ("utf-8", "utf-8-sig", "ascii"):
-            stream = _Recoded(stream, self.encoding)
-        self._stream = stream
+        self._raw = self._source(again=again)
+        self._stream = gzip.GzipFile(fileobj=self._raw) if self.compressed else self._raw
         self.digest = hashlib.sha256() if self.stdin else None
 
     def _source(self, *, again: bool) -> Any:

@@ -1,0 +1,424 @@
+"""The summary of a fitted model: its coefficients with standard errors, intervals and tests, and what describes it."""
+
+import html
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from kalprox._arrays import Array
+from kalprox._text import printable
+from kalprox.learning.belief import Belief
+from kalprox.learning.exact import ExactBelief
+from kalprox.learning.learner import Learner
+from kalprox.posterior import InformationPosterior
+
+__all__ = ["Summary", "about_errors", "about_noise", "about_penalty", "frame_of"]
+
+WIDTH = 80  # characters of a line of text
+_COLUMNS = {"coef": 11, "std": 10, "t": 9, "p": 9, "low": 11, "high": 11}  # characters of the columns of numbers
+_NAME = WIDTH - sum(_COLUMNS.values())
+_MAX_ROWS = 60  # of the coefficients in the text and in HTML
+_TINY = 1e-16  # p-values below it are shown as such
+_CSS = "text-align:right;padding:0 0.6em"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary:
+    """The summary of a fitted model. Its text is a table of at most 80 columns; notebooks show it as HTML.
+
+    The arrays have one entry per coefficient, the intercept first; with k targets, those of the first target come
+    first. A number that is not defined is NaN, and `notes` says why.
+
+    Attributes
+    ----------
+    names : list of str
+    targets : list of str or None
+        The target of each entry; None if there is one target.
+    coef, std : array
+        The coefficients and their standard errors, of the kind that `coef_cov` says.
+    low, high : array
+        The ends of the intervals of the coefficients; see `KalproxRegressor.coef_interval`.
+    t, p : array
+        coef / std, and the two-sided tail probability of Student's t distribution beyond it.
+    dof : float or array of shape (k,)
+        The degrees of freedom of t.
+    level : float
+        The level of the intervals.
+    rows, rejected : int
+        The numbers of rows learned and rejected.
+    r2, edf, log_evidence, noise_var, noise_dof : float or array of shape (k,)
+        The share of the variance of y that is explained (about zero without an intercept), the effective degrees of
+        freedom with the intercept, the log evidence, and the noise variance with its degrees of freedom.
+    facts : dict of str to str
+        What the text says about the model.
+    notes : list of str
+        Footnotes: what the numbers assume, and why some are missing.
+    """
+
+    names: list[str]
+    targets: list[str] | None
+    coef: Array
+    std: Array
+    low: Array
+    high: Array
+    t: Array
+    p: Array
+    dof: Any
+    level: float
+    rows: int
+    rejected: int
+    r2: Any
+    edf: Any
+    log_evidence: Any
+    noise_var: Any
+    noise_dof: Any
+    facts: dict[str, str]
+    notes: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        learner: Learner,
+        names: Sequence[str],
+        *,
+        level: float = 0.95,
+        target: str | None = None,
+        rejected: int | None = None,
+        cluster: str | None = None,
+    ) -> "Summary":
+        """Return the summary of a learner.
+
+        Parameters
+        ----------
+        learner : Learner
+        names : sequence of str
+            The name of each column of X.
+        level : float
+        target : str, optional
+            The name of the target.
+        rejected : int, optional
+            The number of rejected rows, if the learner has not seen all of them.
+        cluster : str, optional
+            The name of the column of the clusters.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
+        belief = learner.belief
+        settings, has_intercept = belief.settings, belief.design.intercept
+        names = ["intercept", *names] if has_intercept else list(names)
+        coef, std, ends, dof = _read(belief, level)
+        notes: list[str] = [why] if (why := belief.why_no_std or belief.noise.reason) else []
+        t, p = _tests(belief, coef, std, dof, notes)
+        r2, edf, evidence = _r2(belief, notes), _edf(belief, notes), _evidence(belief, notes)
+        k = len(coef) if coef.ndim == 2 else None
+        rejected = learner.n_rejected if rejected is None else rejected
+        converged = "converged" if belief.converged else f"not converged{': ' * bool(belief.message)}{belief.message}"
+        facts = {
+            "target": target or ("" if k is None else f"{k} targets"),
+            "rows learned": f"{learner.n_rows:,}",
+            "rows rejected": f"{rejected:,}",
+            "columns": f"{len(names) - has_intercept:,}" + (", and an intercept" if has_intercept else ""),
+            "link": getattr(settings.link, "__name__", str(settings.link)),
+            "penalty": about_penalty(belief),
+            "noise std": about_noise(belief),
+            "standard errors": about_errors(belief, cluster),
+            "R2": _numbers(r2),
+            "effective dof": _numbers(edf),
+            "log evidence": _numbers(evidence),
+            "passes": f"{belief.n_passes:,}, {converged}",
+        }
+        columns = dict(zip(("coef", "std", "low", "high", "t", "p"), (coef, std, *ends, t, p), strict=True))
+        return cls(
+            names=names * (k or 1),
+            targets=None if k is None else [f"y{j}" for j in range(k) for _ in names],
+            **{name: np.ravel(values) for name, values in columns.items()},
+            dof=dof[()],
+            level=level,
+            rows=learner.n_rows,
+            rejected=rejected,
+            r2=r2,
+            edf=edf,
+            log_evidence=evidence,
+            noise_var=np.asarray(belief.noise.variance)[()],
+            noise_dof=np.asarray(belief.noise.dof)[()],
+            facts={name: value for name, value in facts.items() if value},
+            notes=_about_intervals(belief, level, std, notes),
+        )
+
+    def to_frame(self, kind: str = "pandas") -> Any:
+        """Return the table of the coefficients as a data frame of pandas or polars.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars"}
+
+        Returns
+        -------
+        DataFrame
+            With the columns name, coef, std, low, high, t and p, and target if there are several. A number that is not
+            defined is NaN in pandas and null in polars.
+        """
+        columns: dict[str, Any] = {} if self.targets is None else {"target": self.targets}
+        columns |= {"name": self.names} | {
+            name: getattr(self, name) for name in ("coef", "std", "low", "high", "t", "p")
+        }
+        return frame_of(columns, kind)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.facts))
+        lines: list[str] = []
+        for name, value in self.facts.items():
+            lines += _wrapped(f"{name:<{width}}  {printable(value, keep='')}", WIDTH, " " * (width + 2))
+        heads = [f"{head:>{size}}" for head, size in zip(self._heads, _COLUMNS.values(), strict=True)]
+        lines += ["-" * WIDTH, " " * _NAME + "".join(heads)]
+        for target, rows in self._parts():
+            lines += [_cut(f"target {target}", WIDTH)] if target else []
+            lines += [self._line(i) for i in rows[:_MAX_ROWS]]
+            lines += self._more(rows)
+        lines.append("-" * WIDTH)
+        for number, note in enumerate(self.notes, 1):
+            lines += _wrapped(f"[{number}] {printable(note, keep='')}", WIDTH, "    ")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        facts = "".join(
+            f"<tr><th style='text-align:left'>{_html(k)}</th><td>{_html(v)}</td></tr>" for k, v in self.facts.items()
+        )
+        heads = "".join(f"<th style='{_CSS}'>{_html(head)}</th>" for head in ("", *self._heads))
+        rows = ""
+        for target, places in self._parts():
+            rows += f"<tr><th colspan='7'>target {_html(target)}</th></tr>" if target else ""
+            for i in places[:_MAX_ROWS]:
+                cells = "".join(f"<td style='{_CSS}'>{_html(cell.strip())}</td>" for cell in self._cells(i))
+                rows += f"<tr><th style='text-align:left'>{_html(self.names[i])}</th>{cells}</tr>"
+            rows += "".join(f"<tr><td colspan='7'>{_html(line)}</td></tr>" for line in self._more(places))
+        notes = "".join(f"<li>{_html(note)}</li>" for note in self.notes)
+        return f"<table>{facts}</table><table><tr>{heads}</tr>{rows}</table><ol>{notes}</ol>"
+
+    @property
+    def _heads(self) -> tuple[str, ...]:
+        low, high = (f"{100 * share:.4g}%" for share in ((1 - self.level) / 2, (1 + self.level) / 2))
+        return "coef", "std", "t", "p", low, high
+
+    def _parts(self) -> list[tuple[str, list[int]]]:
+        """The places of the coefficients of each target."""
+        if self.targets is None:
+            return [("", list(range(len(self.names))))]
+        found: dict[str, list[int]] = {}
+        for i, target in enumerate(self.targets):
+            found.setdefault(target, []).append(i)
+        return list(found.items())
+
+    def _more(self, rows: list[int]) -> list[str]:
+        return [f"... and {len(rows) - _MAX_ROWS:,} more; to_frame() has all of them"] if len(rows) > _MAX_ROWS else []
+
+    def _line(self, i: int) -> str:
+        name = _cut(printable(self.names[i], keep=""), _NAME - 1)
+        return name + " " * (_NAME - _width(name)) + "".join(self._cells(i))
+
+    def _cells(self, i: int) -> list[str]:
+        numbers = {name: float(getattr(self, name)[i]) for name in _COLUMNS}
+        digits = {"t": 3, "p": 3}
+        texts = {name: _number(value, digits.get(name, 4)) for name, value in numbers.items()}
+        if np.isinf(numbers["std"]):
+            texts |= {"std": "undeterm.", "low": "", "high": ""}
+        elif np.isinf(numbers["low"]):
+            texts |= {"low": "unbounded", "high": "unbounded"}
+        if numbers["p"] < _TINY:
+            texts["p"] = f"<{_TINY:.0e}"
+        return [f"{texts[name]:>{size}}" for name, size in _COLUMNS.items()]
+
+
+def about_penalty(belief: Belief) -> str:
+    """The penalty and its weight, in words."""
+    penalty = belief.settings.penalty
+    if penalty.kind is None:
+        return "none"
+    if not penalty.has_weight:
+        return penalty.kind if isinstance(penalty.kind, str) else type(penalty.kind).__name__
+    auto = "auto -> " if isinstance(penalty.alpha, str) else ""
+    return f"{penalty.kind}, alpha = {auto}{float(belief.alpha):.4g}"
+
+
+def about_noise(belief: Belief) -> str:
+    """The standard deviation of the noise, and whether it was learned, in words."""
+    variances, dofs = np.atleast_1d(belief.noise.variance), np.atleast_1d(belief.noise.dof)
+    if np.isnan(variances).all():
+        return "unknown: there are no degrees of freedom left to learn it"
+    how = "given" if np.isinf(dofs).all() else f"learned, {float(dofs[0]):,.6g} degrees of freedom"
+    return f"{', '.join(f'{v**0.5:.4g}' for v in variances)} ({how})"
+
+
+def about_errors(belief: Belief, cluster: str | None = None) -> str:
+    """What the standard errors of the coefficients assume, in words; `cluster` names the column of the clusters."""
+    kind, sandwich = belief.settings.coef_cov, belief.sandwich
+    if kind == "model":
+        return "model (independent rows with equal noise)"
+    if kind == "robust":
+        return "robust (the variance of the noise may differ from row to row)"
+    clusters = 0 if sandwich is None else round(sandwich.count)
+    by = "" if cluster is None else f" of {cluster}"
+    return f"clustered (rows may depend on each other within each of {clusters:,} clusters{by})"
+
+
+def frame_of(columns: dict[str, Any], kind: str) -> Any:
+    """Return columns as a data frame of pandas or polars; raise an ImportError that says what to install."""
+    if kind not in ("pandas", "polars"):
+        raise ValueError(f"kind must be 'pandas' or 'polars'; got {kind!r}.")
+    try:
+        library = import_module(kind)
+    except ImportError as missing:
+        raise ImportError(f"to_frame needs {kind}, which is not installed: pip install {kind}.") from missing
+    frame = library.DataFrame(columns)
+    return frame.fill_nan(None) if kind == "polars" else frame
+
+
+def _read(belief: Belief, level: float) -> tuple[Array, Array, tuple[Array, ...], Array]:
+    """Return the coefficients, the intercept first, their standard errors, intervals and degrees of freedom."""
+    penalised = not belief.debiased
+    with np.errstate(invalid="ignore"):  # an unknown noise times an infinite variance
+        estimate = belief.coef_estimate(penalised)
+        coef, std = (estimate.value, estimate.std) if penalised else (belief.coef, belief.coef_std)
+        ends = estimate.interval(level)
+        dof = np.asarray(estimate.dof, float)
+        if not belief.design.intercept:
+            return coef, std, ends, dof
+        intercept = belief.intercept_estimate(penalised)
+        first = (intercept.mean, intercept.std) if penalised else (belief.intercept, belief.intercept_std)
+        coef, std = _joined(first, (coef, std))
+        return coef, std, _joined(intercept.interval(level), ends), dof
+
+
+def _joined(first: Sequence[Array], others: Sequence[Array]) -> tuple[Array, ...]:
+    """Return arrays of coefficients with those of the intercept in front."""
+    pairs = zip(first, others, strict=True)
+    return tuple(np.concatenate([np.asarray(one)[..., None], many], axis=-1) for one, many in pairs)
+
+
+def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]) -> tuple[Array, Array]:
+    """Return t and p of the coefficients; NaN, with a note, if the standard errors are not those of a test."""
+    nothing = np.full(coef.shape, np.nan)
+    if belief.debiased:
+        notes.append(
+            "t and p are empty: the penalty sets coefficients to zero or to bounds, and the standard errors are "
+            "conditional on those that it selected, so that coefficient / std has no known distribution."
+        )
+        return nothing, nothing
+    if not isinstance(belief.posterior, InformationPosterior):
+        notes.append("t and p are empty: the covariance of method='paper' is the metric of its recursion.")
+        return nothing, nothing
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where((std > 0) & np.isfinite(std), coef / std, np.nan)
+    nu = dof[..., None] if dof.ndim else dof
+    p = 2 * np.where(np.isinf(nu), special.ndtr(-np.abs(t)), special.stdtr(np.where(np.isinf(nu), 1.0, nu), -np.abs(t)))
+    which = "the normal distribution" if np.isinf(dof).all() else f"Student's t, {_numbers(dof)} degrees of freedom"
+    text = f"t = coef / std; p is the probability of a larger |t| under {which}"
+    if belief.settings.penalty.kind is not None:
+        text += (
+            ". The penalty pulls coefficients towards zero: p is that of the posterior, and below 1 - level where the "
+            "interval excludes zero"
+        )
+    notes.append(f"{text}.")
+    return t, p
+
+
+def _r2(belief: Belief, notes: list[str]) -> Any:
+    """Return 1 - rss / (total sum of squares), about the mean if there is an intercept; NaN with a note."""
+    if not isinstance(belief, ExactBelief) or belief.settings.noise_depends_on_inputs:
+        what = "noise='inputs'" if isinstance(belief, ExactBelief) else "a nonlinear link, or method='paper'"
+        notes.append(f"R2 is empty: with {what} the total sum of squares of y is not kept.")
+        return np.nan
+    centered = belief.centered
+    total = (centered.z**2).sum(axis=0) + centered.rss
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r2 = np.where(total > 0, 1 - belief.posterior.rss / total, np.nan)
+    if np.isnan(r2).any():
+        notes.append("R2 is empty: the target is constant.")
+    elif not belief.settings.fit_intercept:
+        notes.append("R2 is about zero, not about the mean of y, because there is no intercept.")
+    return r2[()]
+
+
+def _edf(belief: Belief, notes: list[str]) -> Any:
+    if isinstance(belief.posterior, InformationPosterior):
+        return np.asarray(belief.posterior.edf)[()]
+    notes.append("The effective degrees of freedom are empty: method='paper' has none.")
+    return np.nan
+
+
+def _evidence(belief: Belief, notes: list[str]) -> Any:
+    try:
+        found = np.asarray(belief.log_evidence)[()]
+    except ValueError:
+        notes.append(
+            "The log evidence is empty: it needs a linear model, and a penalty that is a prior, such as ridge."
+        )
+        return np.nan
+    if not np.isfinite(found).all():
+        notes.append("The log evidence is empty: the fit leaves no residuals.")
+        return np.where(np.isfinite(found), found, np.nan)[()]
+    if belief.settings.noise_var is None:
+        notes.append(
+            "The noise is integrated out of the log evidence under an improper prior: only differences between models "
+            "of the same y mean anything."
+        )
+    return found
+
+
+def _about_intervals(belief: Belief, level: float, std: Array, notes: list[str]) -> list[str]:
+    """Return the notes with those about standard errors and intervals."""
+    notes = list(notes)
+    if belief.debiased:
+        notes.append(
+            f"The {100 * level:.4g}% intervals are debiased, those of least squares on all columns: a coefficient may "
+            "lie outside of its own."
+        )
+    if belief.interval_doubt:
+        notes.append(belief.interval_doubt)
+    if np.isinf(std).any():
+        notes.append("Undetermined: neither the rows nor the penalty determine these coefficients.")
+    return notes
+
+
+def _numbers(value: Any) -> str:
+    """A number with four significant digits, or several; "" if none is defined."""
+    values = np.atleast_1d(value).astype(float)
+    if np.isnan(values).all():
+        return ""
+    return ", ".join("-" if np.isnan(v) else f"{v:,.6g}" for v in values)
+
+
+def _number(value: float, digits: int) -> str:
+    return "" if np.isnan(value) else f"{value:.{digits}g}"
+
+
+def _width(text: str) -> int:
+    """The number of columns that a terminal needs for a text."""
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+
+
+def _cut(text: str, width: int) -> str:
+    """The text if it fits in `width` columns, else its beginning and its end."""
+    if _width(text) <= width:
+        return text
+    start, end = text, ""
+    while _width(start) + _width(end) > width - 2:
+        start, end = start[:-1], (text[-len(end) - 1 :] if _width(end) < width // 3 else end)
+    return f"{start}..{end}"
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    """The text in lines of at most `width` columns; all but the first are indented."""
+    return textwrap.wrap(text, width, subsequent_indent=indent)
+
+
+def _html(text: str) -> str:
+    return html.escape(printable(text, keep=""))

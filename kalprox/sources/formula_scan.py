@@ -1,0 +1,290 @@
+"""Making columns of a formula: a pass over all rows finds the levels, and the means and spreads that terms need."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kalprox.sources.cell_parsing import Faults, parse_booleans, parse_days, parse_labels, parse_numbers
+from kalprox.sources.cell_types import plain
+from kalprox.sources.columns import SPOOL, Encoded
+from kalprox.sources.encoding import BadCells, parse_weights
+from kalprox.sources.files import STDIN, SourceError
+from kalprox.sources.files import stdin as standard_input
+from kalprox.sources.formula import FormulaColumns, factor_matrix
+from kalprox.sources.formula_syntax import STATEFUL, Parsed, parse_factor, parse_formula
+from kalprox.sources.inference import FirstRows, first_rows, infer_features
+from kalprox.sources.labels import number_in
+from kalprox.sources.notes import NO_NOTES
+from kalprox.sources.quarantine import Reason
+from kalprox.sources.readers.base import Cell, Wanted
+from kalprox.sources.table import Table
+
+__all__ = ["formula_names", "infer_formula", "infer_formula_of_table"]
+
+Blocks = Callable[["_Scan"], Iterable[np.ndarray]]
+
+
+def infer_formula(
+    files: Sequence[Path],
+    formula: str,
+    *,
+    categorical: Mapping[str, Sequence[str] | None] | None = None,
+    dates: Sequence[str] = (),
+    weight: str | None = None,
+    cluster: str | None = None,
+    rows: int = 10_000,
+    max_levels: int = 1000,
+    skip_unreadable: bool = False,
+    samples: bool = True,
+    spool: int = SPOOL,
+    watch: Callable[[str], None] = lambda text: None,
+    **options: Any,
+) -> FormulaColumns:
+    """The columns of a formula over files.
+
+    The kinds of columns are inferred from the first rows. Levels, and the state of center() and scale(), are those of
+    all good rows, found in a pass over all files; it is left out where the formula needs none of them.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    formula : str
+        Such as "arr_delay ~ dep_delay + C(carrier) + distance:hour", in the syntax of formulaic.
+    categorical : dict of str to levels, optional
+        Columns whose cells are levels, and the levels that are given.
+    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch
+        See `Columns.infer`.
+    **options
+        How files are read; see `kalprox.sources.readers.reader`.
+    """
+    parsed = parse_formula(formula)
+    if parsed.target is None:
+        raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
+    if STDIN in files:
+        options["stdin"] = standard_input(options.get("stdin"))
+    needed = [name for name in (*_left(parsed), weight, cluster) if name is not None]
+    names = list(dict.fromkeys([*needed, *_right(parsed)]))
+    first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable)
+    first = replace(first, samples=samples)
+
+    def blocks(scan: "_Scan") -> Iterable[np.ndarray]:
+        if STDIN in files:
+            watch(f"Storing standard input in a temporary file, to find {scan.needs}.")
+            options["stdin"].store(spool, f"to find {scan.needs}")
+        table = Table(files, scan, skip_unreadable=skip_unreadable, samples=samples, **options)  # type: ignore[arg-type]
+        return (block.X for block in table.blocks())
+
+    return _columns(first, parsed, categorical or {}, dates, weight, cluster, max_levels, blocks)
+
+
+def infer_formula_of_table(
+    formula: str, table: Any, *, weight: str | None = None, cluster: str | None = None, max_levels: int = 1000
+) -> FormulaColumns:
+    """The columns of a formula over a pyarrow table; its text is text, also where it spells numbers."""
+    parsed, first = parse_formula(formula), FirstRows("data", table, text_may_be_number=False)
+    if parsed.target is None:
+        raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
+
+    def blocks(scan: "_Scan") -> Iterable[np.ndarray]:
+        encoded = scan.encode(table)
+        good = np.ones(table.num_rows, bool)
+        good[[cell.at for cell in encoded.bad]] = False
+        return [encoded.X[good]]
+
+    return _columns(first, parsed, {}, (), weight, cluster, max_levels, blocks)
+
+
+def formula_names(formula: str) -> list[str]:
+    """The names of the columns that a formula uses.
+
+    >>> formula_names("log(y) ~ x + C(g):`dep delay`")
+    ['y', 'x', 'g', 'dep delay']
+    """
+    parsed = parse_formula(formula)
+    return list(dict.fromkeys([*_left(parsed), *_right(parsed)]))
+
+
+def _left(parsed: Parsed) -> list[str]:
+    factor = None if parsed.target is None else parse_factor(parsed.target)
+    return [] if factor is None else list(factor.numbers or ((factor.lookup,) if factor.lookup else ()))
+
+
+def _right(parsed: Parsed) -> list[str]:
+    factors = [parse_factor(text) for term in parsed.terms for text in term]
+    names = (name for f in factors for name in (*f.numbers, *f.levels, *((f.lookup,) if f.lookup else ())))
+    return list(dict.fromkeys(names))
+
+
+def _columns(
+    first: FirstRows,
+    parsed: Parsed,
+    given: Mapping[str, Sequence[str] | None],
+    dates: Sequence[str],
+    weight: str | None,
+    cluster: str | None,
+    max_levels: int,
+    blocks: Blocks,
+) -> FormulaColumns:
+    """The columns of a formula, given the first rows and what returns the blocks of a scan."""
+    factors = [parse_factor(text) for term in parsed.terms for text in term]
+    as_levels = {name: given.get(name) for factor in factors for name in factor.levels} | dict(given)
+    dates = [name for name in dates if name not in as_levels]
+    numbers = [*_left(parsed), *((weight,) if weight is not None else ())]
+    kinds = infer_features(first, numbers, _right(parsed), as_levels, dates)
+    for factor in factors:
+        for name in factor.numbers:
+            if name in kinds.levels:
+                as_what = "levels" if name in as_levels else "text"
+                raise SourceError(
+                    f"{first.file}: formula must not have {factor.text!r}: column {name!r} is used as {as_what}, and "
+                    "cannot be used as numbers."
+                )
+    stateful = {text: inner for factor in factors for text, inner in factor.stateful.items()}
+    open_levels = [name for name in kinds.levels if not given.get(name)]
+    levels = {name: tuple(given[name] or ()) if given.get(name) else () for name in kinds.levels}
+    state: dict[str, dict[str, float]] = {}
+    if open_levels or stateful:
+        scan = _Scan(_left(parsed), weight, cluster, kinds.numeric, kinds.booleans, kinds.dates, open_levels, stateful)
+        sums = [_Moments() for _ in stateful]
+        found: list[set[int]] = [set() for _ in open_levels]
+        for X in blocks(scan):
+            for moments, values in zip(sums, X.T, strict=False):
+                moments.add(values)
+            for seen, codes in zip(found, X.T[len(stateful) :], strict=True):
+                seen.update(np.unique(codes).astype(int).tolist())
+            scan.check(max_levels)
+        levels |= {name: scan.sorted_levels(name, seen) for name, seen in zip(open_levels, found, strict=True)}
+        if any(not known for known in levels.values()) or any(moments.count < 2 for moments in sums):
+            raise SourceError(f"{first.file}: there are too few good rows to find {scan.needs}.")
+        state = {text: moments.state(text) for text, moments in zip(stateful, sums, strict=True)}
+    return FormulaColumns(
+        parsed.terms,
+        parsed.intercept,
+        parsed.target,
+        weight,
+        cluster,
+        kinds.numeric,
+        kinds.booleans,
+        kinds.dates,
+        levels,
+        state,
+    )
+
+
+class _Moments:
+    """The count, mean and sum of squares about the mean of numbers that come in blocks."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.squares = 0, 0.0, 0.0
+
+    def add(self, values: np.ndarray) -> None:
+        n = len(values)
+        if n == 0:
+            return
+        mean = float(values.mean())
+        apart, total = mean - self.mean, self.count + n
+        self.squares += float(((values - mean) ** 2).sum()) + apart**2 * self.count * n / total
+        self.mean += apart * n / total
+        self.count = total
+
+    def state(self, text: str) -> dict[str, float]:
+        """The mean, and the std where the expression `text` divides by it."""
+        function = text.partition("(")[0]
+        if "std" not in STATEFUL[function]:
+            return {"mean": self.mean}
+        std = float(np.sqrt(self.squares / (self.count - (function == "scale"))))
+        if std == 0:
+            raise SourceError(f"formula must not have {text!r}: its values are all {self.mean:g}. Leave it out.")
+        return {"mean": self.mean, "std": std}
+
+
+class _Scan:
+    """What a table reads to find levels and moments: as columns of X the expressions inside of center() and the like,
+    and then the numbers of levels, in the order in which they came."""
+
+    target = weight = cluster = None
+
+    def __init__(
+        self,
+        left: list[str],
+        weight: str | None,
+        cluster: str | None,
+        numeric: Sequence[str],
+        booleans: Sequence[str],
+        dates: Sequence[str],
+        levels: list[str],
+        stateful: Mapping[str, str],
+    ) -> None:
+        self.numbers, self.booleans, self.dates = [*left, *numeric], booleans, dates
+        self.weights, self.labels = [weight] if weight else [], [cluster] if cluster else []
+        self.inner = dict(stateful)
+        self.levels: dict[str, dict[str, int]] = {name: {} for name in levels}
+        self.names = [*self.inner, *self.levels]
+
+    @property
+    def needs(self) -> str:
+        """What is looked for, in words."""
+        return ", ".join(
+            [*(f"the levels of {name!r}" for name in self.levels), *(f"the mean of {x}" for x in self.inner)]
+        )
+
+    @property
+    def wanted(self) -> Wanted:
+        """The columns that are read: all that the model will need, so that its bad rows are not counted."""
+        numbers = [name for name in self.numbers if name not in self.booleans]
+        texts = (*self.levels, *self.booleans)
+        return Wanted((*numbers, *self.weights), texts, tuple(self.dates), tuple(self.labels))
+
+    def encode(self, table: Any) -> Encoded:
+        """The rows of a table; see `kalprox.sources.columns.Columns.encode`."""
+        bad, frame = BadCells(table), {}
+        for name in self.numbers:
+            frame[name], faults = (parse_booleans if name in self.booleans else parse_numbers)(table.column(name))
+            bad.note(name, faults)
+        for name in self.dates:
+            frame[name], faults = parse_days(table.column(name))
+            bad.note(name, faults)
+        for name in self.weights:
+            bad.note(name, parse_weights(table.column(name))[1])
+        for name in self.labels:
+            bad.note(name, parse_labels(table.column(name))[1])
+        X = np.empty((table.num_rows, len(self.names)))
+        for j, inner in enumerate(self.inner.values()):
+            X[:, j] = factor_matrix(inner, frame)[:, 0]
+        for j, name in enumerate(self.levels, len(self.inner)):
+            X[:, j], faults = self._codes(name, table.column(name))
+            bad.note(name, faults)
+        cells = {cell.at: cell for cell in bad.in_order()}
+        for at in np.flatnonzero(~np.isfinite(X).all(axis=1)).tolist():
+            cells.setdefault(at, Cell(at, "", Reason.NOT_FINITE, ""))
+        return Encoded(X, None, None, None, [cells[at] for at in sorted(cells)], NO_NOTES)
+
+    def _codes(self, name: str, column: Any) -> tuple[np.ndarray, Faults | None]:
+        """The number of each cell's level, and the bad cells."""
+        coded = plain(column).dictionary_encode(null_encoding="encode")
+        labels, faults = parse_labels(coded.dictionary)
+        known = self.levels[name]
+        why = {} if faults is None else dict(zip(faults.at.tolist(), faults.why, strict=True))
+        numbers = [-1 if i in why else known.setdefault(str(label), len(known)) for i, label in enumerate(labels)]
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        at = np.flatnonzero(np.isin(codes, list(why)))
+        found = Faults(at, [why[codes[i]] for i in at]) if len(at) else None
+        return np.array(numbers, float)[codes], found
+
+    def check(self, max_levels: int) -> None:
+        """Raise SourceError where a column has more levels than allowed."""
+        for name, known in self.levels.items():
+            if len(known) > max_levels:
+                raise SourceError(
+                    f"Column {name!r} has more than the {max_levels:,} levels allowed. Leave it out of the formula, or "
+                    f"allow more with max_levels."
+                )
+
+    def sorted_levels(self, name: str, seen: set[int]) -> tuple[str, ...]:
+        """The levels of good rows: sorted as numbers where all of them are numbers, else as text."""
+        levels = [level for level, code in self.levels[name].items() if code in seen]
+        as_numbers = all(number_in(level) is not None for level in levels)
+        return tuple(sorted(levels, key=float if as_numbers else None))

@@ -1,0 +1,292 @@
+"""What a formula may say: the terms, and the expressions that are allowed in them.
+
+The library formulaic evaluates the factors of a formula as Python code. A formula may come from a model file, so every
+factor is checked first: it is refused unless each of its parts is in the lists below.
+"""
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from kalprox.sources.files import SourceError
+
+__all__ = ["FUNCTIONS", "Factor", "Parsed", "load_formulaic", "parse_factor", "parse_formula"]
+
+FUNCTIONS = (
+    *("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "cbrt", "abs", "sign"),
+    *("sin", "cos", "tan", "tanh", "arctan", "floor", "ceil"),
+)  # of numbers, by their names in NumPy
+STATEFUL = {"center": ("mean",), "scale": ("mean", "std"), "standardize": ("mean", "std")}
+_CONTRASTS = ("treatment", "sum", "helmert", "diff", "poly")  # of `contr`
+_PATSY = ("Treatment", "Sum", "Helmert", "Diff", "Poly")
+_STATE_OF_ROWS = ("bs", "cc", "cr", "cs", "lag", "hashed", "poly")
+_LONGEST, _DEEPEST, _HIGHEST = 10_000, 50, 16  # characters, levels of nesting, exponents
+_NAME = re.compile(r"`([^`]+)`")
+
+
+class Factor(NamedTuple):
+    """A factor of a term.
+
+    Attributes
+    ----------
+    text : str
+        The expression. Names that are no identifiers are in backticks.
+    numbers, levels : tuple of str
+        The columns that are used as numbers, and as levels.
+    lookup : str, optional
+        The column, where the factor is a name and nothing else; it may be of numbers or of text.
+    stateful : dict of str to str
+        The expressions, such as center(x), that need the mean or the spread of all rows, and the expression inside.
+    reference : str, optional
+        The reference level that a contrast names.
+    """
+
+    text: str
+    numbers: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    lookup: str | None = None
+    stateful: dict[str, str] = {}  # noqa: RUF012
+    reference: str | None = None
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether the factor is a number, which scales the term."""
+        return not (self.numbers or self.levels or self.lookup)
+
+
+class Parsed(NamedTuple):
+    """A formula: the left-hand side, the terms of the right-hand side as lists of factors, and the intercept."""
+
+    target: str | None
+    terms: tuple[tuple[str, ...], ...]
+    intercept: bool
+
+
+def load_formulaic(name: str = "formulaic") -> Any:
+    """Import formulaic, or one of its modules; an error says what to install where it is missing."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError("Formulas need formulaic: pip install 'kalprox[formula]'") from error
+
+
+def parse_formula(formula: str) -> Parsed:
+    """Parse a formula such as "y ~ x + C(g) + a:b", and check every factor of it.
+
+    >>> parse_formula("log(y) ~ 0 + a*b").terms
+    (('a',), ('b',), ('a', 'b'))
+    """
+    formulaic = load_formulaic()
+    if len(formula) > _LONGEST:
+        raise SourceError(f"formula must have at most {_LONGEST:,} characters; got {len(formula):,}.")
+    for power in re.findall(r"(?:\*\*|\^)\s*([0-9]+)", formula):
+        if int(power) > _HIGHEST:
+            raise SourceError(f"formula must not have powers above {_HIGHEST}; got {power}.")
+    _check_powers(formula)
+    try:
+        parsed = formulaic.Formula(formula)
+    except (formulaic.errors.FormulaicError, ValueError, SyntaxError, KeyError, RecursionError) as error:
+        if "`.` operator" in str(error):
+            raise SourceError(
+                f"formula must name its columns: there is no . for all others; got {formula!r}."
+            ) from None
+        said = re.sub(r"\x1b?\[[0-9;]*m|[⧛⧚\x1b]", "", str(error)).split("\n")[0].strip()
+        raise SourceError(f"formula must be one such as 'y ~ x + C(g) + a:b'; got {formula!r} ({said}).") from None
+    sides = (parsed.lhs, parsed.rhs) if hasattr(parsed, "lhs") else ((), parsed)
+    if not all(isinstance(side, Iterable) and all(hasattr(term, "factors") for term in side) for side in sides):
+        raise SourceError(f"formula must have one left-hand and one right-hand side; got {formula!r}.")
+    left, right = ([tuple(_text(factor) for factor in term.factors) for term in side] for side in sides)
+    if len(left) > 1 or (left and len(left[0]) != 1):
+        raise SourceError(f"formula must have one target on its left-hand side; got {formula!r}.")
+    for factors in (*left, *right):
+        for factor in factors:
+            parse_factor(factor)
+    terms = tuple(term for term in right if term != ("1",))
+    if not terms:
+        raise SourceError(f"formula must have at least one term besides the intercept; got {formula!r}.")
+    return Parsed(left[0][0] if left else None, terms, ("1",) in right)
+
+
+def _check_powers(formula: str) -> None:
+    """Raise SourceError for a power of one column: to formulaic, as to R, x**2 is x, as (x + z)**2 has no x:x."""
+    before, outside = "", re.sub(r"\{[^{}]*\}", "{}", formula)
+    while before != outside:  # calls from the inside out, whose arguments are Python
+        before, outside = outside, re.sub(r"[\w.]+\([^()]*\)", "f", outside)
+    if power := re.search(r"(?:^|[~+:*/\s(-])((`[^`]+`|[^\W\d][\w.]*)\s*(?:\*\*|\^)\s*[0-9]+)", outside):
+        raise SourceError(f"formula must not have {power[1]!r}, which is {power[2]} alone: write I({power[2]}**2).")
+
+
+def _text(factor: Any) -> str:
+    """A factor of formulaic's as text from which it can be made again; levels that are numbers become text."""
+    if factor.eval_method.value == "lookup" and not factor.expr.isidentifier():
+        return f"`{factor.expr}`"
+    return re.sub(r"(\b(?:Treatment|treatment)\((?:\w+ ?= ?)?)(-?[0-9.]+)(?=[,)])", r"\1'\2'", factor.expr)
+
+
+def parse_factor(text: str) -> Factor:
+    """Check a factor, and find the columns that it uses. Raise SourceError where a part of it is not allowed.
+
+    >>> parse_factor("log(`dep delay` + 1)").numbers
+    ('dep delay',)
+    >>> parse_factor("__import__('os').system('ls')")
+    Traceback (most recent call last):
+    kalprox.sources.files.SourceError: formula must not have __import__('os').system('ls'): a call of ...
+    """
+    names: dict[str, str] = {}
+
+    def alias(found: re.Match[str]) -> str:
+        return f" {next((k for k, v in names.items() if v == found[1]), None) or _added(names, found[1])} "
+
+    code = _NAME.sub(alias, text)
+    try:
+        if len(code) > _LONGEST:
+            raise ValueError
+        tree = ast.parse(code.strip(), mode="eval").body
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        raise SourceError(f"formula must have expressions of Python as factors; got {text[:200]!r}.") from None
+    walk = _Walk(text, names)
+    if isinstance(tree, ast.Name):
+        return Factor(text, lookup=walk.name(tree))
+    if _function(tree) == "C":
+        walk.categories(tree)
+    else:
+        walk.number(tree, 0)
+    return Factor(text, tuple(dict.fromkeys(walk.numbers)), tuple(walk.levels), None, walk.stateful, walk.reference)
+
+
+def _added(names: dict[str, str], name: str) -> str:
+    names[f"column_{len(names)}_"] = name
+    return f"column_{len(names) - 1}_"
+
+
+def _function(node: ast.AST) -> str | None:
+    """The name of the function that a call calls, such as "log" for log(x) and np.log(x); None for anything else."""
+    if not isinstance(node, ast.Call):
+        return None
+    return _named(node.func)
+
+
+def _named(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("np", "contr"):
+        return f"{node.value.id}.{node.attr}"
+    return None
+
+
+@dataclass
+class _Walk:
+    """Goes over the parts of a factor."""
+
+    text: str
+    aliases: dict[str, str]
+
+    def __post_init__(self) -> None:
+        self.numbers: list[str] = []
+        self.levels: list[str] = []
+        self.stateful: dict[str, str] = {}
+        self.reference: str | None = None
+
+    def refuse(self, why: str) -> SourceError:
+        return SourceError(
+            f"formula must not have {self.text[:200]}: {why}. Allowed are columns (in backticks where they are no "
+            f"identifiers), numbers, + - * / **, I(), C(), center(), scale(), poly(..., raw=True), and "
+            f"{', '.join(FUNCTIONS)}."
+        )
+
+    def name(self, node: ast.Name) -> str:
+        if node.id.startswith("__"):
+            raise self.refuse(f"the name {node.id}")
+        return self.aliases.get(node.id, node.id)
+
+    def number(self, node: ast.AST, depth: int, *, inside: bool = False) -> None:
+        """Check an expression of numbers; `inside` says that it is the argument of center() and the like."""
+        if depth > _DEEPEST:
+            raise self.refuse("it is nested too deep")
+        if isinstance(node, ast.Name):
+            self.numbers.append(self.name(node))
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+            self.number(node.operand, depth + 1, inside=inside)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
+            self.number(node.left, depth + 1, inside=inside)
+            self.number(node.right, depth + 1, inside=inside)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            self.power(node, depth, inside=inside)
+        elif isinstance(node, ast.Call):
+            self.call(node, depth, inside=inside)
+        elif not (isinstance(node, ast.Constant) and type(node.value) in (int, float)):
+            raise self.refuse(f"{type(node).__name__} is no part of an expression of numbers")
+
+    def power(self, node: ast.BinOp, depth: int, *, inside: bool) -> None:
+        exponent = node.right.operand if isinstance(node.right, ast.UnaryOp) else node.right
+        number = exponent.value if isinstance(exponent, ast.Constant) else None
+        if type(number) not in (int, float) or abs(number) > _HIGHEST:  # type: ignore[arg-type]
+            raise self.refuse(f"an exponent must be a number up to {_HIGHEST}")
+        before = len(self.numbers)
+        self.number(node.left, depth + 1, inside=inside)
+        if len(self.numbers) == before:
+            raise self.refuse("a power must be one of a column")
+
+    def call(self, node: ast.Call, depth: int, *, inside: bool) -> None:
+        name = _function(node)
+        plain = (name or "").removeprefix("np.")
+        if name == "poly" and not inside and depth == 0 and self._is_raw_poly(node):
+            self.number(node.args[0], depth + 1)
+            return
+        if name in _STATE_OF_ROWS:
+            raise self.refuse(
+                f"{name}() takes its knots or bases from the rows that it sees, which would be those of the first "
+                "block. Use poly(x, degree, raw=True) with a number as the degree, or a column that is made beforehand"
+            )
+        stateful = name in STATEFUL
+        if not (stateful or name == "I" or plain in FUNCTIONS):
+            raise self.refuse(f"a call of {ast.unparse(node.func)[:80]!r}")
+        if stateful and inside:
+            raise self.refuse(f"{name}() inside of another such function")
+        if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+            raise self.refuse(f"{name}() takes one expression here")
+        self.number(node.args[0], depth + 1, inside=inside or stateful)
+        if stateful:
+            self.stateful[self.shown(node)] = self.shown(node.args[0])
+
+    def shown(self, node: ast.AST) -> str:
+        """The text of a part, with names in backticks where the formula has them so."""
+        text = ast.unparse(node)
+        for alias, name in self.aliases.items():
+            text = re.sub(rf"\b{alias}\b", lambda _, name=name: f"`{name}`", text)  # type: ignore[misc]
+        return text
+
+    def _is_raw_poly(self, node: ast.Call) -> bool:
+        degree = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "degree")]
+        raw = [k.value for k in node.keywords if k.arg == "raw"]
+        return (
+            len(node.args) >= 1
+            and len(degree) == 1
+            and isinstance(degree[0], ast.Constant)
+            and type(degree[0].value) is int
+            and 1 <= degree[0].value <= _HIGHEST
+            and len(raw) == 1
+            and isinstance(raw[0], ast.Constant)
+            and raw[0].value is True
+            and len(node.keywords) + len(node.args) == 3
+        )
+
+    def categories(self, node: ast.AST) -> None:
+        """Check C(column), or C(column, contrasts)."""
+        assert isinstance(node, ast.Call)
+        if not node.args or len(node.args) > 2 or node.keywords or not isinstance(node.args[0], ast.Name):
+            raise self.refuse("C() takes a column, and a contrast such as Treatment('a') or contr.sum")
+        self.levels.append(self.name(node.args[0]))
+        for contrast in node.args[1:]:
+            name = _named(contrast) or _function(contrast)
+            if name not in (*_PATSY, *(f"contr.{known}" for known in _CONTRASTS)):
+                raise self.refuse(f"the contrast {ast.unparse(contrast)[:80]!r}")
+            given = [*contrast.args, *(k.value for k in contrast.keywords)] if isinstance(contrast, ast.Call) else []
+            keywords = [k.arg for k in contrast.keywords] if isinstance(contrast, ast.Call) else []
+            if not all(isinstance(value, ast.Constant) for value in given) or None in keywords:
+                raise self.refuse("the arguments of a contrast must be constants")
+            if name.lower().endswith("treatment") and given:
+                self.reference = str(given[0].value)  # type: ignore[attr-defined]

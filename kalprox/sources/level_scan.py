@@ -1,0 +1,185 @@
+"""Finding the levels of categorical columns: a pass over these columns of all files, before any row is learned."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kalprox.sources._arrow import pa
+from kalprox.sources.cell_parsing import cell_labels, parse_numbers
+from kalprox.sources.cell_types import plain
+from kalprox.sources.files import STDIN, SourceError, Unreadable
+from kalprox.sources.labels import number_in
+from kalprox.sources.quarantine import Reason
+from kalprox.sources.readers import reader
+from kalprox.sources.readers.base import Wanted
+
+__all__ = ["LevelCounts", "in_order", "most_frequent_first", "scan_levels"]
+
+_MOST = 100_000  # levels of a column that are counted
+_LONG = 1 << 28  # bytes of files whose scan is announced
+
+
+class LevelCounts:
+    """How often each level of a column occurs, counted block by block.
+
+    Parameters
+    ----------
+    numbers : bool
+        Whether the column holds numbers: levels that spell the same number, such as 1.1 and 1.10, are then one level.
+
+    Attributes
+    ----------
+    counts : dict of str to int
+        The number of counted rows with each level.
+
+    Examples
+    --------
+    >>> levels = LevelCounts()
+    >>> levels.add(pa.array(["UA", "AA", " UA", None]))
+    >>> levels.counts
+    {'UA': 2, 'AA': 1}
+    """
+
+    def __init__(self, *, numbers: bool = False) -> None:
+        self.counts: dict[str, int] = {}
+        self._numbers = numbers
+        self._same: dict[Any, str] = {}  # the level of each number
+        self._labels: dict[bytes | None, str | Reason] = {}  # of texts that have been seen
+
+    def add(self, column: Any, counted: np.ndarray | None = None) -> None:
+        """Add the cells of a pyarrow column. Where `counted` is False, the level is known, but the row not counted."""
+        coded = plain(column).dictionary_encode(null_encoding="encode")
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        times = np.bincount(codes if counted is None else codes[counted], minlength=len(coded.dictionary))
+        for label, n in zip(self._labels_of(coded.dictionary), times.tolist(), strict=True):
+            if not isinstance(label, Reason):
+                level = self._same.setdefault(number_in(label) or label, label) if self._numbers else label
+                self.counts[level] = self.counts.get(level, 0) + n
+
+    def _labels_of(self, cells: Any) -> list[str | Reason]:
+        if cells.type != pa.binary():
+            return cell_labels(cells)
+        if len(self._labels) > _MOST:
+            self._labels.clear()
+        texts = cells.to_pylist()
+        new = [text for text in texts if text not in self._labels]
+        self._labels |= zip(new, cell_labels(pa.array(new, pa.binary())), strict=True)
+        return [self._labels[text] for text in texts]
+
+
+def in_order(levels: Iterable[str]) -> tuple[str, ...]:
+    """The levels sorted by their values where all are numbers, else by their text.
+
+    >>> in_order(["10", "9.5", "2"]), in_order(["10", "9E", "2"])
+    (('2', '9.5', '10'), ('10', '2', '9E'))
+    """
+    texts = sorted(levels)
+    return tuple(sorted(texts, key=Decimal) if all(map(number_in, texts)) else texts)
+
+
+def most_frequent_first(counts: Mapping[str, int]) -> tuple[str, ...]:
+    """The levels in order, with the most frequent one, the first of them in a tie, moved to the front.
+
+    >>> most_frequent_first({"UA": 3, "B6": 5, "AA": 5})
+    ('AA', 'B6', 'UA')
+    """
+    levels = in_order(counts)
+    first = max(levels, key=lambda level: counts[level], default=None)
+    return tuple(sorted(levels, key=lambda level: level != first))
+
+
+def scan_levels(
+    files: Sequence[Path],
+    columns: Mapping[str, bool],
+    target: str | None,
+    max_levels: int,
+    options: dict[str, Any],
+    *,
+    spool: int,
+    watch: Callable[[str], None],
+) -> dict[str, dict[str, int]]:
+    """The levels of some columns in all rows of all files.
+
+    Only these columns and the target are read. Standard input, which can be read only once, is stored in a temporary
+    file first. A file that cannot be read to its end is left to the pass that learns, which says so.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    columns : dict of str to bool
+        The columns, and whether each of them holds numbers; see `LevelCounts`.
+    target : str, optional
+        Rows without a usable target are not counted, although their levels are found.
+    max_levels : int
+        The largest number of levels of a column; more are an error.
+    options : dict
+        Keyword arguments of `kalprox.sources.readers.reader`.
+    spool : int
+        The largest number of bytes of standard input that may be stored.
+    watch : callable
+        Called with a sentence before a scan that may take long.
+
+    Returns
+    -------
+    dict of str to dict
+        For each column the number of rows with each level.
+    """
+    if not columns:
+        return {}
+    names = ", ".join(map(repr, columns))
+    if STDIN in files:
+        watch(
+            f"Storing standard input in a temporary file, to find the levels of {names}. To learn rows as they arrive, "
+            "list the levels or hash the columns."
+        )
+        options["stdin"].store(spool, f"to find the levels of {names}")
+    elif sum(file.stat().st_size for file in files if file.exists()) > _LONG:
+        watch(f"Finding the levels of {names}.")
+    found = {name: LevelCounts(numbers=numbers) for name, numbers in columns.items()}
+    wanted = Wanted(() if target is None else (target,), tuple(columns))
+    for file in files:
+        try:
+            for table in _tables(file, wanted, options):
+                counted = None if target is None else _usable(table.column(target))
+                for name, levels in found.items():
+                    levels.add(table.column(name), counted)
+                _check(found, _MOST)
+        except (Unreadable, OSError):
+            continue
+    _check(found, max_levels)
+    return {name: levels.counts for name, levels in found.items()}
+
+
+def _tables(file: Path, wanted: Wanted, options: dict[str, Any]) -> Iterable[Any]:
+    opened = reader(file, **options)
+    try:
+        if not opened.empty:
+            for raw in opened.blocks(wanted):
+                yield raw.table
+    finally:
+        opened.close()
+
+
+def _usable(column: Any) -> np.ndarray:
+    """Which cells are numbers that can be learned."""
+    values, faults = parse_numbers(column)
+    good = np.ones(len(values), bool)
+    good[[] if faults is None else faults.at] = False
+    return good
+
+
+def _check(found: Mapping[str, LevelCounts], allowed: int) -> None:
+    """Raise SourceError where a column has more than the `allowed` levels."""
+    over = {name: len(levels.counts) for name, levels in found.items() if len(levels.counts) > allowed}
+    if not over:
+        return
+    counts = [f"column {name!r} has {'more than ' * (n > _MOST)}{min(n, _MOST):,} levels" for name, n in over.items()]
+    some, most = max(over.items(), key=lambda item: item[1])
+    raise SourceError(
+        f"Too many levels: {', '.join(counts)}, more than the {allowed:,} allowed. Leave such a column out, allow more "
+        f"levels with max_levels (--max-levels {most}), or put them into bins with hashed (--hash {some}): levels that "
+        "share a bin share a coefficient."
+    )

@@ -1,0 +1,165 @@
+"""The marks in numbers that are written as text: the decimal mark, and the mark between thousands."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kalprox.sources._arrow import pa, pc
+from kalprox.sources.cell_parsing import MISSING, shown, why_invalid
+from kalprox.sources.cell_types import is_text, plain
+from kalprox.sources.files import SourceError
+from kalprox.sources.readers.base import Cell
+
+__all__ = ["PLAIN", "Likeness", "Notation", "likeness"]
+
+_THOUSANDS = (".", ",", " ", "'", "_")
+_SPACES = "(?: |\u00a0|\u202f)"  # the spaces that programs put between thousands
+_WORDS = r"(?i)^[ \t]*[+-]?(nan|inf|infinity)[ \t]*$"
+_MISSING = pa.array([text.encode() for text in MISSING], pa.binary())
+_SIGNS = r"(?:\$|€|£|¥|EUR|USD|GBP|CHF|JPY)"
+
+
+@dataclass(frozen=True)
+class Notation:
+    """The marks in numbers: the decimal mark, and the mark between thousands.
+
+    Parameters
+    ----------
+    decimal : {".", ","}
+    thousands : {".", ",", " ", "'", "_"}, optional
+        Three digits must follow each of these marks; a space may be a no-break space. By default there are none.
+    """
+
+    decimal: str = "."
+    thousands: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.decimal not in (".", ","):
+            raise SourceError(f"decimal must be . or , (the decimal mark of numbers in text); got {self.decimal!r}.")
+        if self.thousands is not None and self.thousands not in _THOUSANDS:
+            known = " ".join(map(repr, _THOUSANDS))
+            raise SourceError(f"thousands must be one of {known} (the mark between thousands); got {self.thousands!r}.")
+        if self.thousands == self.decimal:
+            other = "," if self.decimal == "." else "."
+            raise SourceError(
+                f"thousands must differ from the decimal mark, which is {self.decimal!r}: 1{self.decimal}234 would be "
+                f"two numbers. If numbers are written as 1{self.decimal}234{other}5, give decimal={other!r} as well."
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether numbers are written as in Python, with a point and without marks between thousands."""
+        return self == PLAIN
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression that a number in this notation matches."""
+        mark, whole = re.escape(self.decimal), "[0-9]+"
+        if self.thousands is not None:
+            whole = rf"(?:[0-9]+|[0-9]{{1,3}}(?:{self._mark}[0-9]{{3}})+)"
+        return rf"(?i)^[ \t]*[+-]?({whole}(?:{mark}[0-9]*)?|{mark}[0-9]+)(e[+-]?[0-9]+)?[ \t]*$"
+
+    @property
+    def _mark(self) -> str:
+        return _SPACES if self.thousands == " " else re.escape(self.thousands or "")
+
+    def plain_numbers(self, column: Any) -> tuple[Any, np.ndarray]:
+        """A column of text with its numbers in plain notation, and the positions of cells that are no numbers.
+
+        Missing cells, and words such as nan, stay as they are. A cell that is no number in this notation becomes null.
+        """
+        cells = plain(column).fill_null(b"")
+        good = pc.match_substring_regex(cells, self.pattern)
+        others = pc.or_(pc.match_substring_regex(cells, _WORDS), pc.is_in(cells, _MISSING))
+        text = cells
+        if self.thousands is not None:
+            text = pc.replace_substring_regex(text, self._mark, "")
+        text = pc.replace_substring(text, self.decimal, ".") if self.decimal != "." else text
+        text = pc.if_else(good, text, pc.if_else(others, cells, pa.scalar(None, pa.binary())))
+        return text, np.flatnonzero(~np.asarray(pc.or_(good, others)))
+
+    def plain_table(self, table: Any, numbers: Sequence[str]) -> tuple[Any, list[Cell]]:
+        """A table with the numbers of its columns of text `numbers` in plain notation, and the cells that are none."""
+        bad: list[Cell] = []
+        if self.is_plain:
+            return table, bad
+        arrays = dict(zip(table.schema.names, table.columns, strict=True))
+        for name in numbers:
+            column = plain(arrays[name])
+            if is_text(column.type):
+                arrays[name], at = self.plain_numbers(column)
+                bad += [Cell(i, name, why_invalid(column[i].as_py()), shown(column, i)) for i in at.tolist()]
+        return pa.table(list(arrays.values()), names=list(arrays)), bad
+
+
+PLAIN = Notation()
+
+
+class Likeness(NamedTuple):
+    """What the cells of a column of text look like, an example, and what to change."""
+
+    what: str
+    example: str
+    remedy: str
+
+    def text(self, *, samples: bool) -> str:
+        """The likeness in words with what to change, and with the example if `samples`."""
+        return self.what + (f", such as {self.example!r}. " if samples else ". ") + self.remedy
+
+
+def likeness(column: Any) -> Likeness | None:
+    """What most cells of a column of text look like, where that is a number or a date of another notation."""
+    cells = pc.unique(plain(column).drop_null())
+    cells = cells.filter(pc.invert(pc.is_in(cells, _MISSING)))
+    if not len(cells):
+        return None
+
+    def matching(pattern: str) -> np.ndarray:
+        return np.flatnonzero(np.asarray(pc.match_substring_regex(cells, pattern)))
+
+    found = [(len(matching(notation.pattern)), notation) for notation in _NOTATIONS]
+    most = max(count for count, _ in found)
+    if 2 * most >= len(cells):
+        fitting = [notation for count, notation in found if count == most]
+        return _number(fitting, max((shown(cells, i) for i in matching(fitting[0].pattern)[:100].tolist()), key=len))
+    for pattern, what, remedy in _OTHERS:
+        at = matching(pattern)
+        if 2 * len(at) >= len(cells):
+            return Likeness(what, shown(cells, int(at[0])), remedy)
+    return None
+
+
+_NOTATIONS = [
+    *(Notation(","), Notation(".", ","), Notation(",", "."), Notation(".", " "), Notation(",", " ")),
+    *(Notation(".", "'"), Notation(",", "'"), Notation(".", "_")),
+]
+_AMOUNT = r"[+-]?[0-9][0-9.,' ]*"
+_OTHERS = [
+    (rf"^[ \t]*{_AMOUNT} ?%[ \t]*$", "percentages", "Write them as numbers, without signs."),
+    (
+        rf"^[ \t]*({_SIGNS} ?{_AMOUNT}|{_AMOUNT} ?{_SIGNS})[ \t]*$",
+        "amounts with a currency sign",
+        "Write them as numbers, without signs.",
+    ),
+    (
+        r"^[ \t]*([0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}|[0-9]{4}[./][0-9]{1,2}[./][0-9]{1,2})([ T][0-9:.]+)?[ \t]*$",
+        "dates that are not in ISO 8601",
+        "Write them as 2020-12-31.",
+    ),
+]
+
+
+def _number(fitting: list[Notation], example: str) -> Likeness:
+    """The likeness of numbers that are in all of these notations, the simplest first."""
+    first = fitting[0]
+    if Notation(".", ",") in fitting[1:]:
+        remedy = "Use decimal=',' if the comma is a decimal mark, or thousands=',' if it stands between thousands."
+        return Likeness("numbers with commas", example, remedy)
+    marks = [] if first.thousands is None else ["marks between thousands"]
+    given = [] if first.thousands is None else [f"thousands={first.thousands!r}"]
+    if first.decimal != ".":
+        marks, given = ["decimal commas", *marks], [f"decimal={first.decimal!r}", *given]
+    return Likeness(f"numbers with {' and '.join(marks)}", example, f"Use {' '.join(given)} to read them.")
