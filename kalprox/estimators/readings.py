@@ -87,7 +87,7 @@ class Readings(LearnerEstimator):
         >>> X = rng.normal(size=(50, 2))
         >>> summary = KalproxRegressor(penalty=None).fit(X, X @ [1.0, 0.0] + rng.normal(size=50)).summary()
         >>> summary.t.round(1), summary.p.round(4), round(float(summary.r2), 3)
-        (array([-0.2,  7.7,  2.5]), array([0.8592, 0.    , 0.0153]), 0.585)
+        (array([ 0.2,  7.9, -0. ]), array([0.8312, 0.    , 0.9831]), 0.576)
         """
         with self._lock:
             learner, table = self._fitted.copy(), self._table

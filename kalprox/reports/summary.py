@@ -65,7 +65,9 @@ def overview(fitted: TableModel) -> Table:
         half_life = np.log(0.5) / np.log(settings.forget)
         rows.append(["forget", f"{settings.forget:g}, the weight of a row is halved after {half_life:,.0f} more rows"])
     rows.append(["values of rows in the file", contents(fitted)])
-    return Table(["property", "value"], rows, "The fitted model.")
+    about = ("R2", "The effective", "The log evidence", "The noise is integrated")
+    notes = [note for note in found.notes if note.startswith(about)]
+    return Table(["property", "value"], rows, " ".join(["The fitted model.", *notes]))
 
 
 def contents(fitted: TableModel) -> str:
@@ -132,7 +134,7 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     caption += f"{belief.interval_doubt} " if belief.interval_doubt else ""
     if any("unbounded" in row for row in rows):
         caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
-    caption += "" if any(row[6] is not None for row in rows) else "t and p are empty: there is no test of them. "
+    caption += "".join(f"{note} " for note in found.notes if note.startswith("t and p are empty"))
     caption += about_levels(fitted) + "The effect is |coefficient| times the range of the column."
     if len(shown) < len(columns):
         caption += f" The {len(shown):,} with the largest effects, of {len(columns):,}, are shown."

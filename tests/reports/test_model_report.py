@@ -247,6 +247,13 @@ def test_settings_of_all_kinds_are_told_in_words(models):
     assert told["sigmoid"]["link"] == "sigmoid"
     assert [row[3] for row in summary.coefficients(models["no freedom"]).rows] == ["unknown"] * 6
     assert summary.coefficients(models["no intercept"]).rows[0][1] == "x0"
+    flights = models["flights"].summary()
+    for name, value in (("R2", flights.r2), ("effective dof", flights.edf), ("log evidence", flights.log_evidence)):
+        assert told["flights"][name] == f"{value:,.6g}"
+    assert (
+        "R2" not in told["sigmoid"] and "R2 is empty: with a nonlinear" in summary.overview(models["sigmoid"]).caption
+    )
+    assert "t and p are empty" in summary.coefficients(models["300 columns"]).caption
 
 
 def test_a_model_that_judged_no_row_says_so(models):
