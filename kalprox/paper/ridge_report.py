@@ -73,7 +73,8 @@ def figures(results: Results) -> list[Figure]:
         figure(
             "ridge-constant-step",
             "IPG with a constant step (not in the paper)",
-            "The runs that the paper leaves out, and those with a decaying step.",
+            "The runs that the paper leaves out, and those with a decaying step. Here γλ is at most "
+            f"{results['gamma'].max() * s['lam']:.3g}. The step on g is explicit: above γλ = 2 a run can diverge.",
             "constant",
             "ipg",
         ),
