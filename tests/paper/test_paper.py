@@ -21,7 +21,6 @@ from kalprox.pages.figures import render, to_json
 from kalprox.paper import (
     cache,
     claim_measurements,
-    claim_verdicts,
     problems,
     ridge,
     ridge_report,
