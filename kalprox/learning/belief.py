@@ -227,6 +227,11 @@ class Belief(ABC):
         return self.settings.penalty.alpha
 
     @property
+    def alpha_limit(self) -> float | None:
+        """0 or infinity, if alpha="auto" found that the smaller, or the larger, alpha is the better; otherwise None."""
+        return None
+
+    @property
     def noise(self) -> Noise:
         return self.posterior.noise
 
