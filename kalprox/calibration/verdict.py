@@ -100,10 +100,15 @@ class Verdict(NamedTuple):
         (nis, coverage), nan = expected_ranges(0), math.nan
         return cls("not judged", 0.0, 0.0, 0.0, nan, nis, nan, coverage, nan, reason=reason.rstrip("."))
 
+    @property
+    def advice(self) -> str:
+        """What the word means, and what to change; empty if nothing was judged."""
+        return _ADVICE.get(self.word, "")
+
     def __str__(self) -> str:
         if self.word == "not judged":
             return f"not judged, because {self.reason}."
-        advice = _ADVICE[self.word]
+        advice = self.advice
         if self.word == "calibrated" and self.undetermined > self.rows / 2:
             total = self.rows + self.undetermined
             advice = (

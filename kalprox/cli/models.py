@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from kalprox._files import check_distinct, descriptor
-from kalprox.cli.options import LEVEL
-from kalprox.cli.terminal import echo
+from kalprox.cli.options import LEVEL, strict_option
+from kalprox.cli.terminal import echo, end_strictly
 
 __all__ = ["merge", "path", "report", "show"]
 
@@ -22,8 +22,9 @@ MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=40,
     help="Maximum number of coefficients to show; those with the largest effects are shown.",
 )
-def show(model: Path, level: float, top: int) -> None:
-    """Print a summary of MODEL: its settings, coefficients and calibration.
+@strict_option
+def show(model: Path, level: float, top: int, strict: bool) -> None:
+    """Print a summary of MODEL: what became of the rows and what is doubtful, settings, coefficients, calibration.
 
     \b
     Example:
@@ -34,11 +35,15 @@ def show(model: Path, level: float, top: int) -> None:
     from kalprox.reports import summary
 
     fitted = TableModel.load(model)
+    headline = fitted.headline()
+    echo(headline)
     for table in summary.tables(fitted, level=level, top=top):
         show_table(table)
     verdict = fitted.learner.score.verdict()
     if verdict.rows or verdict.reason:
         echo(str(verdict))
+    if strict:
+        end_strictly(headline)
 
 
 @click.command()
@@ -49,7 +54,8 @@ def show(model: Path, level: float, top: int) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="HTML file to write.  [default: MODEL with the suffix .html]",
 )
-def report(model: Path, level: float, out: Path | None) -> None:
+@strict_option
+def report(model: Path, level: float, out: Path | None, strict: bool) -> None:
     """Write an HTML page about MODEL: coefficients with intervals, calibration, running error, correlations, data.
 
     \b
@@ -65,8 +71,12 @@ def report(model: Path, level: float, out: Path | None) -> None:
 
     out = out or model.with_suffix(".html")
     check_distinct([("MODEL", model)], [("--out", out)])
-    page = report.page(TableModel.load(model), model.name, level)
-    echo(write_page(page, out).absolute(), err=descriptor(out) == 1)
+    fitted = TableModel.load(model)
+    headline = fitted.headline()
+    echo(headline, err=True)
+    echo(write_page(report.page(fitted, model.name, level), out).absolute(), err=descriptor(out) == 1)
+    if strict:
+        end_strictly(headline)
 
 
 @click.command()

@@ -22,10 +22,20 @@ from kalprox._text import printable
 
 if TYPE_CHECKING:
     from kalprox.jobs.fit import Progress
+    from kalprox.learning.headline import Headline
     from kalprox.pages import Table
     from kalprox.sources.notes import Notes
 
-__all__ = ["EVENTS", "Reporter", "echo", "events_of", "progress_bar", "require_report_packages", "show_table", "warn"]
+__all__ = [
+    "EVENTS",
+    "Reporter",
+    "echo",
+    "end_strictly",
+    "events_of",
+    "progress_bar",
+    "require_report_packages",
+    "show_table",
+]
 
 EVENTS = {
     "start": "`command`, and `total_rows`, which is null if the files do not state it",
@@ -33,9 +43,9 @@ EVENTS = {
     "pass (from 1), number of `bad` rows, `rows_per_second`, and the `rmse` and the `coverage` of the 95% intervals of "
     "the predictions so far",
     "checkpoint": "A checkpoint has been written: the fields of `progress`",
-    "done": "`rows` and `bad`; `unknown_levels` and `rounded_numbers`, if there are any: for each column `count`, "
-    "`filled` (the number of cells that are not missing) and `examples`; for fit "
-    "also `model`, `passes`, `converged`, `rmse`, `coverage`; for predict also `out`",
+    "done": "`rows` and `bad`; `headline`, a list of lines, each with `label`, `text` and `doubt`; `unknown_levels` "
+    "and `rounded_numbers`, if there are any: for each column `count`, `filled` (the number of cells that are not "
+    "missing) and `examples`; for fit also `model`, `passes`, `converged`, `rmse`, `coverage`; for predict also `out`",
     "failed": "`error`, the message",
 }
 _LINE_INTERVAL = 5.0  # seconds between two lines of text
@@ -135,10 +145,12 @@ def events_of(notes: "Notes") -> dict[str, Any]:
     return {key: {name: asdict(note) for name, note in columns.items()} for key, columns in found.items() if columns}
 
 
-def warn(notes: "Notes") -> None:
-    """Print a warning about unknown levels and rounded numbers, if there are any, to standard error."""
-    for text in notes.texts():
-        echo(f"Warning: {text}", err=True)
+def end_strictly(headline: "Headline") -> None:
+    """End the command with exit code 8 if the headline has doubts, and print them to standard error."""
+    if headline.doubts:
+        echo(headline._replace(lines=headline.doubts), err=True)
+        sys.stdout.flush()
+        click.get_current_context().exit(8)
 
 
 def _text(now: "Progress", rate: float) -> str:

@@ -232,6 +232,16 @@ class Belief(ABC):
         return None
 
     @property
+    def column_std(self) -> Array | None:
+        """The standard deviation of each column of X over the rows learned, shape (d,); None if it is not known."""
+        return None
+
+    @property
+    def targets_outside(self) -> float:
+        """The number of targets learned that lie outside the range of the link."""
+        return 0.0
+
+    @property
     def noise(self) -> Noise:
         return self.posterior.noise
 
@@ -353,6 +363,11 @@ class Belief(ABC):
         return InformationPosterior(
             penalised.data, Zero(), gamma=penalised.gamma, prior=penalised.prior, likelihood=penalised.likelihood
         )
+
+    @cached_property
+    def determined(self) -> Array:
+        """Whether the rows alone, without the penalty, determine each coefficient, shape (d,)."""
+        return np.isfinite(self._variances(np.asarray(self.unpenalised.factors[0].variances())))
 
     def coef_estimate(self, penalised: bool) -> Estimate:
         """Return the coefficients, with or without the penalty, and what their intervals are computed from."""

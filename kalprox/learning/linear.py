@@ -49,8 +49,12 @@ class LinearBelief(Belief):
         info = self.information
         if not self.settings.standardize:
             return np.ones(info.d)
-        sd = np.linalg.norm(info.centered().R, axis=0) / (float(info.T[0, 0]) or 1.0)
-        return np.where(sd > 0, sd, 1.0)
+        return np.where(self.column_std > 0, self.column_std, 1.0)
+
+    @cached_property
+    def column_std(self) -> Array:
+        info = self.information
+        return np.linalg.norm(info.centered().R, axis=0) / (float(info.T[0, 0]) or 1.0)
 
     @cached_property
     def design(self) -> Design:
@@ -226,7 +230,7 @@ class LinearBelief(Belief):
     def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> Self:
         """Return the belief of the same rows with another alpha."""
         belief = type(self)(self.settings, self.information, None, found, begin, float(alpha), self.spread_before)
-        for name in ("scale", "design", "centered", "equations"):  # they do not depend on alpha
+        for name in ("column_std", "scale", "design", "centered", "equations"):  # they do not depend on alpha
             belief.__dict__[name] = getattr(self, name)
         return belief
 

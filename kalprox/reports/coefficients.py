@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kalprox._text import code
 from kalprox.jobs.model import TableModel
 from kalprox.pages import Figure, Section
 from kalprox.pages.plots import matrix
 from kalprox.pages.style import FAINT, line_style
 from kalprox.reports import summary
 from kalprox.reports.summary import effects
-from kalprox.reports.words import code, code_columns, figure_label
+from kalprox.reports.words import code_columns, figure_label
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from kalprox._text import MAX_NAME, code, count, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
 from kalprox.pages import Section, Table
 from kalprox.reports.summary import MAX_ROWS, contents
-from kalprox.reports.words import MAX_NAME, code, code_columns, count, date, shorten
+from kalprox.reports.words import code_columns, date
 
 __all__ = ["conclusion", "constant_columns", "rejected", "section"]
 

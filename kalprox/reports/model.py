@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from kalprox._text import code, count, names, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.learning.settings import Settings, same
 from kalprox.pages import Page
 from kalprox.reports import calibration, coefficients, data
 from kalprox.reports.summary import exact_zeros
-from kalprox.reports.words import code, count, names, share, shorten
+from kalprox.reports.words import share
 
 __all__ = ["page"]
 

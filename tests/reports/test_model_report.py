@@ -13,10 +13,11 @@ pytest.importorskip("jinja2", reason="jinja2 is not installed")
 from browser import box, browser, colours, console_errors, outside_requests, overflow, show
 
 from kalprox import KalproxRegressor
+from kalprox._text import shorten
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality, ErrorHistory, FitRecord
 from kalprox.pages import figures, write_page
-from kalprox.reports import coefficients, summary, words
+from kalprox.reports import coefficients, summary
 from kalprox.reports import model as report
 from kalprox.sources import Block
 from kalprox.sources.columns import Columns
@@ -380,7 +381,7 @@ def test_hostile_names_stay_words_on_the_page_and_in_figures(models, pages):
 
 @pytest.mark.parametrize(("name", "width", "short"), [("short", 9, "short"), ("a" * 9 + "z" * 9, 8, "aaaa…zzz")])
 def test_long_names_lose_their_middle(name, width, short):
-    assert words.shorten(name, width) == short
+    assert shorten(name, width) == short
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------
