@@ -4,7 +4,18 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["MAX_NAME", "code", "count", "csv_cell", "csv_line", "from_csv_cell", "names", "printable", "shorten"]
+__all__ = [
+    "MAX_NAME",
+    "code",
+    "count",
+    "csv_cell",
+    "csv_line",
+    "from_csv_cell",
+    "names",
+    "plain_number",
+    "printable",
+    "shorten",
+]
 
 MAX_NAME = 60  # characters of a name
 MAX_NAMES = 5  # names in a sentence
@@ -100,3 +111,12 @@ def count(n: int, noun: str) -> str:
     ('1 row', '12,000 rows')
     """
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def plain_number(value: float) -> str:
+    """A number with four significant digits, and all digits before the point, as people write it.
+
+    >>> [plain_number(v) for v in (3, 0.05, -12.3456, 14210.7, 1.36e6, 2e-9)]
+    ['3', '0.05', '-12.35', '14,211', '1,360,000', '2e-09']
+    """
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e10 else f"{value:,.4g}"

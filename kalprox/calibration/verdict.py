@@ -112,14 +112,14 @@ class Verdict(NamedTuple):
         if self.word == "calibrated" and self.undetermined > self.rows / 2:
             total = self.rows + self.undetermined
             advice = (
-                f"But only {self.rows:.10g} of {total:.10g} rows could be judged, because no finite std was stated for "
-                "the others: look for enormous values, or for columns that the rows do not determine."
+                f"But only {self.rows:,.10g} of {total:,.10g} rows could be judged, because no finite std was stated "
+                "for the others: look for enormous values, or for columns that the rows do not determine."
             )
         text = [f"{self.word}: {advice}"]
         if self.rows > 0:
-            (a, b), fewer = self.nis_bounds, f" (as informative as {self.worth:.0f})"
+            (a, b), fewer = self.nis_bounds, f" (as informative as {self.worth:,.0f})"
             text.append(
-                f"Over {self.rows:.10g} rows{'' if self.worth > 0.9 * self.rows else fewer} the errors are "
+                f"Over {self.rows:,.10g} rows{'' if self.worth > 0.9 * self.rows else fewer} the errors are "
                 f"{self.nis**0.5:.3g} times as large as stated (NIS {self.nis:.3g}, expected {a:.2f} to {b:.2f}), and "
                 f"intervals of {_listed(f'{level:.0%}' for level in LEVELS)} cover "
                 f"{_listed(f'{share:.1%}' for share in self.coverages)} (expected "
@@ -134,7 +134,7 @@ class Verdict(NamedTuple):
                 f"p = {self.shape_p_value:.1g}): look for bias, skewness or outliers."
             )
         if self.undetermined > 0:
-            text.append(f"{self.undetermined:.10g} more rows had no finite std and were not judged.")
+            text.append(f"{self.undetermined:,.10g} more rows had no finite std and were not judged.")
         return " ".join(text)
 
 

@@ -83,20 +83,32 @@ def report(model: Path, level: float, out: Path | None, strict: bool) -> None:
 @click.argument("model", type=MODEL)
 @click.option("--alphas", help="Weights of the penalty, separated by commas.  [default: a grid]")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV file to write all coefficients to.")
-def path(model: Path, alphas: str | None, out: Path | None) -> None:
+@click.option(
+    "--figure",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Figure of the scores to write: .svg, .png or .pdf; its numbers go to a .json file beside it.",
+)
+def path(model: Path, alphas: str | None, out: Path | None, figure: Path | None) -> None:
     """Compute the regularisation path of MODEL: its coefficients for each weight alpha of the penalty.
 
-    The model file is enough; the data are not read again.
+    The model file is enough; the data are not read again. Scores are relative to that of the best alpha. The grid
+    extends until the best is inside, or until larger or smaller alphas change nothing.
 
     \b
     Example:
-      kalprox path flights.kalprox --alphas 1,10,100 --out path.csv
+      kalprox path flights.kalprox --figure path.svg --out path.csv
     """
-    from kalprox.cli.terminal import show_table
-    from kalprox.jobs.model import TableModel
-    from kalprox.reports.path import table, write
+    from dataclasses import replace
 
-    check_distinct([("MODEL", model)], [("--out", out)])
+    from kalprox.cli.terminal import require_report_packages, show_table
+    from kalprox.jobs.model import TableModel
+    from kalprox.reports import path as report
+
+    check_distinct([("MODEL", model)], [("--out", out), ("--figure", figure)])
+    if figure is not None:
+        require_report_packages()
+        if figure.suffix not in (".svg", ".png", ".pdf"):
+            raise click.BadParameter(f"expected a name that ends in .svg, .png or .pdf; got {str(figure)!r}.")
     fitted = TableModel.load(model)
     try:
         chosen = None if alphas is None else [float(alpha) for alpha in alphas.split(",")]
@@ -106,9 +118,14 @@ def path(model: Path, alphas: str | None, out: Path | None) -> None:
         ) from None
     computed = fitted.belief.path(chosen)
     if out is None or descriptor(out) != 1:
-        show_table(table(fitted, computed))
+        show_table(report.table(fitted, computed, grid=chosen is None))
+    if figure is not None:
+        from kalprox.pages import write
+
+        drawn = replace(report.figure(fitted, computed), name=figure.stem)
+        echo(write(drawn, figure.parent, (figure.suffix[1:],))[figure.suffix[1:]])
     if out is not None:
-        write(fitted, computed, out)
+        report.write(fitted, computed, out)
         echo(out, err=descriptor(out) == 1)
 
 

@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from kalprox._files import open_locked
-from kalprox._text import printable
+from kalprox._text import plain_number, printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+
     from kalprox.jobs.fit import Progress
     from kalprox.learning.headline import Headline
     from kalprox.pages import Table
@@ -34,6 +37,7 @@ __all__ = [
     "events_of",
     "progress_bar",
     "require_report_packages",
+    "rows_bar",
     "show_table",
 ]
 
@@ -83,7 +87,9 @@ class Reporter:
 
     def __enter__(self) -> Self:
         if self.terminal:
-            self._bar = _rows_bar()
+            from rich.console import Console
+
+            self._bar = rows_bar(Console(stderr=True))
             self._bar.start()
             self._task = self._bar.add_task(self.command, total=None, text="")
         self.event("start", command=self.command, total_rows=self.total)
@@ -157,19 +163,28 @@ def _text(now: "Progress", rate: float) -> str:
     parts = [f"{now.rows:,} rows", f"{rate:,.0f}/s"]
     if now.number:
         parts.insert(0, f"pass {now.number + 1}")
-    if not math.isnan(now.rmse):
-        parts += [f"RMSE {now.rmse:.4g}", f"95% intervals cover {now.coverage:.1%}"]
     if now.bad:
         parts.append(f"{now.bad:,} bad")
+    if not math.isnan(now.rmse):
+        parts += [f"RMSE {now.rmse:.4g}", f"95% intervals cover {now.coverage:.1%}"]
     return ", ".join(parts)
 
 
-def _rows_bar() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+def rows_bar(console: "Console") -> "RichProgress":
+    """A progress bar, the time left, and a text, which is cut short where the line ends: bar and time stay."""
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+    from rich.table import Column
 
-    columns = BarColumn(), TaskProgressColumn(), TimeRemainingColumn(compact=True), TextColumn("{task.fields[text]}")
-    return Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True))
+    return Bar(
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=16),
+        TaskProgressColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+        console=console,
+        expand=True,
+    )
 
 
 def show_table(table: "Table") -> None:
@@ -192,7 +207,7 @@ def show_table(table: "Table") -> None:
 def _cell(value: Any) -> str:
     if value is None or isinstance(value, str):
         return printable(value or "", keep="")
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else plain_number(value)
 
 
 def require_report_packages() -> None:

@@ -13,7 +13,7 @@ from kalprox.learning.learner import Learner
 from kalprox.models import LINKS
 from kalprox.sources.notes import Notes
 
-__all__ = ["Headline", "Line", "RowCounts", "headline"]
+__all__ = ["Headline", "Line", "RowCounts", "as_options", "headline"]
 
 _MANY = 0.1  # a larger share of rows that were refused is a doubt
 _REASONS = 3  # reasons that are named
@@ -85,7 +85,7 @@ class Headline(NamedTuple):
 
     def with_options(self) -> "Headline":
         """Return the headline with the options of the command line in place of the parameters of the estimator."""
-        return Headline(tuple(line._replace(text=_as_options(line.text)) for line in self.lines))
+        return Headline(tuple(line._replace(text=as_options(line.text)) for line in self.lines))
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the lines in JSON types."""
@@ -191,6 +191,9 @@ def _columns(belief: Belief, columns: Sequence[str]) -> Iterator[Line]:
         without = without.replace("its coefficient", "their coefficients") if constant.sum() > 1 else without
         text = f"{names(named[constant])} {verb} constant{without}: leave {it} out."
         yield Line("Columns", text, bool((constant & undetermined).any()))
+    if n := int(((belief.coef == 0) & (belief.coef_std == 0)).sum()):
+        verb = "is" if n == 1 else "are"
+        yield Line("Columns", f"{n:,} of {count(belief.coef.size, 'coefficient')} {verb} exactly 0, by the penalty.")
     if (several := ~determined & ~constant).any():
         text = f"{names(named[several])} are collinear with other columns: "
         if (undetermined & several).any():
@@ -250,7 +253,12 @@ def _verdict(learner: Learner) -> Line:
     return Line("Verdict", text, verdict.word != "calibrated" or mostly)
 
 
-def _as_options(text: str) -> str:
+def as_options(text: str) -> str:
+    """Return the text with the options of the command line in place of the parameters of the estimator.
+
+    >>> as_options("Use noise=\"inputs\", or penalty=None.")
+    'Use --noise inputs, or --penalty none.'
+    """
     for argument, option in _SPELLED.items():
         text = text.replace(argument, option)
     return re.sub(r"\b(\w+)=(?:([\"'])([\w.]+)\2|(None))", _option, text)

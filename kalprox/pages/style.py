@@ -52,9 +52,9 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "kalprox",
     "text.color": INK,
     "xtick.color": INK,
-    "xtick.labelsize": 9.5,
+    "xtick.labelsize": 10,
     "ytick.color": INK,
-    "ytick.labelsize": 9.5,
+    "ytick.labelsize": 10,
 }
 
 

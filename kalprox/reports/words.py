@@ -1,4 +1,4 @@
-"""Cells, dates, shares and labels of figures as text."""
+"""Cells, dates and labels of figures as text."""
 
 import unicodedata
 from dataclasses import replace
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._text import code, count, shorten
+from kalprox._text import code, shorten
 from kalprox.pages import Table
 from kalprox.pages.style import STYLE
 
-__all__ = ["code_columns", "date", "figure_label", "share"]
+__all__ = ["code_columns", "date", "figure_label"]
 
 
 def code_columns(table: Table, *columns: int) -> Table:
@@ -21,16 +21,6 @@ def code_columns(table: Table, *columns: int) -> Table:
         return value if i not in columns else code(value) if value else None
 
     return replace(table, rows=[[cell(i, value) for i, value in enumerate(row)] for row in table.rows])
-
-
-def share(which: np.ndarray, noun: str) -> str:
-    """How many entries of a boolean array are true, as the beginning of a sentence.
-
-    >>> share(np.array([True, False, True]), "column")
-    '2 of 3 columns are'
-    """
-    n = int(which.sum())
-    return f"{n:,} of {count(len(which), noun)} {'is' if n == 1 else 'are'}"
 
 
 def date(days: float) -> Any:

@@ -328,5 +328,5 @@ def test_str_is_a_sentence_or_two():
     mean, std, y = stream(1000, shrink=2.0)
     text = str(Calibration().update(mean, std, y).verdict())
     assert text.startswith('under-confident: The stated std is too large. Use noise="learn", or give a smaller')
-    assert "Over 1000 rows the errors are 0.491 times as large as stated" in text
+    assert "Over 1,000 rows the errors are 0.491 times as large as stated" in text
     assert "intervals of 50%, 80% and 95% cover 82.5%, 99.5% and 100.0%" in text
