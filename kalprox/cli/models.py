@@ -108,7 +108,9 @@ def path(model: Path, alphas: str | None, out: Path | None, figure: Path | None)
     if figure is not None:
         require_report_packages()
         if figure.suffix not in (".svg", ".png", ".pdf"):
-            raise click.BadParameter(f"expected a name that ends in .svg, .png or .pdf; got {str(figure)!r}.")
+            raise click.BadParameter(
+                f"expected a name that ends in .svg, .png or .pdf; got {str(figure)!r}.", param_hint="'--figure'"
+            )
     fitted = TableModel.load(model)
     try:
         chosen = None if alphas is None else [float(alpha) for alpha in alphas.split(",")]

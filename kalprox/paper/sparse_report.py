@@ -214,7 +214,8 @@ def _settings_text(results: Results) -> str:
     taps = max(1, s["d"] // 10)
     return (
         f"d = {s['d']}, n = {s['n']:,}, AR(0.8) input, noise variance 1; λ = {_decimal(s['lam'])}, δ = {s['delta']:g}, "
-        f"v₀ = {s['v0']:g}, Q = {_decimal(s['q'])} I, γ = {s['gamma']:g}; SGD with α₀ = {s['alpha0']:g}, α₁ = {_decimal(s['alpha1'])}. "
+        f"v₀ = {s['v0']:g}, Q = {_decimal(s['q'])} I, γ = {s['gamma']:g}; SGD with α₀ = {s['alpha0']:g}, α₁ = "
+        f"{_decimal(s['alpha1'])}. "
         f"The paper does not state θ*: here {taps} taps at random positions are plus or minus the size, and the others "
         "are zero."
     )

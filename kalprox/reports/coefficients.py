@@ -59,10 +59,10 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
         ax.axvline(0, color=FAINT, linewidth=0.8)
         ax.hlines(place, low * scale, high * scale, color=colour, linewidth=3, alpha=0.55)
         ax.plot(coef * scale, place, "o", color=colour, markersize=3.2)
-        width = 16 if is_narrow(fig) else 32
-        ax.set_yticks(place, [_label(columns, j, width) for j in shown], parse_math=False)
+        width = 15 if is_narrow(fig) else 32
+        ax.set_yticks(place, [_label(columns, j, width) for j in shown], parse_math=False, fontsize=9.5)
         ax.set(ylim=(len(shown) - 0.4, -0.6))
-        ax.set_xlabel(f"{quantity},\n{unit}", parse_math=False)
+        ax.set_xlabel(f"{quantity},\n{unit}", parse_math=False, loc="right")  # there is room to the left of the axes
         ax.grid(visible=False, axis="y")
         ax.locator_params(axis="x", nbins=4 if is_narrow(fig) else 8)
         thousands(ax.xaxis)

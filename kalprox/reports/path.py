@@ -69,30 +69,39 @@ def _where(path: Path, grid: bool) -> str:
 
 def figure(fitted: TableModel, path: Path) -> Figure:
     """The score and the degrees of freedom for alphas about the best, and the alpha of the model."""
-    best, chosen = int(path.score.argmax()), float(fitted.belief.alpha)
-    below = path.score - path.score[best]
+    chosen = float(fitted.belief.alpha)
+    order = np.argsort(path.alphas)[np.sort(path.alphas) > 0]  # ascending, without 0, which has no logarithm
+    alphas, below, edf = path.alphas[order], path.score[order] - path.score.max(), path.edf[order]
     near = np.flatnonzero(below >= -_SHOWN)
-    shown = slice(max(near.min() - 2, 0), near.max() + 3)  # of descending alphas, or ascending ones
+    shown = slice(max(near.min(initial=len(below)) - 2, 0), near.max(initial=0) + 3)
+    alphas, below, edf = alphas[shown], below[shown], edf[shown]
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         above, under = fig.subplots(2, sharex=True, height_ratios=(3, 2))
-        alphas = path.alphas[shown]
-        above.plot(alphas, below[shown], **line_style(0) | {"markersize": 3.5})
-        above.set(ylim=(max(1.15 * float(below[shown].min()), -1.3 * _SHOWN), 0.2 * _SHOWN))
+        best = int(below.argmax())
+        above.plot(alphas, below, **line_style(0) | {"markersize": 3.5})
+        above.set(ylim=(max(1.15 * float(below.min()), -1.3 * _SHOWN), 0.2 * _SHOWN))
         above.set_ylabel(f"{_criterion(fitted)},\nfrom the best")
-        about = f"best: {plain_number(path.alphas[best])}"
-        above.annotate(about, (path.alphas[best], 0), (0, 7), textcoords="offset points", ha="center")
-        under.plot(alphas, path.edf[shown], **line_style(2) | {"markersize": 3.5})
+        aligned = "left" if best < 2 else "right" if best > len(alphas) - 3 else "center"
+        about = f"best: {plain_number(alphas[best])}"
+        above.annotate(about, (alphas[best], below[best]), (0, 7), textcoords="offset points", ha=aligned)
+        under.plot(alphas, edf, **line_style(2) | {"markersize": 3.5})
         under.set(xscale="log", xlabel="alpha")
         under.set_ylabel("degrees of\nfreedom")
-        under.set_ylim(0, 1.4 * float(path.edf[shown].max()) or 1.0)
+        under.set_ylim(0, 1.4 * float(edf.max()) or 1.0)
         if alphas.min() <= chosen <= alphas.max():
             for ax in (above, under):
                 ax.axvline(chosen, color=FAINT, linewidth=1, linestyle=(0, (4, 2)))
+            left = np.log(chosen) * 2 < np.log(alphas.min()) + np.log(alphas.max())
             under.annotate(
-                f"alpha of the model: {plain_number(chosen)}", (chosen, 0), (4, 4), color=INK,
-                xycoords=("data", "axes fraction"), textcoords="offset points",
-            )  # fmt: skip
+                f"alpha of the model: {plain_number(chosen)}",
+                (chosen, 0),
+                (4 if left else -4, 4),
+                xycoords=("data", "axes fraction"),
+                textcoords="offset points",
+                ha="left" if left else "right",
+                color=INK,
+            )
         thousands(above.yaxis)
 
     return Figure(

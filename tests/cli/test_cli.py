@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -61,7 +62,8 @@ def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path)
     assert numbers["seeds"] == [3, 4]
     assert numbers["settings"]["n"] == 3000
     page = (tmp_path / "demo" / "demo.html").read_text()
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 10  # each figure twice, for wide and for narrow screens
+    assert not re.search(r"Figure \d+\.[^<]*Fig\.", page) and page.count("n = 3,000") == 1  # said once
     assert "3, 4" in page  # the seeds are on the page
 
 
@@ -87,7 +89,8 @@ def test_reproduce_all_is_repeatable_cached_and_reads_well_in_a_browser(small, t
             assert not browser.console_errors(driver)
             assert not browser.outside_requests(driver)
             assert browser.overflow(driver) <= 0
-            drawn = driver.find_elements("css selector", "figure svg")
+            drawn = browser.drawings(driver)
+            assert min(browser.label_sizes(driver)) >= 9
             assert len(drawn) == len(before)
             assert all(min(browser.box(driver, svg)[2:]) > 100 for svg in drawn)
 
