@@ -93,6 +93,7 @@ def colours(element) -> int:
     from PIL import Image
 
     assert element.is_displayed(), "the element is not shown"
+    element.parent.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
     with Image.open(BytesIO(element.screenshot_as_png)) as picture:
         pixels = picture.convert("RGB")
         return len(pixels.getcolors(pixels.width * pixels.height))

@@ -107,7 +107,7 @@ def correlations(fitted: TableModel) -> Section:
         f"The strongest correlation is {strongest}, between {code(columns[shown[i]])} and {code(columns[shown[j]])}. "
         f"If it is near 1 or {MINUS}1, the rows determine only a combination of the two coefficients."
     )
-    width, height = (6.4, 4.8) if len(shown) <= 25 else (8.4, 7.2)
+    width, height = (6.4, 4.8) if len(shown) <= 25 else (8.4, 7.8)
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         ax = fig.subplots()

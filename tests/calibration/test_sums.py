@@ -321,7 +321,7 @@ def test_few_degrees_of_freedom_are_worth_few_rows():
     verdict = Calibration().update(0.0, 1.0, y, dof=10.0).verdict()
     assert verdict.worth == pytest.approx(5000 / (1 + 4999 / 10), rel=1e-12)
     assert verdict.word == "too few rows to say"
-    assert "Over 5000 rows (as informative as 10) the errors" in str(verdict)
+    assert "Over 5,000 rows (as informative as 10) the errors" in str(verdict)
 
 
 def test_str_is_a_sentence_or_two():
