@@ -364,10 +364,10 @@ class Belief(ABC):
             penalised.data, Zero(), gamma=penalised.gamma, prior=penalised.prior, likelihood=penalised.likelihood
         )
 
-    @cached_property
-    def determined(self) -> Array:
-        """Whether the rows alone, without the penalty, determine each coefficient, shape (d,)."""
-        return np.isfinite(self._variances(np.asarray(self.unpenalised.factors[0].variances())))
+    def determined(self, penalised: bool) -> Array:
+        """Return whether the rows, with or without the penalty, determine each coefficient, shape (d,)."""
+        factor = (self.posterior if penalised else self.unpenalised).factors[0]
+        return np.isfinite(self._variances(np.asarray(factor.variances())))
 
     def coef_estimate(self, penalised: bool) -> Estimate:
         """Return the coefficients, with or without the penalty, and what their intervals are computed from."""

@@ -130,7 +130,7 @@ def headline(
     """
     belief = learner.belief
     lines = _rows(learner, rows) if predicted is None else _predicted(learner, rows, predicted)
-    return Headline((*lines, *_columns(belief, columns), *_estimate(belief), _verdict(learner)))
+    return Headline((*lines, *_columns(belief, columns, learner.n_rows), *_estimate(belief), _verdict(learner)))
 
 
 def _rows(learner: Learner, rows: RowCounts | None) -> Iterator[Line]:
@@ -178,12 +178,12 @@ def _cells(notes: Notes, advice: str) -> Iterator[Line]:
             yield Line("Cells", shown, text in rounded)
 
 
-def _columns(belief: Belief, columns: Sequence[str]) -> Iterator[Line]:
+def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Line]:
     named = np.array(columns, object)
-    std, determined = belief.column_std, belief.determined
+    std, determined = belief.column_std, belief.determined(penalised=False)
     if len(named) != len(determined):  # the parameters of a function have no columns
         return
-    undetermined = np.isinf(belief.coef_std.reshape(-1, len(named))).any(axis=0)
+    undetermined = ~belief.determined(penalised=True)
     constant = np.zeros(len(named), bool) if std is None else std == 0
     if constant.any():
         verb, it = ("is", "it") if constant.sum() == 1 else ("are", "them")
@@ -195,11 +195,14 @@ def _columns(belief: Belief, columns: Sequence[str]) -> Iterator[Line]:
         verb = "is" if n == 1 else "are"
         yield Line("Columns", f"{n:,} of {count(belief.coef.size, 'coefficient')} {verb} exactly 0, by the penalty.")
     if (several := ~determined & ~constant).any():
-        text = f"{names(named[several])} are collinear with other columns: "
+        whose = f"{names(named[several])} are collinear with other columns"
+        if several.all() and n_rows <= len(named):
+            whose = f"There are {count(len(named), 'column')} and {count(n_rows, 'row')}"
         if (undetermined & several).any():
-            yield Line("Columns", f'{text}undetermined. Leave columns out, or use penalty="ridge".', True)
+            advice = 'undetermined. Leave columns out, or use penalty="ridge".'
+            yield Line("Columns", f"{whose}: coefficients are {advice}", True)
         else:
-            yield Line("Columns", f"{text}the penalty alone tells their effects apart.")
+            yield Line("Columns", f"{whose}: the penalty alone tells their effects apart.")
 
 
 def _estimate(belief: Belief) -> Iterator[Line]:

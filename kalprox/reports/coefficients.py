@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["correlations", "section"]
 
 MINUS = "\N{MINUS SIGN}"
+_DEBIASED = " The intervals are debiased, that is, without the penalty: a coefficient may lie outside of its own."
 _MAX_INTERVALS, _MAX_CORRELATIONS = 40, 60  # coefficients in the two figures
 _NARROW_CORRELATIONS = 16  # in the second one on narrow screens, where there is no room for more labels
 
@@ -72,7 +73,7 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
         "Effects with their intervals",
         f"{100 * level:.4g}% intervals. The effect of a column is the change of the prediction when it increases by "
         "one standard deviation, so that columns in different units can be compared. Intervals narrower than the "
-        "marker are hidden behind it.",
+        "marker are hidden behind it." + (_DEBIASED if fitted.belief.debiased else ""),
         {"column": [columns[j] for j in shown], "coef": coef, "low": low, "high": high, "std": scale, "level": level},
         draw,
         (7.0, 1.3 + 0.23 * len(shown)),

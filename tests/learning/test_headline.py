@@ -70,6 +70,10 @@ def test_constant_and_collinear_columns_are_named():
     constant, collinear = said(of(X, y, penalty=None), "Columns")
     assert constant.doubt and constant.text.startswith("`x1` is constant, and its coefficient undetermined")
     assert collinear.doubt and collinear.text.startswith("`x2`, `x3` are collinear") and "ridge" in collinear.text
+    (line,) = said(of(X[:3], y[:3], fit=False, penalty=None), "Columns")[-1:]
+    assert line.doubt and "undetermined" in line.text
+    (line,) = said(of(*linear(20, 30)), "Columns")
+    assert line.text == "There are 30 columns and 20 rows: the penalty alone tells their effects apart."
     constant, collinear = said(of(X, y), "Columns")
     assert constant.text == "`x1` is constant: leave it out." and not constant.doubt
     assert "the penalty alone tells their effects apart" in collinear.text and not collinear.doubt

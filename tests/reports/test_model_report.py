@@ -231,7 +231,7 @@ def test_the_intervals_under_a_kink_are_said_to_be_debiased():
     assert "conditional on the coefficients that the penalty selected" in table.caption
     assert "90% intervals of least squares on all columns" in table.caption and "unbounded" not in table.caption
     section = coefficients.section(found, 0.9)
-    assert "90% intervals" in section.figures[0].caption
+    assert "90% intervals" in section.figures[0].caption and "debiased" in section.figures[0].caption
     assert "conditional on the coefficients that the penalty selected" in coefficients.correlations(found).text
     assert "those of the posterior" in summary.coefficients(plain).caption
 
