@@ -259,7 +259,7 @@ def _verdict(learner: Learner) -> Line:
 def as_options(text: str) -> str:
     """Return the text with the options of the command line in place of the parameters of the estimator.
 
-    >>> as_options("Use noise=\"inputs\", or penalty=None.")
+    >>> as_options('Use noise="inputs", or penalty=None.')
     'Use --noise inputs, or --penalty none.'
     """
     for argument, option in _SPELLED.items():
