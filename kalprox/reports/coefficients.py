@@ -131,6 +131,7 @@ def correlations(fitted: TableModel) -> Section:
         {"column": [columns[k] for k in shown], "correlation": R},
         draw,
         (width, height),
+        narrow_height=2.8,
     )
     return Section(title, text, [figure])
 
