@@ -1,10 +1,24 @@
-"""Text from data and file names, made safe for terminals and for spreadsheets."""
+"""Text from data and file names, made safe for terminals and for spreadsheets; names and counts in sentences."""
 
 import re
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["csv_cell", "csv_line", "from_csv_cell", "printable"]
+__all__ = [
+    "MAX_NAME",
+    "code",
+    "count",
+    "csv_cell",
+    "csv_line",
+    "from_csv_cell",
+    "names",
+    "plain_number",
+    "printable",
+    "shorten",
+]
+
+MAX_NAME = 60  # characters of a name
+MAX_NAMES = 5  # names in a sentence
 
 _FORMULA = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}") + (
     "\N{FULLWIDTH COMMERCIAL AT}",
@@ -59,3 +73,50 @@ def from_csv_cell(cell: str) -> str:
     ('=1+1', '-5')
     """
     return cell.removeprefix("'")
+
+
+def shorten(name: str, width: int) -> str:
+    """`name` on one line, with an ellipsis in its middle if it is longer than `width`.
+
+    >>> shorten("a_very_long_name_of_a_column", 12)
+    'a_very…olumn'
+    """
+    name = "".join(c if c.isprintable() else " " for c in name)
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}…{name[-tail:]}"
+
+
+def code(name: str) -> str:
+    """`name` between backticks, as code is marked in Markdown, so that a page shows it literally."""
+    return f"`{shorten(name, MAX_NAME).replace('`', chr(39))}`" if name.strip() else "(no name)"
+
+
+def names(values: Iterable[str]) -> str:
+    """The first names as a list in a sentence.
+
+    >>> names("abcdefg")
+    '`a`, `b`, `c`, `d`, `e` and 2 more'
+    """
+    values = list(values)
+    shown = ", ".join(map(code, values[:MAX_NAMES]))
+    return shown if len(values) <= MAX_NAMES else f"{shown} and {len(values) - MAX_NAMES:,} more"
+
+
+def count(n: int, noun: str) -> str:
+    """A number and its noun.
+
+    >>> count(1, "row"), count(12000, "row")
+    ('1 row', '12,000 rows')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def plain_number(value: float) -> str:
+    """A number with four significant digits, and all digits before the point, as people write it.
+
+    >>> [plain_number(v) for v in (3, 0.05, -12.3456, 14210.7, 1.36e6, 2e-9)]
+    ['3', '0.05', '-12.35', '14,211', '1,360,000', '2e-09']
+    """
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e10 else f"{value:,.4g}"

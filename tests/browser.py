@@ -70,11 +70,30 @@ def box(driver, element) -> tuple[float, float, float, float]:
     return left, top, width, height
 
 
+def drawings(driver) -> list:
+    """The drawings that are shown; a figure may have two, of which a screen shows one."""
+    return [svg for svg in driver.find_elements("css selector", "figure svg") if svg.is_displayed()]
+
+
+def label_sizes(driver) -> list[float]:
+    """The font sizes of the labels in the drawings that are shown, superscripts included, in pixels.
+
+    Matplotlib writes text as glyphs in units of a hundredth of the font size, so that the scale tells the size.
+    """
+    script = """
+    return [...document.querySelectorAll('figure svg')].filter(svg => svg.getBoundingClientRect().width > 0)
+      .flatMap(svg => [...svg.querySelectorAll('g[id*="text_"] use')])
+      .map(glyph => { const m = glyph.getScreenCTM(); return 100 * Math.hypot(m.a, m.b) })
+    """
+    return driver.execute_script(script)
+
+
 def colours(element) -> int:
     """The number of different colours in an element; a blank one has one."""
     from PIL import Image
 
     assert element.is_displayed(), "the element is not shown"
+    element.parent.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
     with Image.open(BytesIO(element.screenshot_as_png)) as picture:
         pixels = picture.convert("RGB")
         return len(pixels.getcolors(pixels.width * pixels.height))

@@ -85,7 +85,9 @@ def ipg(model: Predictor, regularizer: Regularizer, *, gamma: Any, decay: Any = 
     gamma : float
         The step size of the first row.
     decay : float
-        The exponent of the decreasing step size. 0 keeps it constant, and diverges unless gamma is small.
+        The exponent of the decreasing step size. 0 keeps it constant: the estimate then does not settle, and for a
+        linear h its error stays bounded only while gamma max eig(V Hess g) is below 2, because the step on g is
+        explicit.
     metric : None, scalar, array or callable
         V_{k-1}. None is the identity; a scalar, a diagonal or a matrix is constant; a function of k = 1, 2, ... returns
         one of these.

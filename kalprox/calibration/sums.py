@@ -70,7 +70,7 @@ class Calibration:
     'calibrated'
     >>> print(Calibration().update(np.zeros(1000), np.full(1000, 0.5), y).verdict())
     over-confident: The stated std is too small. Use noise="learn"; where it is learned, look for what the model \
-leaves out, such as a missing input, or a linearisation far from the solution. Over 1000 rows the errors are 1.96 \
+leaves out, such as a missing input, or a linearisation far from the solution. Over 1,000 rows the errors are 1.96 \
 times as large as stated (NIS 3.83, expected 0.88 to 1.13), and intervals of 50%, 80% and 95% cover 26.4%, 49.0% \
 and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     """

@@ -100,21 +100,26 @@ class Verdict(NamedTuple):
         (nis, coverage), nan = expected_ranges(0), math.nan
         return cls("not judged", 0.0, 0.0, 0.0, nan, nis, nan, coverage, nan, reason=reason.rstrip("."))
 
+    @property
+    def advice(self) -> str:
+        """What the word means, and what to change; empty if nothing was judged."""
+        return _ADVICE.get(self.word, "")
+
     def __str__(self) -> str:
         if self.word == "not judged":
             return f"not judged, because {self.reason}."
-        advice = _ADVICE[self.word]
+        advice = self.advice
         if self.word == "calibrated" and self.undetermined > self.rows / 2:
             total = self.rows + self.undetermined
             advice = (
-                f"But only {self.rows:.10g} of {total:.10g} rows could be judged, because no finite std was stated for "
-                "the others: look for enormous values, or for columns that the rows do not determine."
+                f"But only {self.rows:,.10g} of {total:,.10g} rows could be judged, because no finite std was stated "
+                "for the others: look for enormous values, or for columns that the rows do not determine."
             )
         text = [f"{self.word}: {advice}"]
         if self.rows > 0 and self.word != "exact":
-            (a, b), fewer = self.nis_bounds, f" (as informative as {self.worth:.0f})"
+            (a, b), fewer = self.nis_bounds, f" (as informative as {self.worth:,.0f})"
             text.append(
-                f"Over {self.rows:.10g} rows{'' if self.worth > 0.9 * self.rows else fewer} the errors are "
+                f"Over {self.rows:,.10g} rows{'' if self.worth > 0.9 * self.rows else fewer} the errors are "
                 f"{self.nis**0.5:.3g} times as large as stated (NIS {self.nis:.3g}, expected {a:.2f} to {b:.2f}), and "
                 f"intervals of {_listed(f'{level:.0%}' for level in LEVELS)} cover "
                 f"{_listed(f'{share:.1%}' for share in self.coverages)} (expected "
@@ -129,7 +134,7 @@ class Verdict(NamedTuple):
                 f"p = {self.shape_p_value:.1g}): look for bias, skewness or outliers."
             )
         if self.undetermined > 0:
-            text.append(f"{self.undetermined:.10g} more rows had no finite std and were not judged.")
+            text.append(f"{self.undetermined:,.10g} more rows had no finite std and were not judged.")
         return " ".join(text)
 
 

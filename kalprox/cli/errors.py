@@ -25,6 +25,7 @@ EXIT_CODES = {
     "job.",
     6: "Not a complete kalprox model file.",
     7: "A resource is missing: disk space, memory, a permission, a package, or the machines of an engine.",
+    8: "With --strict: there are doubts about the numbers, which standard error lists. All output has been written.",
     130: "Interrupted.",
     141: "The reader of standard output has gone, as `head` goes after ten lines.",
 }

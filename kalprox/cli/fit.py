@@ -8,7 +8,16 @@ import click
 from click.core import ParameterSource
 
 from kalprox._files import check_distinct, descriptor
-from kalprox.cli.options import BYTES, NAMES, READING, NumberOr, RegistryChoice, output_options, reading_options
+from kalprox.cli.options import (
+    BYTES,
+    NAMES,
+    READING,
+    NumberOr,
+    RegistryChoice,
+    output_options,
+    reading_options,
+    strict_option,
+)
 
 __all__ = ["fit"]
 
@@ -219,6 +228,7 @@ _NOT_WITH_FORMULA = {
 )
 @reading_options
 @output_options
+@strict_option
 def fit(
     sources: tuple[str, ...],
     *,
@@ -237,6 +247,7 @@ def fit(
     memory: int,
     quiet: bool,
     events: Path | None,
+    strict: bool,
     **given: Any,
 ) -> None:
     """Fit a model to files. SOURCE is a file, a folder, a glob pattern, or - for standard input.
@@ -251,7 +262,7 @@ def fit(
           --checkpoint flights.ckpt --quarantine bad.csv --out flights.kalprox
       kalprox fit flights.csv --formula "arr_delay ~ dep_delay + C(carrier) + distance:hour"
     """
-    from kalprox.cli.terminal import Reporter, events_of, warn
+    from kalprox.cli.terminal import Reporter, end_strictly, events_of
     from kalprox.jobs.checkpoint import Checkpoint
     from kalprox.jobs.fit import FitJob
     from kalprox.sources.files import find
@@ -291,7 +302,7 @@ def fit(
         )
         fitted = job.run(out)
         learner, belief, quality = fitted.learner, fitted.belief, fitted.record.quality
-        score, verdict = learner.score, learner.score.verdict()
+        score, headline = learner.score, fitted.headline()
         reporter.event(
             "done",
             model=str(out),
@@ -301,18 +312,15 @@ def fit(
             converged=bool(belief.converged),
             rmse=float(score.rmse),
             coverage=float(score.coverage[-1]),
+            headline=headline.to_json(),
             **events_of(quality.notes),
         )
-    bad = f", {quality.bad:,} bad" if quality.bad else ""
-    reporter.say(f"{out}: {learner.n_rows:,} rows{bad}, {len(table.columns.names):,} columns")
+    reporter.say(str(headline))
     for line in found:
         reporter.say(line)
-    if not quiet:
-        warn(quality.notes)
-    if belief.message and not belief.converged and not belief.predicts:  # other messages have been given as warnings
-        reporter.say(belief.message)
-    if verdict.rows or verdict.reason:
-        reporter.say(str(verdict))
+    reporter.say(str(out))
+    if strict:
+        end_strictly(headline)
 
 
 def _coef_cov(columns: Any, coef_cov: str | None) -> dict[str, str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from kalprox._files import check_distinct, descriptor
-from kalprox.cli.options import LEVEL
-from kalprox.cli.terminal import echo
+from kalprox.cli.options import LEVEL, strict_option
+from kalprox.cli.terminal import echo, end_strictly
 
 __all__ = ["merge", "path", "report", "show"]
 
@@ -22,8 +22,9 @@ MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=40,
     help="Maximum number of coefficients to show; those with the largest effects are shown.",
 )
-def show(model: Path, level: float, top: int) -> None:
-    """Print a summary of MODEL: its settings, coefficients and calibration.
+@strict_option
+def show(model: Path, level: float, top: int, strict: bool) -> None:
+    """Print a summary of MODEL: what became of the rows and what is doubtful, settings, coefficients, calibration.
 
     \b
     Example:
@@ -34,11 +35,15 @@ def show(model: Path, level: float, top: int) -> None:
     from kalprox.reports import summary
 
     fitted = TableModel.load(model)
+    headline = fitted.headline()
+    echo(headline)
     for table in summary.tables(fitted, level=level, top=top):
         show_table(table)
     verdict = fitted.learner.score.verdict()
     if verdict.rows or verdict.reason:
         echo(str(verdict))
+    if strict:
+        end_strictly(headline)
 
 
 @click.command()
@@ -49,7 +54,8 @@ def show(model: Path, level: float, top: int) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="HTML file to write.  [default: MODEL with the suffix .html]",
 )
-def report(model: Path, level: float, out: Path | None) -> None:
+@strict_option
+def report(model: Path, level: float, out: Path | None, strict: bool) -> None:
     """Write an HTML page about MODEL: coefficients with intervals, calibration, running error, correlations, data.
 
     \b
@@ -64,28 +70,48 @@ def report(model: Path, level: float, out: Path | None) -> None:
 
     out = out or model.with_suffix(".html")
     check_distinct([("MODEL", model)], [("--out", out)])
-    page = report.page(TableModel.load(model), model.name, level)
-    echo(write_page(page, out).absolute(), err=descriptor(out) == 1)
+    fitted = TableModel.load(model)
+    headline = fitted.headline()
+    echo(headline, err=True)
+    echo(write_page(report.page(fitted, model.name, level), out).absolute(), err=descriptor(out) == 1)
+    if strict:
+        end_strictly(headline)
 
 
 @click.command()
 @click.argument("model", type=MODEL)
 @click.option("--alphas", help="Weights of the penalty, separated by commas.  [default: a grid]")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV file to write all coefficients to.")
-def path(model: Path, alphas: str | None, out: Path | None) -> None:
+@click.option(
+    "--figure",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Figure of the scores to write: .svg, .png or .pdf; its numbers go to a .json file beside it.",
+)
+def path(model: Path, alphas: str | None, out: Path | None, figure: Path | None) -> None:
     """Compute the regularisation path of MODEL: its coefficients for each weight alpha of the penalty.
 
-    The model file is enough; the data are not read again.
+    The model file is enough; the data are not read again. Scores are relative to that of the best alpha. The grid
+    extends until the best is inside, or until larger or smaller alphas change nothing.
 
     \b
     Example:
-      kalprox path flights.kalprox --alphas 1,10,100 --out path.csv
+      kalprox path flights.kalprox --figure path.svg --out path.csv
     """
+    from dataclasses import replace
+
     from kalprox.cli.terminal import show_table
     from kalprox.jobs.model import TableModel
-    from kalprox.reports.path import table, write
+    from kalprox.reports import path as report
 
-    check_distinct([("MODEL", model)], [("--out", out)])
+    check_distinct([("MODEL", model)], [("--out", out), ("--figure", figure)])
+    if figure is not None:
+        from kalprox.pages import require_report_packages
+
+        require_report_packages()
+        if figure.suffix not in (".svg", ".png", ".pdf"):
+            raise click.BadParameter(
+                f"expected a name that ends in .svg, .png or .pdf; got {str(figure)!r}.", param_hint="'--figure'"
+            )
     fitted = TableModel.load(model)
     try:
         chosen = None if alphas is None else [float(alpha) for alpha in alphas.split(",")]
@@ -95,9 +121,14 @@ def path(model: Path, alphas: str | None, out: Path | None) -> None:
         ) from None
     computed = fitted.belief.path(chosen)
     if out is None or descriptor(out) != 1:
-        show_table(table(fitted, computed))
+        show_table(report.table(fitted, computed, grid=chosen is None))
+    if figure is not None:
+        from kalprox.pages import write
+
+        drawn = replace(report.figure(fitted, computed), name=figure.stem)
+        echo(write(drawn, figure.parent, (figure.suffix[1:],))[figure.suffix[1:]])
     if out is not None:
-        write(fitted, computed, out)
+        report.write(fitted, computed, out)
         echo(out, err=descriptor(out) == 1)
 
 

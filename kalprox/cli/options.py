@@ -8,7 +8,17 @@ from typing import Any
 
 import click
 
-__all__ = ["BYTES", "LEVEL", "NAMES", "READING", "NumberOr", "RegistryChoice", "output_options", "reading_options"]
+__all__ = [
+    "BYTES",
+    "LEVEL",
+    "NAMES",
+    "READING",
+    "NumberOr",
+    "RegistryChoice",
+    "output_options",
+    "reading_options",
+    "strict_option",
+]
 
 
 class RegistryChoice(click.Choice):
@@ -164,6 +174,20 @@ def output_options(command: Callable) -> Callable:
             "--events",
             type=click.Path(dir_okay=False, path_type=Path),
             help="Write progress events to this file, one JSON object per line.",
+        ),
+    )
+
+
+def strict_option(command: Callable) -> Callable:
+    """Add the option that makes doubts about the numbers an exit code."""
+    return _with_options(
+        command,
+        click.option(
+            "--strict",
+            is_flag=True,
+            help="End with exit code 8 if the headline has a doubt (!), after the output has been written: unknown "
+            "levels, many rows refused, undetermined coefficients, a fit that has not converged, or predictions that "
+            "were not judged or not found calibrated.",
         ),
     )
 

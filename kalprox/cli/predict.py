@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kalprox._files import check_distinct, descriptor
-from kalprox.cli.options import LEVEL, NAMES, output_options, reading_options
+from kalprox.cli.options import LEVEL, NAMES, output_options, reading_options, strict_option
 
 __all__ = ["predict"]
 
@@ -43,6 +43,7 @@ __all__ = ["predict"]
 )
 @reading_options
 @output_options
+@strict_option
 def predict(
     model: Path,
     sources: tuple[str, ...],
@@ -55,13 +56,15 @@ def predict(
     max_bad: str | None,
     quiet: bool,
     events: Path | None,
+    strict: bool,
     **options: Any,
 ) -> None:
     """Predict every row of SOURCE with MODEL: mean, standard deviation and interval, in the order of the rows.
 
     Standard deviation and interval are those of a new observation, including the noise. The columns of the target, the
-    weights and the clusters may be missing from SOURCE. A bad row has a line without numbers in the output. Levels that
-    the model does not know, and numbers that were rounded, are counted in a warning.
+    weights and the clusters may be missing from SOURCE. A bad row has a line without numbers in the output. What became
+    of the rows, and every doubt about the predictions, is printed at the end; on standard error if the predictions are
+    written to standard output.
 
     \b
     Example:
@@ -69,7 +72,7 @@ def predict(
     """
     from dataclasses import replace
 
-    from kalprox.cli.terminal import Reporter, events_of, warn
+    from kalprox.cli.terminal import Reporter, echo, end_strictly, events_of
     from kalprox.jobs import predict as job
     from kalprox.jobs.model import TableModel
     from kalprox.sources.files import STDIN, find, stdin
@@ -106,7 +109,7 @@ def predict(
     silent = quiet or str(out) == "-"
     with Reporter("predict", quiet=silent, events=events, total=table.size().rows) as reporter:
         bad = Quarantine(quarantine, max_bad)
-        rows, notes = job.predict(
+        rows, notes, quality = job.predict(
             fitted,
             table,
             out,
@@ -116,9 +119,12 @@ def predict(
             allow_unknown=unseen is not None,
             watch=reporter.progress,
         )
-        reporter.event("done", out=str(out), rows=rows, bad=bad.bad, **events_of(notes))
-    reporter.say(f"{out}: {rows:,} rows" + (f", {bad.bad:,} bad" if bad.bad else ""))
-    for line in found:
-        reporter.say(line)
+        headline = fitted.headline(quality)
+        lines = headline.to_json()
+        reporter.event("done", out=str(out), rows=rows, bad=bad.bad, headline=lines, **events_of(notes))
     if not quiet:
-        warn(notes)
+        for line in (headline, *found):
+            echo(line, err=str(out) == "-")
+    reporter.say(str(out))
+    if strict:
+        end_strictly(headline)

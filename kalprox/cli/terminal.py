@@ -18,14 +18,18 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from kalprox._files import open_locked
-from kalprox._text import printable
+from kalprox._text import plain_number, printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+
     from kalprox.jobs.fit import Progress
+    from kalprox.learning.headline import Headline
     from kalprox.pages import Table
     from kalprox.sources.notes import Notes
 
-__all__ = ["EVENTS", "Reporter", "echo", "events_of", "progress_bar", "show_table", "warn"]
+__all__ = ["EVENTS", "Reporter", "echo", "end_strictly", "events_of", "progress_bar", "rows_bar", "show_table"]
 
 EVENTS = {
     "start": "`command`, and `total_rows`, which is null if the files do not state it",
@@ -33,9 +37,9 @@ EVENTS = {
     "pass (from 1), number of `bad` rows, `rows_per_second`, and the `rmse` and the `coverage` of the 95% intervals of "
     "the predictions so far",
     "checkpoint": "A checkpoint has been written: the fields of `progress`",
-    "done": "`rows` and `bad`; `unknown_levels` and `rounded_numbers`, if there are any: for each column `count`, "
-    "`filled` (the number of cells that are not missing) and `examples`; for fit "
-    "also `model`, `passes`, `converged`, `rmse`, `coverage`; for predict also `out`",
+    "done": "`rows` and `bad`; `headline`, a list of lines, each with `label`, `text` and `doubt`; `unknown_levels` "
+    "and `rounded_numbers`, if there are any: for each column `count`, `filled` (the number of cells that are not "
+    "missing) and `examples`; for fit also `model`, `passes`, `converged`, `rmse`, `coverage`; for predict also `out`",
     "failed": "`error`, the message",
 }
 _LINE_INTERVAL = 5.0  # seconds between two lines of text
@@ -73,7 +77,9 @@ class Reporter:
 
     def __enter__(self) -> Self:
         if self.terminal:
-            self._bar = _rows_bar()
+            from rich.console import Console
+
+            self._bar = rows_bar(Console(stderr=True))
             self._bar.start()
             self._task = self._bar.add_task(self.command, total=None, text="")
         self.event("start", command=self.command, total_rows=self.total)
@@ -135,29 +141,40 @@ def events_of(notes: "Notes") -> dict[str, Any]:
     return {key: {name: asdict(note) for name, note in columns.items()} for key, columns in found.items() if columns}
 
 
-def warn(notes: "Notes") -> None:
-    """Print a warning about unknown levels and rounded numbers, if there are any, to standard error."""
-    for text in notes.texts():
-        echo(f"Warning: {text}", err=True)
+def end_strictly(headline: "Headline") -> None:
+    """End the command with exit code 8 if the headline has doubts, and print them to standard error."""
+    if headline.doubts:
+        echo(headline._replace(lines=headline.doubts), err=True)
+        sys.stdout.flush()
+        click.get_current_context().exit(8)
 
 
 def _text(now: "Progress", rate: float) -> str:
     parts = [f"{now.rows:,} rows", f"{rate:,.0f}/s"]
     if now.number:
         parts.insert(0, f"pass {now.number + 1}")
-    if not math.isnan(now.rmse):
-        parts += [f"RMSE {now.rmse:.4g}", f"95% intervals cover {now.coverage:.1%}"]
     if now.bad:
         parts.append(f"{now.bad:,} bad")
+    if not math.isnan(now.rmse):
+        parts += [f"RMSE {now.rmse:.4g}", f"95% intervals cover {now.coverage:.1%}"]
     return ", ".join(parts)
 
 
-def _rows_bar() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+def rows_bar(console: "Console") -> "RichProgress":
+    """A progress bar, the time left, and a text, which is cut short where the line ends: bar and time stay."""
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+    from rich.table import Column
 
-    columns = BarColumn(), TaskProgressColumn(), TimeRemainingColumn(compact=True), TextColumn("{task.fields[text]}")
-    return Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True))
+    return Bar(
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=16),
+        TaskProgressColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+        console=console,
+        expand=True,
+    )
 
 
 def show_table(table: "Table") -> None:
@@ -180,7 +197,7 @@ def show_table(table: "Table") -> None:
 def _cell(value: Any) -> str:
     if value is None or isinstance(value, str):
         return printable(value or "", keep="")
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else plain_number(value)
 
 
 @contextmanager

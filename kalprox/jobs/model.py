@@ -13,6 +13,7 @@ from kalprox import model_file
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.restoring import checked_columns, checked_record, conforms
 from kalprox.learning.belief import Belief
+from kalprox.learning.headline import Headline, RowCounts, headline
 from kalprox.learning.learner import Learner
 from kalprox.learning.saved import expect
 from kalprox.learning.saving import from_parts, learner_parts
@@ -188,6 +189,13 @@ class TableModel:
         learner = self.learner.copy()
         learner.merge(other.learner, allow_overlap=allow_overlap)
         return replace(self.with_record_of(other), learner=learner)
+
+    def headline(self, predicted: RowCounts | None = None) -> Headline:
+        """Return what became of the rows, and every doubt about the numbers, in the words of the command line.
+
+        See `kalprox.learning.headline.headline` for `predicted`.
+        """
+        return headline(self.learner, self.columns.names, self.record.quality, predicted).with_options()
 
     def intervals(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the intervals of the coefficients, each of shape (d,); see `Belief.coef_interval`."""

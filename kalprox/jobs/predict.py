@@ -13,11 +13,12 @@ from kalprox._files import atomic_open, check_distinct, is_stream
 from kalprox._text import csv_cell
 from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
+from kalprox.jobs.record import DataQuality
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.cell_types import plain
 from kalprox.sources.files import SourceError
-from kalprox.sources.notes import NO_NOTES, Notes, check_known
+from kalprox.sources.notes import Notes, check_known
 from kalprox.sources.places import Place
 from kalprox.sources.prefetch import prefetch
 from kalprox.sources.quarantine import Quarantine
@@ -30,10 +31,11 @@ NAMES = ("mean", "std", "lower", "upper")
 
 
 class Predicted(NamedTuple):
-    """The number of rows read, and what must be said about their cells."""
+    """The number of rows read, what must be said about their cells, and which were refused and why."""
 
     rows: int
     notes: Notes
+    quality: DataQuality
 
 
 def predict(
@@ -91,7 +93,7 @@ def predict(
     )
     quarantine.open()
     ends = found.learner.conformal_ends(level) if interval == "conformal" else None
-    read, notes = 0, NO_NOTES
+    quality = DataQuality()
     with _writer(out, table.keep) as write:
         for block in prefetch(table.blocks()):
             quarantine.take(block.bad, block.read)
@@ -105,12 +107,12 @@ def predict(
                     low, high = mean - ends[0] * std, mean + ends[1] * std
                 columns[:, block.place.good] = mean, std, low, high
             write(columns, block.place)
-            read, notes = read + block.read, notes + block.notes
-            watch(Progress(read, quarantine.bad, table.done(block.place.cursor), 0))
+            quality = quality.after(block, ranges=False)
+            watch(Progress(quality.read, quarantine.bad, table.done(block.place.cursor), 0))
         quarantine.finish()
         if not allow_unknown:
-            check_known(notes, table.columns.categorical)
-    return Predicted(read, notes)
+            check_known(quality.notes, table.columns.categorical)
+    return Predicted(quality.read, quality.notes, quality)
 
 
 @contextmanager

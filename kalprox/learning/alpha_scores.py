@@ -154,18 +154,31 @@ class AlphaScores:
         return replace(self, squares=squares, rows=float(seen[-1]))
 
     @property
+    def _loss(self) -> Array:
+        """The log of the squared errors of each c, shape (m,)."""
+        return np.log(np.maximum(self.squares, np.finfo(float).tiny)).sum(axis=1)
+
+    @property
     def best(self) -> float | None:
         """The c of the smallest errors, interpolated by a parabola; None before 8 rows are scored."""
         if self.rows < _ENOUGH:
             return None
-        loss = np.log(np.maximum(self.squares, np.finfo(float).tiny)).sum(axis=1)
-        i = int(np.argmin(loss))
+        loss, i = self._loss, int(np.argmin(self._loss))
         if not 0 < i < len(loss) - 1:
             return float(self.c[i])
         above, least, below = loss[i - 1 : i + 2]
         bend = above - 2 * least + below
         shift = 0.5 * (above - below) / bend if bend > 0 else 0.0
         return float(self.c[i] * _STEP**shift)
+
+    @property
+    def limit(self) -> float | None:
+        """0 or infinity, if the smallest errors are those of the smallest or of the largest c; otherwise None.
+
+        The smallest c has next to no effect, and the largest sets all coefficients to zero.
+        """
+        loss = self._loss
+        return {0: np.inf, len(loss) - 1: 0.0}.get(int(np.argmin(loss))) if len(loss) > 1 else None
 
 
 def null_ratio(penalty: Penalty, R: Array, dof: float | None) -> float:

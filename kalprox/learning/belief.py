@@ -230,6 +230,21 @@ class Belief(ABC):
         return self.settings.penalty.alpha
 
     @property
+    def alpha_limit(self) -> float | None:
+        """0 or infinity, if alpha="auto" found that the smaller, or the larger, alpha is the better; otherwise None."""
+        return None
+
+    @property
+    def column_std(self) -> Array | None:
+        """The standard deviation of each column of X over the rows learned, shape (d,); None if it is not known."""
+        return None
+
+    @property
+    def targets_outside(self) -> float:
+        """The number of targets learned that lie outside the range of the link."""
+        return 0.0
+
+    @property
     def noise(self) -> Noise:
         return self.posterior.noise
 
@@ -389,6 +404,11 @@ class Belief(ABC):
         return InformationPosterior(
             penalised.data, Zero(), gamma=penalised.gamma, prior=penalised.prior, likelihood=penalised.likelihood
         )
+
+    def determined(self, penalised: bool) -> Array:
+        """Return whether the rows, with or without the penalty, determine each coefficient, shape (d,)."""
+        factor = (self.posterior if penalised else self.unpenalised).factors[0]
+        return np.isfinite(self._variances(np.asarray(factor.variances())))
 
     def coef_estimate(self, penalised: bool) -> Estimate:
         """Return the coefficients, with or without the penalty, and what their intervals are computed from."""

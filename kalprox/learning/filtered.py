@@ -46,6 +46,8 @@ class FilteredBelief(Belief):
     n_passes: int = 1
     fit_converged: bool = True
     message: str = ""
+    fit_column_std: Array | None = None  # of the rows of `fit`, which `seen` does not summarise
+    fit_outside: float = 0.0
 
     in_one_pass: ClassVar[bool] = False
 
@@ -83,7 +85,9 @@ class FilteredBelief(Belief):
         out = refine(settings.model, g, DesignedSource(source, design), start, weights=settings.weights, **options)
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None)
-        belief = cls(settings, state, design, None, out.passes, out.converged, out.message)
+        X, named = folded.total.X, isinstance(settings.link, str)
+        about = np.sqrt(X.squares / X.rows) if named else None, folded.total.y.outside
+        belief = cls(settings, state, design, None, out.passes, out.converged, out.message, *about)
         return belief.with_scores_of(source), folded.counts
 
     def learn(self, block: Block) -> "FilteredBelief":
@@ -141,6 +145,15 @@ class FilteredBelief(Belief):
         return self.state.posterior
 
     @property
+    def column_std(self) -> Array | None:
+        X = None if self.seen is None else self.seen.X
+        return self.fit_column_std if X is None else np.sqrt(X.squares / max(X.rows, 1.0))
+
+    @property
+    def targets_outside(self) -> float:
+        return self.fit_outside if self.seen is None else self.seen.y.outside
+
+    @property
     def n_held(self) -> int:  # type: ignore[override]
         """The number of rows held: those of the warm-up, and those that extrapolate."""
         held, far = self.state.held, self.state.extrapolating
@@ -180,6 +193,8 @@ class FilteredBelief(Belief):
             "warmup": state.problem.warmup,
             "next_look": None if state.held is None else state.held.next_look,
             **rows,
+            **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
+            **({} if not self.fit_outside else {"outside": self.fit_outside}),
         }
 
     @classmethod
@@ -209,7 +224,10 @@ class FilteredBelief(Belief):
         )
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far)
         message = "" if held is None else _warming_up(held)
-        return cls(settings, state, design, seen, saved.count("n_passes"), bool(saved["converged"]), message)
+        std, outside = saved.arrays.get("column_std"), float(saved.arrays.get("outside", 0.0))
+        expect(std is None or (std.shape == (d,) and (std >= 0).all()))
+        passes, converged = saved.count("n_passes"), bool(saved["converged"])
+        return cls(settings, state, design, seen, passes, converged, message, std, outside)
 
 
 def _expect_rows(p: int, X: Array, y: Array, *counts: Array) -> None:

@@ -1,9 +1,9 @@
 """What a linear model believes about its coefficients, computed from the information of the rows alone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,12 @@ from kalprox.posterior import InformationPosterior
 from kalprox.solvers.l1_path import l1_path
 
 __all__ = ["LinearBelief"]
+
+T = TypeVar("T")
+
+_FLAT = 0.01  # a score that a step of the grid improves by less is that of a limit, alpha -> 0 or infinity
+_COLLINEAR = 1e-10  # the smallest alpha, relative to the squares of a column, that tells collinear columns apart
+_FURTHER = 6  # alphas by which a grid is extended at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +49,12 @@ class LinearBelief(Belief):
         info = self.information
         if not self.settings.standardize:
             return np.ones(info.d)
-        sd = np.linalg.norm(info.centered().R, axis=0) / (float(info.T[0, 0]) or 1.0)
-        return np.where(sd > 0, sd, 1.0)
+        return np.where(self.column_std > 0, self.column_std, 1.0)
+
+    @cached_property
+    def column_std(self) -> Array:
+        info = self.information
+        return np.linalg.norm(info.centered().R, axis=0) / (float(info.T[0, 0]) or 1.0)
 
     @cached_property
     def design(self) -> Design:
@@ -171,7 +181,11 @@ class LinearBelief(Belief):
     @cached_property
     def alpha(self) -> float:
         alpha = self.settings.penalty.alpha if self.chosen is None else self.chosen
-        return self._best_alpha() if alpha == "auto" else alpha
+        return self._choice[0] if alpha == "auto" else alpha
+
+    @property
+    def alpha_limit(self) -> float | None:
+        return self._choice[1] if self._chooses_alpha and self.chosen is None else None
 
     @property
     def _chooses_alpha(self) -> bool:
@@ -216,7 +230,7 @@ class LinearBelief(Belief):
     def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> Self:
         """Return the belief of the same rows with another alpha."""
         belief = type(self)(self.settings, self.information, None, found, begin, float(alpha), self.spread_before)
-        for name in ("scale", "design", "centered", "equations"):  # they do not depend on alpha
+        for name in ("column_std", "scale", "design", "centered", "equations"):  # they do not depend on alpha
             belief.__dict__[name] = getattr(self, name)
         return belief
 
@@ -252,30 +266,67 @@ class LinearBelief(Belief):
         penalty = self.settings.penalty
         if not penalty.has_weight:
             raise ValueError(f"path needs a penalty with a weight; got penalty={penalty.kind!r}.")
+
+        def read(belief: Self) -> tuple[Array, Array, Array, float]:
+            return belief.coef, belief.intercept, belief.edf, belief.score
+
         if alphas is None:
-            alphas = penalty.alphas(self.centered.R, self.centered.z)
-        alphas = np.asarray(alphas, float)
-        check_positive("alphas", alphas, strict=False)
-        rows = [(b.coef, b.intercept, b.edf, b.score) for b in self.for_alphas(alphas)]
+            alphas, rows = self._along_grid(read, lambda row: row[-1])
+        else:
+            alphas = np.asarray(alphas, float)
+            check_positive("alphas", alphas, strict=False)
+            rows = [read(belief) for belief in self.for_alphas(alphas)]
         return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
 
-    def _best_alpha(self) -> float:
-        """Return the alpha of the largest evidence (ridge) or of the best predictions, or `_safe_alpha`.
+    def _along_grid(self, read: Callable[[Self], T], score: Callable[[T], float]) -> tuple[Array, list[T]]:
+        """Return a descending grid of alphas, and what `read` makes of the belief for each.
 
-        With no more rows than coefficients, or if the evidence is largest where all or nothing is noise, a weak prior
-        multiplies it: see `_log_prior`.
+        The grid is extended until the best score is inside, or at an end that is a limit: the score changes no more,
+        or alpha is beyond what float64 can tell from 0 or infinity. If the columns are collinear, it takes half of the
+        digits to tell them apart by the penalty alone.
+        """
+        grid = self.settings.penalty.alphas(self.centered.R, self.centered.z)
+        found = [read(belief) for belief in self.for_alphas(grid)]
+        step, eps = grid[1] / grid[0], np.finfo(float).eps
+        squares = (self.centered.R**2).sum(axis=0)
+        varies = squares > 0
+        unpenalised = np.asarray(self.with_alpha(0.0).posterior.factor.variances())[-len(squares) :]
+        least = _COLLINEAR if np.isinf(unpenalised[varies]).any() else eps
+        lowest, highest = least * squares.min(initial=np.inf, where=varies), grid[0] / eps
+        while True:
+            scores = np.array([score(one) for one in found])
+            i = int(np.argmax(scores))
+            inner = scores[i + 1 if i == 0 else i - 1]
+            inside = i not in (0, len(grid) - 1) or not lowest < grid[i] < highest
+            if inside or not np.isfinite(scores[i]) or not scores[i] - inner > _FLAT:
+                return grid, found
+            if i == 0:
+                more = grid[0] * step ** np.arange(-_FURTHER, 0)
+                grid, found = np.append(more, grid), [read(belief) for belief in self.for_alphas(more)] + found
+            else:
+                more = grid[-1] * step ** np.arange(1, _FURTHER + 1)
+                grid, found = np.append(grid, more), found + [read(belief) for belief in self.for_alphas(more)]
+
+    @cached_property
+    def _choice(self) -> tuple[float, float | None]:
+        """The alpha of the largest evidence (ridge) or of the best predictions, or `_safe_alpha`; and `alpha_limit`.
+
+        With no more rows than coefficients, or if the evidence is largest in a limit, where all or nothing is noise, a
+        weak prior multiplies it: see `_log_prior`.
         """
         if self._by_prediction:
             best = None if self.scores is None else self.scores.best
-            return self._safe_alpha() if best is None else best * float(self.information.rows) ** 0.5
-        grid = self.settings.penalty.alphas(self.centered.R, self.centered.z)
-        scores = np.array([belief.score for belief in self.for_alphas(grid)])
+            if best is None or self.scores is None:
+                return self._safe_alpha(), None
+            return best * float(self.information.rows) ** 0.5, self.scores.limit
+        grid, found = self._along_grid(lambda belief: belief.score, float)
+        scores = np.array(found)
         i, ends = int(np.argmax(scores)), (0, len(grid) - 1)
-        weak = self._few_rows or i in ends
+        weak, limit = self._few_rows or i in ends, {0: np.inf, ends[1]: 0.0}.get(i)
         if weak:
             i = int(np.argmax(scores + self._log_prior(grid)))
         if i in ends:
-            return float(grid[i])
+            return float(grid[i]), limit
         from scipy.optimize import minimize_scalar
 
         def loss(log_alpha: float) -> float:
@@ -284,7 +335,7 @@ class LinearBelief(Belief):
 
         low, high = np.log(grid[i + 1]), np.log(grid[i - 1])
         found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-8})
-        return float(np.exp(found.x))
+        return float(np.exp(found.x)), limit
 
     def _safe_alpha(self) -> float:
         """Return the alpha that noise of the size of the residuals would exceed with probability 0.01.

@@ -6,7 +6,7 @@ its files, `plots` the plots that a figure may contain, and `style` their colour
 """
 
 from kalprox.pages.figures import Figure, write
-from kalprox.pages.page import Page, Section, Table
+from kalprox.pages.page import Page, Section, Statement, Table
 from kalprox.pages.writing import require_report_packages, write_page
 
-__all__ = ["Figure", "Page", "Section", "Table", "require_report_packages", "write", "write_page"]
+__all__ = ["Figure", "Page", "Section", "Statement", "Table", "require_report_packages", "write", "write_page"]

@@ -21,7 +21,9 @@ from kalprox.pages.style import STYLE
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["Figure", "render", "to_json", "write"]
+__all__ = ["NARROW", "Figure", "render", "to_json", "write"]
+
+NARROW = 3.9  # inches: the width of figures on the screen of a phone, where 96 pixels are an inch
 
 # By default each format includes dates and addresses in its metadata; None leaves them out.
 METADATA: dict[str, dict[str, None]] = {
@@ -45,9 +47,12 @@ class Figure:
     numbers : dict
         All numbers in the drawing, which are written to a JSON file beside it; see `to_json` for the types.
     draw : callable
-        `draw(fig)` draws onto an empty matplotlib figure.
+        `draw(fig)` draws onto an empty matplotlib figure, which on narrow screens is 3.9 inches wide; see
+        `kalprox.pages.plots.is_narrow`.
     size : tuple of float
         Width and height in inches.
+    narrow_height : float, optional
+        The height in inches on narrow screens. By default it is that of `size`, but at most 3.4.
     """
 
     name: str
@@ -56,6 +61,7 @@ class Figure:
     numbers: dict[str, Any]
     draw: Callable[["matplotlib.figure.Figure"], None]
     size: tuple[float, float] = (6.4, 4.0)
+    narrow_height: float | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name):
@@ -63,6 +69,13 @@ class Figure:
                 "name must be a file name without a suffix, made of letters, digits, '_', '.' and '-'; "
                 f"got {self.name!r}."
             )
+
+    @property
+    def narrow_size(self) -> tuple[float, float] | None:
+        """Width and height in inches on narrow screens; None if the figure is narrow as it is."""
+        if self.size[0] <= 1.1 * NARROW:
+            return None
+        return NARROW, self.narrow_height or min(self.size[1], 3.4)
 
 
 def write(figure: Figure, folder: str | Path, formats: Sequence[str] = ("svg",)) -> dict[str, Path]:
@@ -88,8 +101,8 @@ def write(figure: Figure, folder: str | Path, formats: Sequence[str] = ("svg",))
     return {form: atomic_write(Path(folder) / f"{figure.name}.{form}", content) for form, content in contents.items()}
 
 
-def render(figure: Figure, form: str) -> bytes:
-    """The content of the figure's SVG, PDF or PNG file."""
+def render(figure: Figure, form: str, size: tuple[float, float] | None = None) -> bytes:
+    """The content of the figure's SVG, PDF or PNG file; `size` replaces that of the figure."""
     import matplotlib.style
     from matplotlib.figure import Figure as Canvas
 
@@ -97,7 +110,7 @@ def render(figure: Figure, form: str) -> bytes:
         raise ValueError(f"the format of a figure must be one of {', '.join(METADATA)}; got {form!r}. Change formats.")
     with matplotlib.style.context(STYLE, after_reset=True):
         # "compressed" is the constrained layout that keeps square axes and their colour bars together
-        canvas = Canvas(figsize=figure.size, layout="compressed")
+        canvas = Canvas(figsize=size or figure.size, layout="compressed")
         figure.draw(canvas)
         content = BytesIO()
         canvas.savefig(content, format=form, dpi=200, metadata=METADATA[form])

@@ -89,10 +89,12 @@ def _reads_as_number(text: str) -> bool:
 
 
 def number(value: Any) -> Markup:
-    """A number as HTML, with three significant digits; integers are shown in full.
+    """A number as HTML, with three significant digits, but all digits before the point; integers are shown in full.
 
     >>> [str(number(v)) for v in (300000, 0.05, -12.345, 1234.5, 2.5e-7)]
     ['300,000', '0.0500', '−12.3', '1,234', '2.50 × 10<sup>−7</sup>']
+    >>> str(number(-1357012.3)), str(number(0.000272))
+    ('−1,357,012', '0.000272')
     """
     if isinstance(value, numbers.Integral):
         text = f"{int(value):,}"
@@ -102,9 +104,9 @@ def number(value: Any) -> Markup:
         digits, exponent = f"{float(value):.2e}".split("e")
         if value == 0:
             text = "0"
-        elif -3 <= int(exponent) <= 2:
+        elif -4 <= int(exponent) <= 2:
             text = f"{float(value):.{2 - int(exponent)}f}"
-        elif 3 <= int(exponent) <= 5:
+        elif 3 <= int(exponent) <= 9:
             text = f"{float(value):,.0f}"
         else:
             text = f"{digits} {TIMES} 10<sup>{int(exponent)}</sup>"

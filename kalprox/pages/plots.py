@@ -1,17 +1,114 @@
 """Plots for the axes of a figure: curves over runs, sweeps, estimates, matrices, calibration."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox.pages.figures import NARROW
 from kalprox.pages.style import FAINT, INK, LINES, line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
-__all__ = ["calibration", "curves", "estimates", "matrix", "quantile_bands", "sweep", "traces"]
+__all__ = [
+    "calibration",
+    "curves",
+    "estimates",
+    "is_narrow",
+    "label_ends",
+    "label_panels",
+    "matrix",
+    "panels",
+    "quantile_bands",
+    "sweep",
+    "thousands",
+    "traces",
+]
+
+_LABEL = 9.5  # points: the size of labels beside lines
+
+
+def is_narrow(fig: "Figure | None") -> bool:
+    """Whether the figure is drawn for the screen of a phone."""
+    return fig is not None and fig.get_figwidth() <= NARROW
+
+
+def panels(fig: "Figure", n: int, **options: Any) -> "list[Axes]":
+    """n axes side by side, or one below the other on narrow screens; `options` are those of `fig.subplots`."""
+    shape = (n, 1) if is_narrow(fig) else (1, n)
+    return list(fig.subplots(*shape, squeeze=False, **options).ravel())
+
+
+def label_panels(axes: "Sequence[Axes]", x: str, y: str) -> None:
+    """Label the axes of `panels` that share their scales, and the lines: once, or in each if they are stacked."""
+    narrow = is_narrow(axes[0].get_figure(root=True))
+    for ax in axes if narrow else axes[-1:]:
+        label_ends(ax)
+    for ax in axes if narrow else axes[:1]:
+        ax.set_ylabel(y)
+    for ax in axes[-1:] if narrow else axes:
+        ax.set_xlabel(x)
+
+
+def label_ends(ax: "Axes") -> None:
+    """Write the label of each line beside its right end, where a legend would have to be searched.
+
+    Labels that would overlap are moved apart. Call it last, when the limits of the axes are known.
+    """
+    lines = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
+    low, high = ax.yaxis.get_transform().transform(np.array(ax.get_ylim(), float))
+    ends = []
+    for line in lines:
+        y = np.asarray(line.get_ydata(), float)
+        y = y[np.isfinite(y)]
+        if y.size:
+            height = float((ax.yaxis.get_transform().transform(y[-1:])[0] - low) / (high - low))
+            ends.append((min(max(height, 0.0), 1.0), line))
+    ends.sort(key=lambda end: end[0])
+    fig, spec = ax.get_figure(root=True), ax.get_subplotspec()
+    assert fig is not None
+    rows = 1 if spec is None else spec.get_gridspec().nrows / (spec.rowspan.stop - spec.rowspan.start)
+    texts = [textwrap.fill(str(line.get_label()), 13 if is_narrow(fig) else 18) for _, line in ends]
+    one = 1.2 * _LABEL / (0.72 * 72 * fig.get_figheight() / rows)  # the height of a line of text, in that of the axes
+    heights = _apart([height for height, _ in ends], [one * (1 + text.count("\n")) for text in texts])
+    for height, text, (_, line) in zip(heights, texts, ends, strict=True):
+        ax.annotate(
+            text, (1, height), (5, 0), xycoords="axes fraction", textcoords="offset points", va="center",
+            fontsize=_LABEL, color=_darker(line.get_color()), annotation_clip=False, parse_math="$" in text,
+        )  # fmt: skip
+
+
+def _apart(centres: list[float], sizes: list[float]) -> list[float]:
+    """Ascending centres moved apart, as little as possible from below and then from above, so that none overlap.
+
+    >>> [round(c, 2) for c in _apart([0.5, 0.5, 0.95], [0.2, 0.2, 0.2])]
+    [0.5, 0.7, 0.9]
+    """
+    placed: list[float] = []
+    for centre, size in zip(centres, sizes, strict=True):
+        least = placed[-1] + (sizes[len(placed) - 1] + size) / 2 if placed else size / 2
+        placed.append(max(centre, least))
+    for i in reversed(range(len(placed))):
+        most = 1 - sizes[i] / 2 if i == len(placed) - 1 else placed[i + 1] - (sizes[i] + sizes[i + 1]) / 2
+        placed[i] = min(placed[i], most)
+    return placed
+
+
+def _darker(colour: Any) -> Any:
+    """A colour of lines, dark enough for text."""
+    from matplotlib.colors import to_rgb
+
+    return tuple(0.62 * channel for channel in to_rgb(colour))
+
+
+def thousands(axis: "Axis") -> None:
+    """Write the numbers of an axis with thousands separators and minus signs."""
+    axis.set_major_formatter(lambda value, _: f"{value:,.10g}".replace("-", "\N{MINUS SIGN}"))
 
 
 def quantile_bands(runs: Array) -> np.ndarray:
@@ -52,7 +149,7 @@ def curves(
     log_x: bool = False,
     band: bool = True,
     slots: Mapping[str, int] | None = None,
-    legend: str | None = "best",
+    labels: bool = True,
 ) -> None:
     """Plot the median over runs as a line, and the 10% to 90% quantiles as a band around it.
 
@@ -71,8 +168,8 @@ def curves(
         Whether the bands are drawn.
     slots : mapping of str to int, optional
         The line style of each label; see `kalprox.pages.style.line_style`.
-    legend : str or None
-        The place of the legend.
+    labels : bool
+        Whether the labels are written beside the lines; see `label_ends`.
     """
     x = np.asarray(x)
     drawn = {label: quantile_bands(np.atleast_2d(values)) for label, values in runs.items()}
@@ -88,7 +185,9 @@ def curves(
         line = np.where(np.isfinite(middle), middle, np.nan)
         start = 0.02 + 0.14 * (slot % len(LINES)) / len(LINES)  # so that markers of different lines do not coincide
         ax.plot(x, line, label=label, markevery=(start, 0.14), markeredgecolor="white", markeredgewidth=0.6, **style)
-    _format_axes(ax, x, log, log_x, legend)
+    _format_axes(ax, x, log, log_x)
+    if labels:
+        label_ends(ax)
 
 
 def sweep(
@@ -100,29 +199,34 @@ def sweep(
     slot: int = 0,
     log: bool = True,
     log_x: bool = False,
-    legend: str | None = "best",
+    labels: bool = True,
 ) -> None:
-    """Plot each run, of an array of shape (n_runs, n), as a thin translucent line; all have the same label.
+    """Plot each run, of an array of shape (n_runs, n), as a thin translucent line; one label stands for all of them.
 
     A run is drawn as far as it is finite. Where runs diverge, limit the axis with `ax.set_ylim`.
     """
     values = np.asarray(runs, float)
     style = line_style(slot) | {"marker": ""}
-    for run in np.where(np.isfinite(values), values, np.nan):
-        ax.plot(x, run, linewidth=0.7, alpha=0.45, **style)
-    ax.plot([], [], linewidth=1.2, label=label, **style)
-    _format_axes(ax, np.asarray(x), log, log_x, legend)
+    middle = int(np.argsort(values[:, -1], kind="stable")[len(values) // 2])
+    for i, run in enumerate(np.where(np.isfinite(values), values, np.nan)):
+        ax.plot(x, run, linewidth=0.7, alpha=0.45, label=label if i == middle else None, **style)
+    _format_axes(ax, np.asarray(x), log, log_x)
+    if labels:
+        label_ends(ax)
 
 
-def traces(ax: "Axes", x: Array, values: Array, label: str, *, slot: int = 0, log: bool = True) -> None:
+def traces(
+    ax: "Axes", x: Array, values: Array, label: str, *, slot: int = 0, log: bool = True, labels: bool = True
+) -> None:
     """Plot each column of `values`, of shape (n, d), as a thin line, and their median on top.
 
     `log` makes both axes logarithmic.
     """
     values = np.asarray(values, float)
-    sweep(ax, x, values.T, label, slot=slot, log=log, log_x=log, legend=None)
+    sweep(ax, x, values.T, label, slot=slot, log=log, log_x=log, labels=False)
     ax.plot(x, np.median(values, axis=1), color=INK, label="median")
-    _add_legend(ax, "best")
+    if labels:
+        label_ends(ax)
 
 
 def estimates(
@@ -170,7 +274,8 @@ def estimates(
     ax.set_xlim(0.2, len(mean) + 0.8)
     ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     ax.grid(visible=False, axis="x")
-    _add_legend(ax, legend)
+    if legend is not None:
+        ax.legend(loc=legend)  # type: ignore[call-overload]  # matplotlib lists the places it knows
 
 
 def matrix(ax: "Axes", M: Array, label: str, *, limit: float | None = None) -> None:
@@ -204,7 +309,6 @@ def calibration(
     rows: int | None = None,
     label: str = "observed",
     slot: int = 0,
-    legend: str | None = "upper left",
 ) -> None:
     """Plot the observed coverage of intervals against their nominal levels.
 
@@ -216,7 +320,7 @@ def calibration(
     rows : int, optional
         The number of independent observations. If given, a band shows where the observed coverage of calibrated
         intervals lies with probability 95%, by the binomial distribution.
-    label, slot, legend
+    label, slot
         As in `estimates`.
     """
     grid = np.linspace(0, 1, 201)
@@ -226,24 +330,19 @@ def calibration(
             from scipy import stats
 
             low, high = stats.binom.interval(0.95, rows, grid)
-            words = f"95% range, n = {rows:,}"
-            ax.fill_between(grid, low / rows, high / rows, color=FAINT, alpha=0.22, linewidth=0, label=words)
+            ax.fill_between(grid, low / rows, high / rows, color=FAINT, alpha=0.22, linewidth=0)
     ax.plot(levels, coverage, label=label, **line_style(slot))
     ax.set(xlim=(0, 1), ylim=(0, 1.02), aspect="equal", xlabel="nominal coverage", ylabel="observed coverage")
-    _add_legend(ax, legend)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    label_ends(ax)
 
 
-def _format_axes(ax: "Axes", x: np.ndarray, log: bool, log_x: bool, legend: str | None) -> None:
-    """Set the scales, thousands separators and the legend."""
+def _format_axes(ax: "Axes", x: np.ndarray, log: bool, log_x: bool) -> None:
+    """Set the scales and thousands separators."""
     if log:
         ax.set_yscale("log")
     if log_x:
         ax.set_xscale("log")
     elif x.size and np.nanmax(np.abs(x)) >= 1e4:
-        ax.xaxis.set_major_formatter("{x:,.0f}")
-    _add_legend(ax, legend)
-
-
-def _add_legend(ax: "Axes", where: str | None) -> None:
-    if where is not None:
-        ax.legend(loc=where)  # type: ignore[call-overload]  # matplotlib lists the places it knows
+        thousands(ax.xaxis)

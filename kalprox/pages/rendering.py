@@ -21,7 +21,7 @@ PACKAGES = ("kalprox", "numpy", "scipy", "jax", "matplotlib")
 NAVIGATION_FROM = 4  # sections; a page with fewer needs no navigation
 
 
-def render_page(page: Page, svgs: Mapping[str, bytes]) -> str:
+def render_page(page: Page, svgs: Mapping[str, bytes], narrow: Mapping[str, bytes]) -> str:
     """Render a page as HTML that refers to nothing outside itself.
 
     Parameters
@@ -29,6 +29,8 @@ def render_page(page: Page, svgs: Mapping[str, bytes]) -> str:
     page : Page
     svgs : mapping of str to bytes
         The SVG file of each figure, by the figure's name.
+    narrow : mapping of str to bytes
+        The SVG files to show instead on narrow screens, of those figures that have one.
     """
     return (
         _environment()
@@ -36,6 +38,7 @@ def render_page(page: Page, svgs: Mapping[str, bytes]) -> str:
         .render(
             page=page,
             svgs=svgs,
+            narrow=narrow,
             css=Markup((files(__package__) / "page.css").read_text(encoding="utf-8")),
             navigation=len(page.sections) >= NAVIGATION_FROM,
             versions=_versions(),

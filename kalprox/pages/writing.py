@@ -41,10 +41,13 @@ def write_page(
     if len(set(names)) < len(names):
         raise ValueError(f"the figures of a page must have different names; got {', '.join(names)}. Change name.")
     svgs: dict[str, bytes] = {}
+    narrow: dict[str, bytes] = {}
     for figure in figures:
+        if (size := figure.narrow_size) is not None:
+            narrow[figure.name] = render(figure, "svg", size)
         written = {} if folder_for_figures is None else write(figure, folder_for_figures, formats)
         svgs[figure.name] = written["svg"].read_bytes() if "svg" in written else render(figure, "svg")
-    return atomic_write(Path(path), render_page(page, svgs).encode())
+    return atomic_write(Path(path), render_page(page, svgs, narrow).encode())
 
 
 def require_report_packages() -> None:

@@ -20,7 +20,7 @@ from kalprox.paper.cache import Results
 from kalprox.paper.problems import relative_error
 from kalprox.regularizers import Ridge, SmoothL1
 
-__all__ = ["breaking", "cost", "linear", "sparse"]
+__all__ = ["breaking", "constant_step", "cost", "linear", "sparse"]
 
 
 def linear(s: Mapping[str, Any]) -> Results:
@@ -143,6 +143,17 @@ def breaking(_: Mapping[str, Any]) -> Results:
             return float(jnp.abs(state.mean).max())
 
     return {"at_one": last(1.0), "above_two": last(2.5), "below": last(0.5)}
+
+
+def constant_step(_: Mapping[str, Any]) -> Results:
+    """IPG with a constant step and gamma * lambda at 1.9 and 2.1, on either side of 2: its step on g is explicit."""
+    X, y, _theta = problems.ridge(1000, 20, seed=0)
+
+    def last(product: float) -> float:
+        alg = ipg(Linear(), Ridge(0.01), gamma=product / 0.01, decay=0.0)
+        return float(np.abs(run(alg, alg.init(np.ones(20)), X, y).state.mean).max())
+
+    return {"below_two": last(1.9), "above_two": last(2.1)}
 
 
 _STEP = jax.jit(lambda step, state, x, y: step(state, x, y))

@@ -60,6 +60,7 @@ def compute(
         *(Task("claims-sigmoid", {**cell, "seed": seed}, measure.sparse) for cell in sparse for seed in seeds),
         Task("claims-cost", {}, measure.cost),
         Task("claims-breaking", {}, measure.breaking),
+        Task("claims-constant-step", {}, measure.constant_step),
     ]
     found = cached_all(folder, tasks, jobs=jobs, progress=progress)
     N = len(seeds)
@@ -68,7 +69,7 @@ def compute(
         return {key: np.array([run[key] for run in runs]) for key in runs[0]}
 
     by_size = {size: stacked(found[N * (i + 1) : N * (i + 2)]) for i, size in enumerate(settings.sizes)}
-    return verdicts(settings.gammas, stacked(found[:N]), by_size, *found[-2:])
+    return verdicts(settings.gammas, stacked(found[:N]), by_size, *found[-3:])
 
 
 def section(claims: list[Claim]) -> Section:

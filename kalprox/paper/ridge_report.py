@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kalprox.pages import Figure, Section, Table
-from kalprox.pages.plots import curves, sweep
+from kalprox.pages.plots import curves, label_panels, panels, sweep
 from kalprox.paper.cache import Results
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ def section(results: Results) -> Section:
 def figures(results: Results) -> list[Figure]:
     """Fig. 1(a), with the proximal filter added, and the constant step that the paper leaves out."""
     rows, s = results["rows"], results["settings"]
-    text = f"d = {s['d']}, n = {s['n']:,}, seed {results['seed']}."
     titles = {
         "pipg": "PIPG",
         "ipg": f"IPG, step $\\gamma / k^{{{s['decay']:g}}}$",
@@ -51,29 +50,31 @@ def figures(results: Results) -> list[Figure]:
 
     def figure(name: str, title: str, caption: str, *keys: str) -> Figure:
         def draw(canvas: "matplotlib.figure.Figure") -> None:
-            for ax, key in zip(canvas.subplots(1, len(keys), sharex=True, sharey=True), keys, strict=True):
+            axes = panels(canvas, len(keys), sharex=True, sharey=True)
+            for ax, key in zip(axes, keys, strict=True):
                 runs, exact = results[key], {"proximal filter": results["filter"]}
-                sweep(ax, rows, runs, f"{len(runs)} step sizes", slot=_SLOTS[key], log_x=True, legend=None)
-                curves(ax, rows, exact, log_x=True, slots={"proximal filter": 2}, legend="lower left")
-                ax.set(title=titles[key], xlabel="rows seen, $k$")
-            canvas.axes[0].set_ylabel("relative error $E_k$")
+                sweep(ax, rows, runs, f"{len(runs)} step sizes", slot=_SLOTS[key], log_x=True, labels=False)
+                curves(ax, rows, exact, log_x=True, slots={"proximal filter": 2}, labels=False)
+                ax.set_title(titles[key])
+            label_panels(axes, "rows seen, $k$", "relative error $E_k$")
 
         numbers = {key: results[key] for key in ("settings", "seed", "rows", "gamma", *keys, "filter")}
-        return Figure(name, title, f"{caption} {text}", numbers, draw, size=(7.2, 3.6))
+        return Figure(name, title, caption, numbers, draw, size=(7.2, 3.6), narrow_height=5.2)
 
     return [
         figure(
             "fig1a-ridge",
-            "PIPG and IPG over step sizes (Fig. 1a of the paper)",
+            "PIPG and IPG over step sizes",
             "The relative error of every run; each thin line is one step size. The proximal filter, which has no step "
-            "size, is the same in both panels.",
+            "size, is the same in both panels. In the paper: Fig. 1(a).",
             "pipg",
             "ipg",
         ),
         figure(
             "ridge-constant-step",
-            "IPG with a constant step (not in the paper)",
-            "The runs that the paper leaves out, and those with a decaying step.",
+            "IPG with a constant step",
+            "Not in the paper: the runs that it leaves out, and those with a decaying step. Here γλ is at most "
+            f"{results['gamma'].max() * s['lam']:.3g}. The step on g is explicit: above γλ = 2 a run can diverge.",
             "constant",
             "ipg",
         ),

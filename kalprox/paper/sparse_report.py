@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kalprox.pages import Figure, Section, Table
-from kalprox.pages.plots import curves, estimates, matrix, quantile_bands, traces
+from kalprox.pages.plots import curves, estimates, is_narrow, label_panels, matrix, panels, quantile_bands, traces
 from kalprox.pages.style import line_style
 from kalprox.paper.cache import Results
 from kalprox.paper.sparse import METHODS, coverage
@@ -48,7 +48,6 @@ def section(results: Results) -> Section:
 def figures(results: Results) -> list[Figure]:
     """Fig. 1(b), (c), (d) and Fig. 2(a), (b), each with one panel for each size of the true taps."""
     seeds, sizes = results["seeds"], results["settings"]["sizes"]
-    text = f"d = {results['settings']['d']}, n = {results['settings']['n']:,}."
     bands = f"Lines: medians over {len(seeds)} seeds; bands: 10% to 90% quantiles." if len(seeds) > 1 else "One seed."
     one_seed = f"Seed {seeds[0]}."
 
@@ -62,56 +61,64 @@ def figures(results: Results) -> list[Figure]:
     return [
         Figure(
             "fig1b-sparse-errors",
-            "Relative error along the rows (Fig. 1b of the paper)",
+            "Relative error along the rows",
             f"{bands} The error of the proximal filter is recorded from {results['filter_rows'][0]:,} rows on; that of "
-            f"the refined estimate, after all rows, is at the right end. {text}",
+            "the refined estimate, after all rows, is at the right end. In the paper: Fig. 1(b).",
             numbers(*(f"error_{m}" for m in METHODS)) | {"filter_rows": results["filter_rows"]},
             _draw_errors(results),
-            (width, 3.6),
+            (width + 0.9, 3.6),
+            narrow_height=2.6 * len(sizes),
         ),
         Figure(
             "fig1c-sparse-estimates",
-            "Estimates with ±2σ bars, and the true taps (Fig. 1c)",
-            f"Circles: true taps. Crosses: estimates whose bars do not contain the true tap. {one_seed} {text}",
+            "Estimates with ±2σ bars, and the true taps",
+            f"Circles: true taps. Crosses: estimates whose bars do not contain the true tap. {one_seed} In the paper: "
+            "Fig. 1(c).",
             numbers("truth", "mean_pipg", "var_pipg", "mean_refined", "var_refined", first_seed=True),
             _draw_taps(results, "pipg", "refined"),
             (7.8, 2.0 * len(sizes) + 0.4),
+            narrow_height=3.6 * len(sizes) + 0.4,
         ),
         Figure(
             "fig1d-sparse-sgd",
-            "SGD estimates, and the true taps (Fig. 1d)",
-            f"SGD does not estimate its uncertainty. {one_seed} {text}",
+            "SGD estimates, and the true taps",
+            f"SGD does not estimate its uncertainty. {one_seed} In the paper: Fig. 1(d).",
             numbers("truth", "mean_sgd", first_seed=True),
             _draw_taps(results, "sgd"),
             (5.2, 2.0 * len(sizes) + 0.4),
+            narrow_height=1.8 * len(sizes) + 0.4,
         ),
         Figure(
             "fig2a-sparse-covariance",
-            "Covariance of PIPG as printed, after all rows (Fig. 2a)",
-            f"The panels have different colour scales. {one_seed} {text}",
+            "Covariance of PIPG as printed, after all rows",
+            f"The panels have different colour scales. {one_seed} In the paper: Fig. 2(a).",
             numbers("cov_pipg", first_seed=True),
             _draw_covariance(results),
             (width, 2.6),
+            narrow_height=3.1 * len(sizes),
         ),
         Figure(
             "fig2b-sparse-variances",
-            "Variances of PIPG as printed, along the rows (Fig. 2b)",
-            f"Each thin line is one tap. {one_seed} {text}",
+            "Variances of PIPG as printed, along the rows",
+            f"Each thin line is one tap. {one_seed} In the paper: Fig. 2(b).",
             numbers("trace_pipg", first_seed=True),
             _draw_variances(results),
-            (width, 3.2),
+            (width + 0.6, 3.2),
+            narrow_height=2.4 * len(sizes),
         ),
     ]
 
 
 def _draw_panels(
     results: Results, canvas: "matplotlib.figure.Figure", draw: Callable[["Axes", int], None], share: bool
-) -> None:
+) -> "list[Axes]":
     """One panel for each size of the taps."""
     sizes = results["settings"]["sizes"]
-    for i, ax in enumerate(canvas.subplots(1, len(sizes), squeeze=False, sharex=share, sharey=share)[0]):
+    axes = panels(canvas, len(sizes), sharex=share, sharey=share)
+    for i, ax in enumerate(axes):
         ax.set_title(f"taps of size {sizes[i]:g}")
         draw(ax, i)
+    return axes
 
 
 def _draw_errors(results: Results) -> Draw:
@@ -119,19 +126,17 @@ def _draw_errors(results: Results) -> Draw:
 
     def panel(ax: "Axes", i: int) -> None:
         runs = {METHODS[m]: results[f"error_{m}"][i] for m in _ROW_BY_ROW}
-        curves(ax, results["rows"], runs, log_x=True, slots=slots, legend=None)
+        curves(ax, results["rows"], runs, log_x=True, slots=slots, labels=False)
         one_pass = {METHODS["filter"]: results["error_filter"][i]}
-        curves(ax, results["filter_rows"], one_pass, log_x=True, slots=slots, legend=None)
+        curves(ax, results["filter_rows"], one_pass, log_x=True, slots=slots, labels=False)
         low, middle, high = quantile_bands(results["error_refined"][i])
         style = line_style(_SLOTS["refined"]) | {"linestyle": "none"}
         bar = [middle - low, high - middle]
-        ax.errorbar([results["settings"]["n"]], middle, bar, capsize=3, label=METHODS["refined"], **style)
-        ax.set_xlabel("rows seen, $k$")
+        point = ax.errorbar([results["settings"]["n"]], middle, bar, capsize=3, **style)[0]
+        point.set_label(METHODS["refined"])
 
     def draw(canvas: "matplotlib.figure.Figure") -> None:
-        _draw_panels(results, canvas, panel, share=True)
-        canvas.axes[0].set_ylabel("relative error $E_k$")
-        canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        label_panels(_draw_panels(results, canvas, panel, share=True), "rows seen, $k$", "relative error $E_k$")
 
     return draw
 
@@ -140,7 +145,8 @@ def _draw_taps(results: Results, *methods: str) -> Draw:
     sizes = results["settings"]["sizes"]
 
     def draw(canvas: "matplotlib.figure.Figure") -> None:
-        grid = canvas.subplots(len(sizes), len(methods), squeeze=False, sharex=True, sharey="row")
+        shape = (len(sizes) * len(methods), 1) if is_narrow(canvas) else (len(sizes), len(methods))
+        grid = canvas.subplots(*shape, squeeze=False, sharex=True, sharey="row").reshape(len(sizes), len(methods))
         for i, line in enumerate(grid):
             for ax, method in zip(line, methods, strict=True):
                 var = results.get(f"var_{method}")
@@ -149,7 +155,7 @@ def _draw_taps(results: Results, *methods: str) -> Draw:
                 estimates(ax, results["truth"][i, 0], mean, std, slot=_SLOTS[method], legend=None)
                 ax.set_title(f"{METHODS[method]}, size {sizes[i]:g}")
             line[0].set_ylabel("tap")
-        for ax in grid[-1]:
+        for ax in grid[-1][-1:] if is_narrow(canvas) else grid[-1]:
             ax.set_xlabel("index $i$")
 
     return draw
@@ -171,12 +177,10 @@ def _draw_covariance(results: Results) -> Draw:
 
 def _draw_variances(results: Results) -> Draw:
     def panel(ax: "Axes", i: int) -> None:
-        traces(ax, results["rows"], results["trace_pipg"][i, 0], f"{results['settings']['d']} taps")
-        ax.set_xlabel("rows seen, $k$")
+        traces(ax, results["rows"], results["trace_pipg"][i, 0], f"{results['settings']['d']} taps", labels=False)
 
     def draw(canvas: "matplotlib.figure.Figure") -> None:
-        _draw_panels(results, canvas, panel, share=True)
-        canvas.axes[0].set_ylabel("diagonal of $V_k$")
+        label_panels(_draw_panels(results, canvas, panel, share=True), "rows seen, $k$", "diagonal of $V_k$")
 
     return draw
 
@@ -209,8 +213,18 @@ def _settings_text(results: Results) -> str:
     s = results["settings"]
     taps = max(1, s["d"] // 10)
     return (
-        f"d = {s['d']}, n = {s['n']:,}, AR(0.8) input, noise variance 1; λ = {s['lam']:g}, δ = {s['delta']:g}, "
-        f"v₀ = {s['v0']:g}, Q = {s['q']:g} I, γ = {s['gamma']:g}; SGD with α₀ = {s['alpha0']:g}, α₁ = {s['alpha1']:g}. "
+        f"d = {s['d']}, n = {s['n']:,}, AR(0.8) input, noise variance 1; λ = {_decimal(s['lam'])}, δ = {s['delta']:g}, "
+        f"v₀ = {s['v0']:g}, Q = {_decimal(s['q'])} I, γ = {s['gamma']:g}; SGD with α₀ = {s['alpha0']:g}, α₁ = "
+        f"{_decimal(s['alpha1'])}. "
         f"The paper does not state θ*: here {taps} taps at random positions are plus or minus the size, and the others "
         "are zero."
     )
+
+
+def _decimal(value: float) -> str:
+    """A number as people write it, with its zeros.
+
+    >>> _decimal(1e-5), _decimal(2.5)
+    ('0.00001', '2.5')
+    """
+    return f"{value:.12f}".rstrip("0").rstrip(".")

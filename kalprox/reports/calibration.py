@@ -6,6 +6,7 @@ import numpy as np
 
 from kalprox.calibration import BINS, LEVELS, Calibration, Verdict
 from kalprox.jobs.model import TableModel
+from kalprox.learning.headline import as_options
 from kalprox.pages import Figure, Section, Table, plots
 from kalprox.pages.style import FAINT, INK, line_style
 from kalprox.reports import summary
@@ -13,17 +14,9 @@ from kalprox.reports import summary
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["conclusion", "running_error", "section"]
+__all__ = ["running_error", "section"]
 
 _NOT_SCORED = "No rows were scored: none was predicted before it was learned."
-
-
-def conclusion(fitted: TableModel) -> str:
-    """The verdict on the calibration, as one of the page's conclusions."""
-    verdict = fitted.learner.score.verdict()
-    nothing = verdict.rows == 0 and verdict.undetermined == 0 and not verdict.reason
-    text = f". {_NOT_SCORED}" if nothing else str(verdict).removeprefix(verdict.word)
-    return f"**{verdict.word.capitalize()}**{text}"
 
 
 def section(fitted: TableModel) -> Section:
@@ -32,19 +25,17 @@ def section(fitted: TableModel) -> Section:
     table = summary.calibration(fitted)
     verdict = score.verdict()
     if not score.rows > 0:
-        text = f"Not judged, because {verdict.reason}." if verdict.reason else _NOT_SCORED
+        text = f"Not judged, because {as_options(verdict.reason)}." if verdict.reason else _NOT_SCORED
         return Section(title, text, [], [table])
-    rows = f"{verdict.rows:,.10g} rows, each predicted before it was learned"
-    if verdict.worth < 0.9 * verdict.rows:
-        rows += f" (equivalent to {_independent(score):,} independent predictions)"
     tables = [table, _checks(verdict), *summary.conformal(fitted)]
-    return Section(title, f"Measured on {rows}.", [_coverage(score), _pit(score)], tables)
+    text = as_options(str(verdict).replace(verdict.word, f"**{verdict.word.capitalize()}**", 1))
+    return Section(title, text, [_coverage(score), _pit(score)], tables)
 
 
 def _checks(verdict: Verdict) -> Table:
     """What was looked for besides the spread."""
     rows = [
-        [check.word, check.measured, None if np.isnan(check.p_value) else check.p_value, "yes" if check.found else "no"]
+        [check.word, check.measured, _p_value(check.p_value), "yes" if check.found else "no"]
         for check in verdict.checks
     ]
     return Table(
@@ -52,6 +43,10 @@ def _checks(verdict: Verdict) -> Table:
         rows,
         "What the errors show besides their size. A deviation is found if it is significant and large enough.",
     )
+
+
+def _p_value(p: float) -> float | str | None:
+    return None if np.isnan(p) else "< 0.001" if p < 1e-3 else p
 
 
 def _independent(score: Calibration) -> int:
@@ -69,7 +64,8 @@ def _coverage(score: Calibration) -> Figure:
         "calibration",
         "Nominal and observed coverage",
         f"The share of the observations within their {', '.join(f'{level:.0%}' for level in LEVELS)} intervals. Below "
-        "the diagonal the intervals are too narrow, above it they are too wide.",
+        "the diagonal the intervals are too narrow, above it they are too wide. Grey band: where calibrated intervals "
+        f"lie with probability 95%, {_independent(score):,} independent predictions assumed.",
         {"levels": LEVELS, "coverage": score.coverage, "rows": verdict.rows, "worth": verdict.worth},
         draw,
         (4.6, 4.6),
@@ -86,21 +82,22 @@ def _pit(score: Calibration) -> Figure:
         ax = fig.subplots()
         low, high = (float(end) * BINS / n for end in stats.binom.interval(0.95, n, 1 / BINS))
         ax.bar((np.arange(BINS) + 0.5) / BINS, density, 0.92 / BINS, color=line_style(0)["color"], alpha=0.75)
-        ax.axhspan(low, high, color=FAINT, alpha=0.3, linewidth=0, label="95% of the bars, if calibrated")
-        ax.axhline(1, color=INK, linewidth=0.9)
+        ax.axhspan(low, high, color=FAINT, alpha=0.3, linewidth=0)
+        ax.axhline(1, color=INK, linewidth=0.9, label="calibrated")
         top = max(high, float(density.max()))
-        ax.set(xlim=(0, 1), ylim=(0, 1.3 * top), xlabel="PIT: predicted probability of a value below the observed one")
-        ax.set_ylabel("density")
-        ax.legend(loc="upper right")
+        ax.set(xlim=(0, 1), ylim=(0, 1.05 * top), ylabel="density")
+        ax.set_xlabel("PIT: predicted probability\nof a value below the observed one")
+        plots.label_ends(ax)
 
     return Figure(
         "pit",
         "Histogram of the probability integral transform (PIT)",
         "The histogram is flat if the predictions are calibrated. It is U-shaped if the intervals are too narrow, "
-        "hump-shaped if they are too wide, and sloped if the predictions are biased.",
+        "hump-shaped if they are too wide, and sloped if the predictions are biased. Grey band: 95% of the bars, if "
+        "calibrated.",
         {"bars": density, "rows": verdict.rows, "worth": verdict.worth},
         draw,
-        (6.4, 3.2),
+        (6.4, 3.4),
     )
 
 
@@ -125,7 +122,6 @@ def running_error(fitted: TableModel) -> Section:
         above.plot(rows, rmse, **style)
         if np.isfinite(noise):
             above.axhline(noise, color=FAINT, linewidth=1, label="noise std")
-            above.legend(loc="upper right")
         above.set_ylabel("RMSE")
         above.set_ylim(0, 1.15 * max(float(rmse.max()), noise if np.isfinite(noise) else 0.0) or 1.0)
         below.plot(rows, coverage, **style)
@@ -133,8 +129,10 @@ def running_error(fitted: TableModel) -> Section:
         below.set(ylim=(min(0.8, 0.95 * float(coverage.min())), 1.01), xlabel="rows learned")
         below.set_ylabel(f"coverage of\n{LEVELS[-1]:.0%} intervals")
         below.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-        below.legend(loc="lower right")
-        below.xaxis.set_major_formatter("{x:,.0f}")
+        below.locator_params(axis="x", nbins=4 if plots.is_narrow(fig) else 7)
+        plots.thousands(below.xaxis)
+        for ax in (above, below):
+            plots.label_ends(ax)
 
     figure = Figure(
         "running",
@@ -144,5 +142,6 @@ def running_error(fitted: TableModel) -> Section:
         {"rows": rows, "rmse": rmse, "coverage": coverage, "noise_std": noise},
         draw,
         (6.8, 4.6),
+        narrow_height=4.2,
     )
     return Section(title, text, [figure])

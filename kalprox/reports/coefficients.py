@@ -4,20 +4,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kalprox._text import code
 from kalprox.jobs.model import TableModel
 from kalprox.pages import Figure, Section
-from kalprox.pages.plots import matrix
+from kalprox.pages.plots import is_narrow, matrix, thousands
 from kalprox.pages.style import FAINT, line_style
 from kalprox.reports import summary
 from kalprox.reports.summary import effects
-from kalprox.reports.words import code, code_columns, figure_label
+from kalprox.reports.words import code_columns, figure_label
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
 __all__ = ["correlations", "section"]
 
+MINUS = "\N{MINUS SIGN}"
+_DEBIASED = " The intervals are debiased, that is, without the penalty: a coefficient may lie outside of its own."
 _MAX_INTERVALS, _MAX_CORRELATIONS = 40, 60  # coefficients in the two figures
+_NARROW_CORRELATIONS = 16  # in the second one on narrow screens, where there is no room for more labels
 
 
 def section(fitted: TableModel, level: float) -> Section:
@@ -40,8 +44,8 @@ def section(fitted: TableModel, level: float) -> Section:
 def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
     columns, coef = fitted.columns.names, fitted.belief.coef[shown]
     low, high = (end[shown] for end in fitted.intervals(level))
-    scale = effects(fitted)[shown] / np.abs(coef)
-    quantity = "coefficient × range of its column" if fitted.record.quality.low else "coefficient"
+    scale = np.ones(len(coef)) if fitted.belief.column_std is None else fitted.belief.column_std[shown]
+    quantity = "coefficient" if fitted.belief.column_std is None else "coefficient × std of its column"
     target = figure_label(str(fitted.columns.target), "the target")
     unit = (
         f"in units of {target}"
@@ -56,22 +60,24 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
         ax.axvline(0, color=FAINT, linewidth=0.8)
         ax.hlines(place, low * scale, high * scale, color=colour, linewidth=3, alpha=0.55)
         ax.plot(coef * scale, place, "o", color=colour, markersize=3.2)
-        ax.set_yticks(place, [_label(columns, j) for j in shown], parse_math=False)
+        width = 15 if is_narrow(fig) else 32
+        ax.set_yticks(place, [_label(columns, j, width) for j in shown], parse_math=False, fontsize=9.5)
         ax.set(ylim=(len(shown) - 0.4, -0.6))
-        ax.set_xlabel(f"{quantity},\n{unit}", parse_math=False)
+        ax.set_xlabel(f"{quantity},\n{unit}", parse_math=False, loc="right")  # there is room to the left of the axes
         ax.grid(visible=False, axis="y")
+        ax.locator_params(axis="x", nbins=4 if is_narrow(fig) else 8)
+        thousands(ax.xaxis)
 
     return Figure(
         "coefficients",
         "Effects with their intervals",
-        f"The effects, with {summary.about_intervals(fitted.belief, level)} The effect is the coefficient times the "
-        "range of its column: the difference between the predictions at the largest and the smallest value of the "
-        "column. Effects of columns in different units can be compared. "
-        f"{summary.about_levels(fitted)}Intervals narrower than the marker are hidden "
-        "behind it.",
-        {"column": [columns[j] for j in shown], "coef": coef, "low": low, "high": high, "range": scale, "level": level},
+        f"{100 * level:.4g}% intervals. The effect of a column is the change of the prediction when it increases by "
+        f"one standard deviation, so that columns in different units can be compared. {summary.about_levels(fitted)}"
+        "Intervals narrower than the marker are hidden behind it." + (_DEBIASED if fitted.belief.debiased else ""),
+        {"column": [columns[j] for j in shown], "coef": coef, "low": low, "high": high, "std": scale, "level": level},
         draw,
         (7.0, 1.3 + 0.23 * len(shown)),
+        narrow_height=1.3 + 0.23 * len(shown),
     )
 
 
@@ -97,18 +103,23 @@ def correlations(fitted: TableModel) -> Section:
     C = fitted.belief.covariance[np.ix_(shown, shown)]
     R = np.clip(C / np.outer(std[shown], std[shown]), -1, 1)
     i, j = np.unravel_index(np.nanargmax(np.abs(R - np.diag(np.diag(R)))), R.shape)
+    strongest = f"{R[i, j]:.2f}".replace("-", MINUS)
     text += (
-        f"The strongest correlation is {R[i, j]:.2f}, between {code(columns[shown[i]])} and {code(columns[shown[j]])}. "
-        "If it is near 1 or -1, the rows determine only a combination of the two coefficients."
+        f"The strongest correlation is {strongest}, between {code(columns[shown[i]])} and {code(columns[shown[j]])}. "
+        f"If it is near 1 or {MINUS}1, the rows determine only a combination of the two coefficients."
     )
-    width, height = (6.4, 4.8) if len(shown) <= 25 else (8.4, 7.2)
+    width, height = (6.4, 4.8) if len(shown) <= 25 else (8.4, 7.8)
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         ax = fig.subplots()
-        matrix(ax, R, "correlation", limit=1.0)
-        size = min(9.0, 72 * 0.82 * height / len(shown))
-        labels = [_label(columns, k, 24) for k in shown]
-        ax.set_yticks(np.arange(1, len(shown) + 1), labels, fontsize=size, parse_math=False)
+        few, width = (_NARROW_CORRELATIONS, 14) if is_narrow(fig) else (_MAX_CORRELATIONS, 24)
+        drawn = np.sort(np.argsort(-effects(fitted)[shown], kind="stable")[:few])
+        matrix(ax, R[np.ix_(drawn, drawn)], "correlation", limit=1.0)
+        size = min(9.0, 72 * 0.82 * height / len(drawn))
+        labels = [_label(columns, k, width) for k in shown[drawn]]
+        ax.set_yticks(np.arange(1, len(drawn) + 1), labels, fontsize=size, parse_math=False)
+        if len(drawn) < len(shown):
+            ax.set_title(f"the {len(drawn)} largest effects", fontweight="normal")
         ax.set_xticks([])
         ax.tick_params(axis="y", length=0)
 
@@ -120,6 +131,7 @@ def correlations(fitted: TableModel) -> Section:
         {"column": [columns[k] for k in shown], "correlation": R},
         draw,
         (width, height),
+        narrow_height=2.8,
     )
     return Section(title, text, [figure])
 

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import numpy as np
-
+from kalprox._text import MAX_NAME, code, count, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
 from kalprox.pages import Section, Table
 from kalprox.reports.summary import MAX_ROWS, contents
-from kalprox.reports.words import MAX_NAME, code, code_columns, count, date, shorten
+from kalprox.reports.words import code_columns, date
 
-__all__ = ["conclusion", "constant_columns", "rejected", "section"]
+__all__ = ["rejected", "section"]
 
 _WHOLE_FILES = ("empty file", "unreadable")  # reasons that concern a file, not a row
 
@@ -27,7 +26,7 @@ def section(fitted: TableModel) -> Section:
     for feature in columns.features:
         if feature not in columns.categorical and feature not in columns.hashed:
             ends = (quality.low[j], quality.high[j]) if quality.low else (None, None)
-            cells = (*ends, quality.total[j] / good)
+            cells = (*map(_whole, ends), quality.total[j] / good)
             shown = [None if cell is None else date(cell) for cell in cells] if feature in columns.dates else cells
             rows.append([feature, *shown, None])
             j += 1
@@ -77,10 +76,10 @@ def rejected(quality: DataQuality) -> Section:
         for row in quality.first
     ]
     examples = Table(["file", "row", "column", "reason", "value"], first, "The first rejected rows.")
-    return Section(title, conclusion(quality), [], [code_columns(reasons, 0), code_columns(examples, 0, 2, 4)])
+    return Section(title, _conclusion(quality), [], [code_columns(reasons, 0), code_columns(examples, 0, 2, 4)])
 
 
-def conclusion(quality: DataQuality) -> str:
+def _conclusion(quality: DataQuality) -> str:
     """How many rows were rejected, and why, in one sentence."""
     if not quality.bad:
         return f"No rows were rejected, of {quality.read:,} read."
@@ -94,9 +93,9 @@ def conclusion(quality: DataQuality) -> str:
     return f"**{' and '.join(parts)}** {verb} rejected; the most frequent reason ({n:,}): {where}."
 
 
-def constant_columns(quality: DataQuality) -> np.ndarray:
-    """Which columns of X have the same value in all good rows."""
-    return np.equal(quality.low, quality.high)
+def _whole(value: float | None) -> Any:
+    """A number without a fraction as an integer, so that it is shown without digits after the point."""
+    return value if value is None or not value.is_integer() or abs(value) >= 1e10 else int(value)
 
 
 def _reasons(quality: DataQuality) -> list[tuple[str, str, int]]:

@@ -4,12 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from kalprox._text import code, count, names, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.learning.settings import Settings, same
-from kalprox.pages import Page
-from kalprox.reports import calibration, coefficients, data
-from kalprox.reports.summary import exact_zeros
-from kalprox.reports.words import code, count, names, share, shorten
+from kalprox.pages import Page, Statement
+from kalprox.reports import calibration, coefficients, data, path
 from kalprox.sources.formula import FormulaColumns
 
 __all__ = ["page"]
@@ -43,36 +42,13 @@ def page(fitted: TableModel, name: str, level: float = 0.95) -> Page:
             calibration.section(fitted),
             calibration.running_error(fitted),
             coefficients.correlations(fitted),
+            *path.sections(fitted),
             data.section(fitted),
             data.rejected(fitted.record.quality),
         ],
         settings=_settings(fitted),
-        conclusions=_conclusions(fitted),
+        headline=[Statement(line.label, line.text, line.doubt) for line in fitted.headline().lines],
     )
-
-
-def _conclusions(fitted: TableModel) -> list[str]:
-    belief, columns = fitted.belief, np.array(fitted.columns.names, object)
-    points = [calibration.conclusion(fitted), data.conclusion(fitted.record.quality)]
-    if reason := belief.noise.reason:
-        points.append(reason)
-    if not belief.converged:
-        points.append(
-            "The fit has **not converged**: the coefficients may still change. Increase `--passes` (`max_passes` in "
-            "Python)."
-        )
-    undetermined = np.isinf(belief.coef_std)
-    if undetermined.any():
-        points.append(
-            f"{share(undetermined, 'coefficient')} **undetermined**: {names(columns[undetermined])}. The rows do not "
-            "distinguish their effects from those of other columns. Use a ridge penalty, or remove columns."
-        )
-    if (zero := exact_zeros(fitted)).any():
-        points.append(f"{share(zero, 'coefficient')} exactly 0, because of the penalty.")
-    constant = data.constant_columns(fitted.record.quality)
-    if constant.any():
-        points.append(f"{share(constant, 'column')} constant: {names(columns[constant])}.")
-    return points
 
 
 def _settings(fitted: TableModel) -> dict[str, Any]:

@@ -90,14 +90,13 @@ def contents(fitted: TableModel) -> str:
 
 
 def effects(fitted: TableModel) -> np.ndarray:
-    """The effect of each column: |coefficient| times the range of the column, of shape (d,).
+    """The effect of each column: |coefficient| times the standard deviation of the column, of shape (d,).
 
-    It is the difference between the predictions (for a nonlinear link: between the linear predictors) at the largest
-    and the smallest value of the column. Where the ranges are not known, it is |coefficient|.
+    It is the change of the prediction (for a nonlinear link: of the linear predictor) when the column increases by one
+    standard deviation. Where the standard deviations are not known, it is |coefficient|.
     """
-    quality = fitted.record.quality
-    span = np.subtract(quality.high, quality.low) if quality.low else 1.0
-    return np.abs(fitted.belief.coef) * span
+    std = fitted.belief.column_std
+    return np.abs(fitted.belief.coef) * (1.0 if std is None else std)
 
 
 def exact_zeros(fitted: TableModel) -> np.ndarray:
@@ -135,7 +134,7 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     if any("unbounded" in row for row in rows):
         caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
     caption += "".join(f"{note} " for note in found.notes if note.startswith("t and p are empty"))
-    caption += about_levels(fitted) + "The effect is |coefficient| times the range of the column."
+    caption += about_levels(fitted) + "The effect is |coefficient| times the standard deviation of the column."
     if len(shown) < len(columns):
         caption += f" The {len(shown):,} with the largest effects, of {len(columns):,}, are shown."
     kind = fitted.learner.settings.coef_cov

@@ -1,38 +1,17 @@
-"""Names, counts and dates as text."""
+"""Cells, dates and labels of figures as text."""
 
 import unicodedata
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from kalprox._text import MAX_NAME, code, shorten
 from kalprox.pages import Table
 from kalprox.pages.style import STYLE
 
-__all__ = ["MAX_NAME", "code", "code_columns", "count", "date", "figure_label", "names", "plain", "share", "shorten"]
-
-MAX_NAME = 60  # characters of a name on a page
-MAX_NAMES = 5  # names in a sentence
-
-
-def shorten(name: str, width: int) -> str:
-    """`name` on one line, with an ellipsis in its middle if it is longer than `width`.
-
-    >>> shorten("a_very_long_name_of_a_column", 12)
-    'a_very…olumn'
-    """
-    name = "".join(c if c.isprintable() else " " for c in name)
-    if len(name) <= width:
-        return name
-    tail = (width - 1) // 2
-    return f"{name[: width - 1 - tail]}…{name[-tail:]}"
-
-
-def code(name: str) -> str:
-    """`name` marked as code, so that a page shows it literally."""
-    return f"`{shorten(name, MAX_NAME).replace('`', chr(39))}`" if name.strip() else "(no name)"
+__all__ = ["code_columns", "date", "figure_label", "plain"]
 
 
 def plain(name: str) -> str:
@@ -47,36 +26,6 @@ def code_columns(table: Table, *columns: int) -> Table:
         return value if i not in columns else code(value) if value else None
 
     return replace(table, rows=[[cell(i, value) for i, value in enumerate(row)] for row in table.rows])
-
-
-def names(values: Iterable[str]) -> str:
-    """The first names as a list in a sentence.
-
-    >>> names("abcdefg")
-    '`a`, `b`, `c`, `d`, `e` and 2 more'
-    """
-    values = list(values)
-    shown = ", ".join(map(code, values[:MAX_NAMES]))
-    return shown if len(values) <= MAX_NAMES else f"{shown} and {len(values) - MAX_NAMES:,} more"
-
-
-def count(n: int, noun: str) -> str:
-    """A number and its noun.
-
-    >>> count(1, "row"), count(12000, "row")
-    ('1 row', '12,000 rows')
-    """
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
-def share(which: np.ndarray, noun: str) -> str:
-    """How many entries of a boolean array are true, as the beginning of a sentence.
-
-    >>> share(np.array([True, False, True]), "column")
-    '2 of 3 columns are'
-    """
-    n = int(which.sum())
-    return f"{n:,} of {count(len(which), noun)} {'is' if n == 1 else 'are'}"
 
 
 def date(days: float) -> Any:

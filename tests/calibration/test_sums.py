@@ -321,7 +321,7 @@ def test_few_degrees_of_freedom_are_worth_few_rows():
     verdict = Calibration().update(0.0, 1.0, y, dof=10.0).verdict()
     assert verdict.worth == pytest.approx(5000 / (1 + 4999 / 10), rel=1e-12)
     assert verdict.word == "too few rows to say"
-    assert "Over 5000 rows (as informative as 10) the errors" in str(verdict)
+    assert "Over 5,000 rows (as informative as 10) the errors" in str(verdict)
 
 
 def test_rows_without_noise_are_exact():
@@ -339,5 +339,5 @@ def test_str_is_a_sentence_or_two():
     mean, std, y = stream(1000, shrink=2.0)
     text = str(Calibration().update(mean, std, y).verdict())
     assert text.startswith('under-confident: The stated std is too large. Use noise="learn", or give a smaller')
-    assert "Over 1000 rows the errors are 0.491 times as large as stated" in text
+    assert "Over 1,000 rows the errors are 0.491 times as large as stated" in text
     assert "intervals of 50%, 80% and 95% cover 82.5%, 99.5% and 100.0%" in text

@@ -97,7 +97,7 @@ def test_the_verdict_does_not_depend_on_the_blocks():
 )
 def test_the_headline_says_what_to_change(kind, advice):
     text = str(scored(kind, 2500, 16)[0].verdict())
-    headline, numbers = text.split(" Over 2493 rows")
+    headline, numbers = text.split(" Over 2,493 rows")
     assert headline.startswith(f"{DIAGNOSES[kind]}: ") and advice in headline
     assert "expected" in numbers
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import browser
 import pytest
@@ -60,7 +62,8 @@ def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path)
     assert numbers["seeds"] == [3, 4]
     assert numbers["settings"]["n"] == 3000
     page = (tmp_path / "demo" / "demo.html").read_text()
-    assert page.count("<svg") == 5
+    assert page.count("<figure") == 5
+    assert not re.search(r"Figure \d+\.[^<]*Fig\.", page) and page.count("n = 3,000") == 1  # said once
     assert "3, 4" in page  # the seeds are on the page
 
 
@@ -86,7 +89,8 @@ def test_reproduce_all_is_repeatable_cached_and_reads_well_in_a_browser(small, t
             assert not browser.console_errors(driver)
             assert not browser.outside_requests(driver)
             assert browser.overflow(driver) <= 0
-            drawn = driver.find_elements("css selector", "figure svg")
+            drawn = browser.drawings(driver)
+            assert min(browser.label_sizes(driver)) >= 9
             assert len(drawn) == len(before)
             assert all(min(browser.box(driver, svg)[2:]) > 100 for svg in drawn)
 
@@ -105,6 +109,8 @@ def test_claims_follow_from_the_numbers(small, tmp_path):
     assert verdict("posterior is exact") == claims.CONDITIONS
     assert verdict("any v0, gamma and lambda") == claims.FAILS
     assert all(claim.evidence and "nan" not in claim.evidence for claim in found)
+    text = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
+    assert all(claim.why in text for claim in found if "stable" not in claim.says)  # its words depend on the numbers
     table = claims.section(found).tables[0]
     assert len(table.rows) == len(found) >= 10
 

@@ -59,7 +59,7 @@ def check(case, folder, command):
             assert re.search(rf"{re.escape(str(folder))}/\S+{where}: {reason}", said), said
         assert not out.exists()
     said = command(*arguments, "--quarantine", bad)
-    assert f"{expected.good:,} rows" in said or case.options.get("weight")
+    assert f"{expected.good:,} learned" in " ".join(said.split()) or case.options.get("weight")
     with open(bad, newline="", encoding="utf-8") as file:
         refused = [(int(row["row"]), row["column"], row["reason"]) for row in csv.DictReader(file)]
     assert tuple(refused) == expected.bad
@@ -148,7 +148,7 @@ def test_random_bytes_for_a_model_file(model, data):
 def test_a_whole_model_file_is_shown(model):
     folder, _ = model
     assert "300" in invoke("show", folder / "good.kalprox").output
-    output = invoke("predict", folder / "good.kalprox", folder / "few.csv").output
+    output = invoke("predict", folder / "good.kalprox", folder / "few.csv").stdout
     assert len(output.splitlines()) == 4
 
 

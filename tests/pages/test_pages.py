@@ -1,6 +1,7 @@
 """Figures and pages: the numbers as given, the same bytes each time, atomic files, a page that a browser shows well."""
 
 import dataclasses
+import itertools
 import json
 import re
 import subprocess
@@ -9,9 +10,19 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from browser import box, browser, colours, console_errors, outside_requests, overflow, show
+from browser import (
+    box,
+    browser,
+    colours,
+    console_errors,
+    drawings,
+    label_sizes,
+    outside_requests,
+    overflow,
+    show,
+)
 
-from kalprox.pages import Figure, Page, Section, Table, figures, plots, write, write_page
+from kalprox.pages import Figure, Page, Section, Statement, Table, figures, plots, write, write_page
 from kalprox.pages.style import LINES, STYLE, line_style
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -186,6 +197,7 @@ def test_bands_are_quantiles_and_a_diverged_run_counts_as_infinite():
 
 
 def axes_after(helper, *args, **kwargs):
+    import matplotlib.style
     from matplotlib.figure import Figure as Canvas
 
     with matplotlib.style.context(STYLE, after_reset=True):
@@ -202,6 +214,44 @@ def test_curves_draw_the_median_and_differ_in_colour_line_and_marker():
     assert len(ax.collections) == 2  # one run has no band
     for key in ("color", "linestyle", "marker"):
         assert len({line_style(slot)[key] for slot in range(len(LINES))}) == len(LINES)
+
+
+def labels_beside(ax):
+    """The labels that are written beside the axes, from below."""
+    ax.figure.draw_without_rendering()
+    beside = [text for text in ax.texts if text.get_window_extent().x0 >= ax.get_window_extent().x1]
+    return sorted(beside, key=lambda text: text.get_window_extent().y0)
+
+
+def test_labels_stand_beside_their_lines_and_do_not_overlap():
+    ends = {"a line": [1.0, 5.0], "another": [1.0, 5.01], "a third one": [1.0, 5.02], "low": [1.0, 1.5]}
+    ax = axes_after("curves", [1, 10], ends, log=False)
+    assert ax.get_legend() is None
+    texts = labels_beside(ax)
+    assert [text.get_text() for text in texts] == ["low", "a line", "another", "a third one"]
+    boxes = [text.get_window_extent() for text in texts]
+    assert all(above.y0 >= below.y1 for below, above in itertools.pairwise(boxes))
+    assert abs(boxes[0].y0 + boxes[0].height / 2 - ax.transData.transform((10, 1.5))[1]) < 12
+    assert [text.get_text() for text in labels_beside(axes_after("sweep", [1, 2], [[1, 2], [1, 3]], "runs"))] == [
+        "runs"
+    ]
+
+
+def test_a_figure_has_a_second_drawing_for_narrow_screens_unless_it_is_narrow(page, tmp_path):
+    assert page.read_text().count("<svg") == 2 * len(DRAWINGS)
+    small = dataclasses.replace(figure("calibration"), size=(4.0, 4.0))
+    assert small.narrow_size is None and figure("curves").narrow_size == (3.9, 3.4)
+    text = write_page(Page("", "", [Section("", "", [small])]), tmp_path / "page.html").read_text()
+    assert text.count("<svg") == 1
+
+
+def test_the_headline_stands_first_as_one_block_and_marks_its_doubts(tmp_path):
+    lines = [Statement("Rows", "3 of `a<b`"), Statement("Verdict", "drifting", True)]
+    page = Page("T", "S", [Section("One")], headline=lines, conclusions=["So."])
+    text = write_page(page, tmp_path / "page.html").read_text()
+    assert '<div class="doubt"><dt>Verdict</dt><dd>drifting</dd></div>' in text
+    assert "<div><dt>Rows</dt><dd>3 of <code>a&lt;b</code></dd></div>" in text
+    assert text.index('class="headline"') < text.index('class="conclusions"') < text.index("<main>")
 
 
 def test_a_line_stops_where_half_of_the_runs_have_diverged():
@@ -292,7 +342,10 @@ def test_columns_of_numbers_stand_right(page):
         (-3, f"{MINUS}3"),
         (999.6, "1,000"),
         (0.0009996, "0.00100"),
-        (1e6, f"1.00 {TIMES} 10<sup>6</sup>"),
+        (1e6, "1,000,000"),
+        (-1357012.3, f"{MINUS}1,357,012"),
+        (0.000272, "0.000272"),
+        (2.5e11, f"2.50 {TIMES} 10<sup>11</sup>"),
         (np.float32(0.5), "0.500"),
         (float("nan"), "NaN"),
         (-np.inf, f"{MINUS}∞"),
@@ -336,7 +389,8 @@ def test_a_browser_shows_the_page_whole(driver, page, width, dark):
     assert console_errors(driver) == []
     assert outside_requests(driver) == []
     assert overflow(driver) <= 0
-    drawn = driver.find_elements("css selector", "figure svg")
+    assert min(label_sizes(driver)) >= 9
+    drawn = drawings(driver)
     assert len(drawn) == len(DRAWINGS)
     for svg in drawn:
         left, _, across, down = box(driver, svg)
@@ -357,7 +411,7 @@ def test_a_wide_table_scrolls_in_its_own_box(driver, page):
 @pytest.mark.integration
 def test_figures_have_names_for_those_who_do_not_see_them(driver, page):
     show(driver, page, 1280)
-    drawn = driver.find_elements("css selector", "figure svg")
+    drawn = drawings(driver)
     assert [svg.accessible_name for svg in drawn] == [
         "Curves", "Estimates", "Matrix", "Traces", "Sweep", "Calibration",
     ]  # fmt: skip

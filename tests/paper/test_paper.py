@@ -9,14 +9,24 @@ import sys
 import time
 from concurrent.futures import Future
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import kalprox as kp
+from kalprox.algorithms.run import Diverged
 from kalprox.pages.figures import render, to_json
-from kalprox.paper import cache, problems, ridge, ridge_report, sparse, sparse_report
+from kalprox.paper import (
+    cache,
+    claim_measurements,
+    problems,
+    ridge,
+    ridge_report,
+    sparse,
+    sparse_report,
+)
 from kalprox.paper.cache import Task, cached, cached_all
 
 RIDGE = ridge.Settings(n=3000, d=12, gammas=(0.005, 0.02, 0.05, 0.1, 0.15, 0.2), points=25)
@@ -190,6 +200,27 @@ def test_ridge_constant_step_stays_away_from_the_solution(ridges):
     for results in ridges:
         assert results["constant"].max() < 2
         assert (results["constant"][-3:, -1] > 3 * results["ridge_once"]).all()
+
+
+def test_a_constant_step_diverges_only_where_its_step_on_g_expands():
+    rows = problems.ridge(2000, 20, seed=1)
+
+    def last(lam, gamma):
+        alg = kp.ipg(kp.models.Linear(), kp.regularizers.Ridge(lam), gamma=gamma, decay=0.0)
+        return np.abs(kp.run(alg, alg.init(np.ones(20)), rows.X, rows.y).state.mean).max()
+
+    with pytest.raises(Diverged):
+        last(1.0, 100.0)
+    for lam in (0.01, 1.0, 30.0):
+        bound = 1 + np.abs(rows.y).max() * np.linalg.norm(rows.X, axis=1).max()
+        assert last(lam, 1.9 / lam) < bound < 1e20 < last(lam, 2.1 / lam)
+
+
+def test_the_page_about_the_paper_says_of_a_constant_step_what_is_measured():
+    text = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
+    found = claim_measurements.constant_step({})
+    assert f"{found['below_two']:.3g} with gamma lambda = 1.9, {found['above_two']:.3g} at 2.1" in text
+    assert "cannot diverge" not in text
 
 
 def test_ridge_sweep_equals_single_runs_of_the_oracle(ridges):

@@ -1,0 +1,279 @@
+"""The headline of a model: what became of the rows, and everything that makes the numbers doubtful, in a few lines."""
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from kalprox._text import code, count, names, printable
+from kalprox.learning.belief import Belief
+from kalprox.learning.learner import Learner
+from kalprox.models import LINKS
+from kalprox.sources.notes import Notes
+
+__all__ = ["Headline", "Line", "RowCounts", "as_options", "headline"]
+
+_MANY = 0.1  # a larger share of rows that were refused is a doubt
+_REASONS = 3  # reasons that are named
+_WIDTH, _INDENT = 80, 11
+
+# What the estimator calls a setting, and its option on the command line.
+_OPTIONS = {"coef_cov": "--coef-cov"} | {
+    name: f"--{name}" for name in ("alpha", "forget", "noise", "penalty", "targets", "link", "unseen", "weights")
+}
+_SPELLED = {
+    'coef_cov="clustered"': "--clusters COLUMN",
+    'method="conformal"': "predict --interval conformal",
+    'Use noise="learn"; where it is learned,': "Leave --noise out; where the noise is learned,",
+    'Use noise="learn", or give a smaller noise variance': "Leave --noise out, or give a smaller one",
+    "with forget below 1": "with --forget below 1",
+    "Increase max_passes": "Increase --passes",
+    "set diagnose=True": "fit the rows to files",
+    "with partial_fit or without an engine": "without --engine",
+    "with partial_fit or in one pass": "with --passes 1",
+    "or give the noise variance": "or give the noise variance with --noise",
+}
+
+
+class RowCounts(Protocol):
+    """What is known of the rows that were read; see `kalprox.jobs.record.DataQuality`."""
+
+    @property
+    def read(self) -> int: ...
+    @property
+    def bad(self) -> int: ...
+    @property
+    def reasons(self) -> Mapping[str, Mapping[str, int]]: ...
+    @property
+    def notes(self) -> Notes: ...
+
+
+class Line(NamedTuple):
+    """A line of a headline.
+
+    Attributes
+    ----------
+    label : str
+        What the line is about, in one word.
+    text : str
+        Names of columns are between backticks.
+    doubt : bool
+        Whether it makes the numbers of the model or of its predictions doubtful. The text then says what to change.
+    """
+
+    label: str
+    text: str
+    doubt: bool = False
+
+    @property
+    def plain(self) -> str:
+        """The text with names in quotes."""
+        return printable(self.text.replace("`", "'").replace("* *", "**"))
+
+
+class Headline(NamedTuple):
+    """The lines that reports, summaries and commands begin with; `str(headline)` is a text of 80 columns."""
+
+    lines: tuple[Line, ...]
+
+    @property
+    def doubts(self) -> tuple[Line, ...]:
+        """The lines that make the numbers doubtful."""
+        return tuple(line for line in self.lines if line.doubt)
+
+    def with_options(self) -> "Headline":
+        """Return the headline with the options of the command line in place of the parameters of the estimator."""
+        return Headline(tuple(line._replace(text=as_options(line.text)) for line in self.lines))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the lines in JSON types."""
+        return [{"label": line.label, "text": line.plain, "doubt": line.doubt} for line in self.lines]
+
+    def __str__(self) -> str:
+        return "\n".join(map(_wrapped, self.lines))
+
+
+def headline(
+    learner: Learner, columns: Sequence[str], rows: RowCounts | None = None, predicted: RowCounts | None = None
+) -> Headline:
+    """Return the headline of a model or of its predictions.
+
+    Parameters
+    ----------
+    learner : Learner
+    columns : sequence of str
+        The names of the columns of X.
+    rows : RowCounts, optional
+        The rows that were read to fit the model, if it was fitted to files.
+    predicted : RowCounts, optional
+        The rows that were predicted with it.
+
+    Returns
+    -------
+    Headline
+
+    Examples
+    --------
+    >>> from kalprox.learning.settings import Settings
+    >>> from kalprox.sources import Block
+    >>> learner = Learner(Settings.of(penalty=None))
+    >>> learner.learn(Block(np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]), np.array([3.0, 5.0, 7.5])))
+    >>> print(headline(learner, ["dose", "batch"]))
+    Rows       3 learned.
+    ! Columns  'batch' is constant, and its coefficient undetermined: leave it out.
+    ! Verdict  too few rows to say: At least 30 scored predictions are needed; with
+               fewer, a std off by a factor of two could go unnoticed. 3 rows had no
+               finite std and could not be judged: look for enormous values, or for
+               columns that the rows do not determine.
+    """
+    belief = learner.belief
+    lines = _rows(learner, rows) if predicted is None else _predicted(learner, rows, predicted)
+    return Headline((*lines, *_columns(belief, columns, learner.n_rows), *_estimate(belief), _verdict(learner)))
+
+
+def _rows(learner: Learner, rows: RowCounts | None) -> Iterator[Line]:
+    if rows is None or not rows.read:
+        rejected = f", {learner.n_rejected:,} refused" if learner.n_rejected else ""
+        yield Line("Rows", f"{learner.n_rows:,} learned{rejected}.")
+        return
+    yield _counts(rows, f"{learner.n_rows:,} learned")
+    yield from _cells(rows.notes, 'Refuse such rows with unseen="reject", or fit to rows that have all levels.')
+
+
+def _predicted(learner: Learner, rows: RowCounts | None, predicted: RowCounts) -> Iterator[Line]:
+    yield _counts(predicted, f"{predicted.read - predicted.bad:,} predicted")
+    advice = 'The predictions ignore them. Refuse such rows with unseen="reject", or fit to rows that have them.'
+    yield from _cells(predicted.notes, advice)
+    yield from (line._replace(label="Model") for line in _rows(learner, rows) if line.doubt or line.label == "Rows")
+
+
+def _counts(rows: RowCounts, used: str) -> Line:
+    if not rows.bad:
+        return Line("Rows", f"{rows.read:,} read, {used}, none refused.")
+    found = sorted(
+        ((n, column, reason) for column, reasons in rows.reasons.items() for reason, n in reasons.items()),
+        key=lambda one: (-one[0], one[1:]),
+    )
+    why = [f"{code(column)} {reason} ({n:,})" if column else f"{reason} ({n:,})" for n, column, reason in found]
+    more = [f"{len(why) - _REASONS:,} more reasons"] if len(why) > _REASONS else []
+    share = rows.bad / max(rows.read, 1)
+    reasons = ", ".join([*why[:_REASONS], *more])
+    text = f"{rows.read:,} read, {used}, {rows.bad:,} refused ({100 * share:.3g}%): {reasons}."
+    if share > _MANY:
+        text += " The others may differ from them: correct these cells, or leave out the column."
+    return Line("Rows", text, share > _MANY)
+
+
+def _cells(notes: Notes, advice: str) -> Iterator[Line]:
+    if notes.unknown and not notes.unknown_levels:
+        yield Line("Levels", "all known.")
+    unknown, rounded = set(Notes(notes.unknown).texts()), set(Notes(rounded=notes.rounded).texts())
+    for text in notes.texts():
+        shown = text.replace("`", "'").replace("**", "* *")  # values of cells are not marked up
+        if text in unknown:
+            yield Line("Levels", f"{shown} {advice}", True)
+        else:
+            yield Line("Cells", shown, text in rounded)
+
+
+def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Line]:
+    named = np.array(columns, object)
+    std, determined = belief.column_std, belief.determined(penalised=False)
+    if len(named) != len(determined):  # the parameters of a function have no columns
+        return
+    undetermined = ~belief.determined(penalised=True)
+    constant = np.zeros(len(named), bool) if std is None else std == 0
+    if constant.any():
+        verb, it = ("is", "it") if constant.sum() == 1 else ("are", "them")
+        without = ", and its coefficient undetermined" if (constant & undetermined).any() else ""
+        without = without.replace("its coefficient", "their coefficients") if constant.sum() > 1 else without
+        text = f"{names(named[constant])} {verb} constant{without}: leave {it} out."
+        yield Line("Columns", text, bool((constant & undetermined).any()))
+    if n := int(((belief.coef == 0) & (belief.coef_std == 0)).sum()):
+        verb = "is" if n == 1 else "are"
+        yield Line("Columns", f"{n:,} of {count(belief.coef.size, 'coefficient')} {verb} exactly 0, by the penalty.")
+    if (several := ~determined & ~constant).any():
+        whose = f"{names(named[several])} are collinear with other columns"
+        if several.all() and n_rows <= len(named):
+            whose = f"There are {count(len(named), 'column')} and {count(n_rows, 'row')}"
+        if (undetermined & several).any():
+            advice = 'undetermined. Leave columns out, or use penalty="ridge".'
+            yield Line("Columns", f"{whose}: coefficients are {advice}", True)
+        else:
+            yield Line("Columns", f"{whose}: the penalty alone tells their effects apart.")
+
+
+def _estimate(belief: Belief) -> Iterator[Line]:
+    """What concerns the coefficients, their standard errors, the noise and the choice of alpha."""
+    settings = belief.settings
+    if (outside := belief.targets_outside) > 0:
+        low, high = LINKS[str(settings.link)].range
+        text = f"{outside:,.10g} lie outside {low:.4g} to {high:.4g}, the range of the link {settings.link!r}"
+        any_allowed = settings.targets == "any"
+        text += ". Scale the target, or choose another link." if any_allowed else ", as noise may have it."
+        yield Line("Targets", text, any_allowed)
+    if not belief.converged or not belief.predicts:
+        found = belief.message or "The coefficients may still change. Increase max_passes."
+        yield Line("Fit", f"not converged: {found}", True)
+    if belief.alpha_limit is not None:
+        yield Line("Penalty", _AT_LIMIT[belief.alpha_limit])
+    for label, doubt in (
+        ("Noise", belief.noise.reason),
+        ("Errors", belief.why_no_std),
+        ("Intervals", belief.interval_doubt),
+    ):
+        if doubt:
+            yield Line(label, doubt, True)
+
+
+_AT_LIMIT = {
+    np.inf: "alpha='auto': the larger alpha, the better. The columns explain no more than noise would.",
+    0.0: "alpha='auto': the smaller alpha, the better. penalty=None does as well.",
+}
+
+
+def _verdict(learner: Learner) -> Line:
+    verdict = learner.score.verdict()
+    if not verdict.rows > 0 and not verdict.undetermined > 0:
+        why = verdict.reason or "no row was predicted before it was learned"
+        return Line("Verdict", f"not judged, because {why}.", True)
+    text = f"{verdict.word}: {verdict.advice}"
+    if verdict.findings[1:]:
+        text += f" Also: {', '.join(verdict.findings[1:])}."
+    mostly = verdict.undetermined > verdict.rows
+    if verdict.worth >= 1:
+        text += (
+            f" Judged on {count(round(verdict.rows), 'row')}, each predicted before it was learned: 95% intervals "
+            f"cover {verdict.coverage:.1%}."
+        )
+    if mostly:
+        text += (
+            f" {count(round(verdict.undetermined), 'row')} had no finite std and could not be judged: look for "
+            "enormous values, or for columns that the rows do not determine."
+        )
+    return Line("Verdict", text, verdict.word != "calibrated" or mostly)
+
+
+def as_options(text: str) -> str:
+    """Return the text with the options of the command line in place of the parameters of the estimator.
+
+    >>> as_options('Use noise="inputs", or penalty=None.')
+    'Use --noise inputs, or --penalty none.'
+    """
+    for argument, option in _SPELLED.items():
+        text = text.replace(argument, option)
+    return re.sub(r"\b(\w+)=(?:([\"'])([\w.]+)\2|(None))", _option, text)
+
+
+def _option(found: re.Match[str]) -> str:
+    name, value = found[1], found[3] or "none"
+    return f"{_OPTIONS[name]} {value}" if name in _OPTIONS else found[0]
+
+
+def _wrapped(line: Line) -> str:
+    label = f"{'! ' if line.doubt else ''}{line.label}"
+    first, rest = f"{label:<{_INDENT}}", " " * _INDENT
+    wrap = textwrap.TextWrapper(_WIDTH, break_on_hyphens=False, initial_indent=first, subsequent_indent=rest)
+    return wrap.fill(" ".join(line.plain.split()))
