@@ -18,13 +18,13 @@ from kalprox.learning.exact import ExactBelief
 from kalprox.learning.learner import Learner
 from kalprox.posterior import InformationPosterior
 
-__all__ = ["Summary", "about_errors", "about_noise", "about_penalty", "frame_of"]
+__all__ = ["TINY", "Summary", "about_errors", "about_noise", "about_penalty", "frame_of"]
 
 WIDTH = 80  # characters of a line of text
 _COLUMNS = {"coef": 11, "std": 10, "t": 9, "p": 9, "low": 11, "high": 11}  # characters of the columns of numbers
 _NAME = WIDTH - sum(_COLUMNS.values())
 _MAX_ROWS = 60  # of the coefficients in the text and in HTML
-_TINY = 1e-16  # p-values below it are shown as such
+TINY = 1e-16  # p-values below it are shown as such
 _CSS = "text-align:right;padding:0 0.6em"
 
 
@@ -232,8 +232,8 @@ class Summary:
             texts |= {"std": "undeterm.", "low": "", "high": ""}
         elif np.isinf(numbers["low"]):
             texts |= {"low": "unbounded", "high": "unbounded"}
-        if numbers["p"] < _TINY:
-            texts["p"] = f"<{_TINY:.0e}"
+        if numbers["p"] < TINY:
+            texts["p"] = f"<{TINY:.0e}"
         return [f"{texts[name]:>{size}}" for name, size in _COLUMNS.items()]
 
 

@@ -8,7 +8,7 @@ from kalprox.calibration import LEVELS
 from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Belief
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
-from kalprox.learning.summary import about_errors, about_noise, about_penalty
+from kalprox.learning.summary import TINY, about_errors, about_noise, about_penalty
 from kalprox.pages import Table
 from kalprox.reports.words import plain
 from kalprox.sources.formula import FormulaColumns
@@ -118,7 +118,8 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     first = len(found.names) - len(columns)  # 1 with an intercept
 
     def cells(i: int) -> list[Any]:
-        tests = [None if np.isnan(value) else float(value) for value in (found.t[i], found.p[i])]
+        tests: list[Any] = [None if np.isnan(value) else float(value) for value in (found.t[i], found.p[i])]
+        tests[1] = f"<{TINY:.0e}" if found.p[i] < TINY else tests[1]
         return [float(found.coef[i]), *_uncertainty(*(float(a[i]) for a in (found.std, found.low, found.high))), *tests]
 
     rows: list[list[Any]] = [[0, "intercept", *cells(0), None]] if first else []
