@@ -177,21 +177,37 @@ def rows_bar(console: "Console") -> "RichProgress":
     )
 
 
+_NAME = 8  # characters that a name has at least on a line of a table, however narrow the terminal is
+_WIDEST = 10_000  # characters of a line
+
+
 def show_table(table: "Table") -> None:
-    """Print a table."""
+    """Print a table after an empty line."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape
+    from rich.measure import Measurement
     from rich.table import Table as Grid
     from rich.text import Text
 
-    columns = [escape(printable(name, keep="")) for name in table.columns]
-    grid = Grid(*columns, caption=Text(printable(table.caption)) if table.caption else None)
+    caption = Text(printable(table.caption)) if table.caption else None
+    grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0, caption=caption, caption_justify="left")
+    for name, cells in zip(table.columns, zip(*table.rows, strict=True) if table.rows else (), strict=False):
+        number = any(isinstance(cell, int | float) for cell in cells)
+        header, width = escape(printable(name, keep="")), max(len(_cell(cell)) for cell in cells)
+        if number:
+            grid.add_column(header, justify="right", no_wrap=True)
+        else:
+            grid.add_column(header, overflow="fold", min_width=min(width, _NAME))
     for row in table.rows:
         grid.add_row(*(Text(_cell(cell)) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 120)
+    needed = Measurement.get(console, console.options.update(max_width=_WIDEST), grid).minimum
+    if needed > console.width:  # nothing is cut off: the terminal continues lines below
+        console = Console(width=needed)
     with console.capture() as shown:  # rich would end the process if the reader of a pipe has gone
         console.print(grid)
-    print(shown.get(), end="", flush=True)
+    print(f"\n{shown.get()}", end="", flush=True)
 
 
 def _cell(value: Any) -> str:

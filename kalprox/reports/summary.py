@@ -118,13 +118,13 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     first = len(found.names) - len(columns)  # 1 with an intercept
 
     def cells(i: int) -> list[Any]:
-        tests: list[Any] = [None if np.isnan(value) else float(value) for value in (found.t[i], found.p[i])]
+        tests: list[Any] = [None if np.isnan(value) else _three_digits(value) for value in (found.t[i], found.p[i])]
         tests[1] = f"<{TINY:.0e}" if found.p[i] < TINY else tests[1]
         return [float(found.coef[i]), *_uncertainty(*(float(a[i]) for a in (found.std, found.low, found.high))), *tests]
 
     rows: list[list[Any]] = [[0, "intercept", *cells(0), None]] if first else []
     for j in shown:
-        rows.append([int(j) + 1, columns[j], *cells(first + j), "0 (exact)" if zero[j] else float(effect[j])])
+        rows.append([int(j) + 1, columns[j], *cells(first + j), "0 (exact)" if zero[j] else _three_digits(effect[j])])
     caption = f"Coefficients with {about_intervals(belief, level)} "
     if belief.debiased:
         caption += (
@@ -147,6 +147,10 @@ def about_levels(fitted: TableModel) -> str:
     """What the coefficients of levels are differences from, as a sentence with a blank after it; "" without levels."""
     against = [f"{plain(name)} against {plain(level)}" for name, level in fitted.columns.references.items()]
     return f"The coefficients of levels are differences: {', '.join(against)}. " if against else ""
+
+
+def _three_digits(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def about_intervals(belief: Belief, level: float) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -9,9 +10,10 @@ import pytest
 from command import invoke
 from rich.console import Console
 
-from kalprox.cli.terminal import _text, rows_bar
+from kalprox.cli.terminal import _text, rows_bar, show_table
 from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
+from kalprox.pages import Table
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,19 @@ def test_the_progress_line_keeps_its_bar_and_the_time_left(width):
     assert len(line) <= width and "━━━━━━━━" in line and " 50% 00:" in line and "pass 3, 123,456,789" in line
 
 
+def test_a_table_wider_than_the_terminal_loses_no_character(monkeypatch, capsys):
+    """Names were cut to "Artik…" at 80 columns, and so were numbers."""
+    table = Table(["#", "column", "coefficient"], [[1, "a name of five words", -1234.5], [2, "b", 0.25]], "A caption.")
+    for width in (120, 30, 12):
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        show_table(table)
+        shown = capsys.readouterr().out
+        assert "-1,234" in shown and "coefficient" in shown and "…" not in shown
+        rows = shown[shown.index("───") : shown.index("2 b")]
+        assert "".join(re.findall("[a-z]+", rows)) == "anameoffivewords"
+
+
 def test_the_path_tells_the_best_from_its_neighbours_and_draws_it(folder):
     out, svg = folder / "path.csv", folder / "path.svg"
     invoke("fit", folder / "good.csv", "-y", "y", "--alpha", "auto", "--out", folder / "auto.kalprox")
@@ -111,8 +126,10 @@ def test_the_path_tells_the_best_from_its_neighbours_and_draws_it(folder):
     found = pd.read_csv(out)
     best = found.score.argmax()
     assert 0 < best < len(found) - 1
-    rows = [line.split("│") for line in printed.splitlines() if line.startswith("│")]
-    assert [i for i, row in enumerate(rows) if "0 (best)" in row[4]] == [best]
+    lines = printed.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("───")) + 1
+    rows = [line.split(maxsplit=3) for line in lines[first : first + len(found)]]
+    assert [i for i, row in enumerate(rows) if row[3].strip() == "0 (best)"] == [best]
     for i in (best - 1, best + 1):
         assert row_score(rows[i]) == pytest.approx(found.score[i] - found.score[best], abs=0.005) and row_score(rows[i])
     assert f"{found.score[best]:,.2f}" in " ".join(printed.split()) and str(svg) in printed
@@ -126,4 +143,4 @@ def test_the_path_tells_the_best_from_its_neighbours_and_draws_it(folder):
 
 
 def row_score(row):
-    return float(row[4].replace(",", ""))
+    return float(row[3].replace(",", ""))

@@ -179,7 +179,7 @@ def test_the_tables_hold_the_models_numbers(models):
     assert coefficients.rows[0][1] == "intercept"
     np.testing.assert_allclose(coefficients.rows[0][2:6], [middle, std, middle - t * std, middle + t * std])
     listed = found.summary(0.8)
-    np.testing.assert_allclose(coefficients.rows[0][6:8], [listed.t[0], listed.p[0]])
+    np.testing.assert_allclose(coefficients.rows[0][6:8], [listed.t[0], listed.p[0]], rtol=5e-3)  # three digits
     assert [row[1] for row in coefficients.rows[1:]] == found.columns.names
     shown = [[0.0 if cell == "<1e-16" else cell for cell in row[2:]] for row in coefficients.rows[1:]]
     numbers = np.array([row for row in shown if row[1] != "undetermined"], float)
@@ -188,7 +188,8 @@ def test_the_tables_hold_the_models_numbers(models):
     spread = flight_rows()[1].std(axis=0)[keep]
     tests = np.column_stack([listed.t, np.where(listed.p < 1e-16, 0, listed.p)])[1:][keep]
     expected = np.column_stack([coef, std, coef - t * std, coef + t * std, tests, np.abs(coef) * spread])
-    np.testing.assert_allclose(numbers, expected)
+    np.testing.assert_allclose(numbers[:, :4], expected[:, :4])
+    np.testing.assert_allclose(numbers[:, 4:], expected[:, 4:], rtol=5e-3)
     assert "80% intervals" in coefficients.caption
 
     score = model.diagnostics_
