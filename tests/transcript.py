@@ -1,0 +1,62 @@
+"""Transcripts in documents: their commands are run, and what they print is compared with the page or written to it.
+
+`python -m tests.transcript docs/desk.md` runs the blocks of a page in their order, in one new folder, and rewrites the
+outputs. A block is Python that is run (python), commands after "$ " (console), or Python with its results (pycon).
+"""
+
+import ast
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["run"]
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(page: str) -> str:
+    """Return the page with the outputs of its commands as they are now."""
+    scope: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        pattern = re.compile(r"```(python|console|pycon)\n(.*?)```", flags=re.S)
+        return pattern.sub(lambda found: _block(*found.groups(), scope), page)
+
+
+def _block(kind: str, text: str, scope: dict[str, Any]) -> str:
+    if kind == "python":
+        exec(text, scope)
+    else:
+        text = "".join(_commands(text) if kind == "console" else _statements(text, scope))
+    return f"```{kind}\n{text}```"
+
+
+def _commands(text: str) -> Iterator[str]:
+    """Each command and what it prints, to standard output and then to standard error."""
+    environment = os.environ | {"COLUMNS": "80", "PYTHONPATH": str(ROOT)}
+    for line in re.findall(r"^\$ (.*)\n", text, flags=re.M):
+        command = re.sub(r"^kalprox ", f"{sys.executable} -m kalprox ", line)
+        done = subprocess.run(command, shell=True, capture_output=True, encoding="utf-8", env=environment)
+        printed = (done.stdout + done.stderr).replace(f"{Path.cwd()}{os.sep}", "")
+        yield f"$ {line}\n" + "".join(f"{part.rstrip()}\n" for part in printed.splitlines())
+        if done.returncode:
+            yield f"(exit code {done.returncode})\n"
+
+
+def _statements(text: str, scope: dict[str, Any]) -> Iterator[str]:
+    """Each statement and its value, as an interactive session shows them."""
+    for line in re.findall(r"^>>> (.*)\n", text, flags=re.M):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(ast.Interactive(ast.parse(line).body), "<page>", "single"), scope)
+        yield f">>> {line}\n{printed.getvalue()}"
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        Path(name).write_text(run(Path(name).read_text(encoding="utf-8")), encoding="utf-8")
