@@ -107,7 +107,7 @@ class DaskEngine(Engine):
         def check() -> None:
             nonlocal last_seen
             now = monotonic()
-            if self.client.scheduler_info(n_workers=1)["workers"] or self.client.status != "running":
+            if self.client.scheduler_info(n_workers=1).get("workers") or self.client.status != "running":
                 last_seen = now
             elif now - last_seen > self.timeout:
                 raise EngineFailed(

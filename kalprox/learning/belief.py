@@ -320,16 +320,18 @@ class Belief(ABC):
         posterior = self.posterior
         if self.debiased or not isinstance(posterior, InformationPosterior):
             return ""
-        penalised = self.coef_estimate(penalised=True)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            if not np.any(self._contradictions(posterior) < _CONTRADICTION):
+                return ""
+            penalised = self.coef_estimate(penalised=True)
             pull = np.abs(self.coef_estimate(penalised=False).value - penalised.value) / penalised.std
             farthest = float(np.max(np.where(np.isfinite(pull), pull, 0.0), initial=0.0))
-            if not (farthest > _PULL and np.any(self._contradictions(posterior) < _CONTRADICTION)):
+            if not farthest > _PULL:
                 return ""
         return (
-            f"The penalty moves a coefficient by {farthest:.2g} standard errors, and the coefficients are larger than "
-            "it expects with this little noise: the intervals cover less than they say. Use penalty=None, a smaller "
-            "alpha, or standardize=True if the columns differ in scale."
+            f"The penalty moves a coefficient by {_rounded(farthest)} standard errors, and the coefficients are larger "
+            "than it expects with this little noise: the intervals cover less than they say. Use penalty=None, a "
+            "smaller alpha, or standardize=True if the columns differ in scale."
         )
 
     def _contradictions(self, posterior: InformationPosterior) -> Array:
@@ -390,6 +392,14 @@ class Belief(ABC):
         pull, so that estimate and standard error together make no interval that covers.
         """
         return isinstance(self.posterior, InformationPosterior) and not self.posterior.regularizer.smooth
+
+    @property
+    def exact_zeros(self) -> Array:
+        """Which coefficients the penalty sets to exactly 0, shaped like `coef`.
+
+        An undetermined coefficient, which is 0 in the minimum-norm solution, is not one of them.
+        """
+        return (self.coef == 0) & (self.coef_std == 0) & self.debiased
 
     @cached_property
     def unpenalised(self) -> Posterior:
@@ -520,6 +530,10 @@ def refuse_scores(before: Settings, now: Settings) -> None:
             f"coef_cov cannot change from {before.coef_cov!r} to {now.coef_cov!r} between calls of partial_fit: the "
             "scores of the rows learned so far were not summed. Use fit."
         )
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def _unbounded(std: Array, dof: Any) -> tuple[Array, Any]:

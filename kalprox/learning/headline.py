@@ -17,7 +17,7 @@ __all__ = ["Headline", "Line", "RowCounts", "as_options", "headline"]
 
 _MANY = 0.1  # a larger share of rows that were refused is a doubt
 _REASONS = 3  # reasons that are named
-_WIDTH, _INDENT = 80, 11
+_WIDTH, _INDENT = 80, 12
 
 # What the estimator calls a setting, and its option on the command line.
 _OPTIONS = {"coef_cov": "--coef-cov"} | {
@@ -34,6 +34,7 @@ _SPELLED = {
     "with partial_fit or without an engine": "without --engine",
     "with partial_fit or in one pass": "with --passes 1",
     "or give the noise variance": "or give the noise variance with --noise",
+    "or standardize=True if": "or --standardize if",
 }
 
 
@@ -191,7 +192,7 @@ def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Li
         without = without.replace("its coefficient", "their coefficients") if constant.sum() > 1 else without
         text = f"{names(named[constant])} {verb} constant{without}: leave {it} out."
         yield Line("Columns", text, bool((constant & undetermined).any()))
-    if n := int(((belief.coef == 0) & (belief.coef_std == 0)).sum()):
+    if n := int(belief.exact_zeros.sum()):
         verb = "is" if n == 1 else "are"
         yield Line("Columns", f"{n:,} of {count(belief.coef.size, 'coefficient')} {verb} exactly 0, by the penalty.")
     if (several := ~determined & ~constant).any():

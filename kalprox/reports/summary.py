@@ -22,7 +22,6 @@ __all__ = [
     "conformal",
     "contents",
     "effects",
-    "exact_zeros",
     "overview",
     "tables",
 ]
@@ -99,14 +98,6 @@ def effects(fitted: TableModel) -> np.ndarray:
     return np.abs(fitted.belief.coef) * (1.0 if std is None else std)
 
 
-def exact_zeros(fitted: TableModel) -> np.ndarray:
-    """Which coefficients the penalty sets to exactly 0, of shape (d,).
-
-    An undetermined coefficient, which is 0 in the minimum-norm solution, is not one of them.
-    """
-    return (fitted.belief.coef == 0) & (fitted.belief.coef_std == 0)
-
-
 def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -> Table:
     """The intercept and the coefficients with standard errors and intervals, in the order of the columns of X.
 
@@ -114,7 +105,7 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     """
     belief, columns = fitted.belief, fitted.columns.names
     shown = np.sort(np.argsort(-effects(fitted), kind="stable")[:top])
-    found, effect, zero = fitted.summary(level), effects(fitted), exact_zeros(fitted)
+    found, effect, zero = fitted.summary(level), effects(fitted), fitted.belief.exact_zeros
     first = len(found.names) - len(columns)  # 1 with an intercept
 
     def cells(i: int) -> list[Any]:

@@ -38,7 +38,7 @@ def test_the_commands_begin_with_the_same_lines(folder):
     expected = str(TableModel.load(model).headline())
     lines = expected.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[0] == "Rows       4,000 read, 3,920 learned, 80 refused (2%): 'b' missing (80)."
+    assert lines[0] == "Rows        4,000 read, 3,920 learned, 80 refused (2%): 'b' missing (80)."
     assert any(line.startswith("! Columns  'year' is constant") for line in lines)
     assert any(line.startswith("! Columns  'a', 'minutes' are collinear") for line in lines)
     assert "predict --interval conformal" in " ".join(expected.split())
@@ -49,7 +49,7 @@ def test_the_commands_begin_with_the_same_lines(folder):
     assert reported.stderr.startswith(expected) and reported.stdout == f"{model.with_suffix('.html')}\n"
     out = folder / "p.csv"
     predicted = invoke("predict", model, folder / "messy.csv", "--max-bad", "5%", "--out", out).stdout.splitlines()
-    assert predicted[0] == "Rows       4,000 read, 3,920 predicted, 80 refused (2%): 'b' missing (80)."
+    assert predicted[0] == "Rows        4,000 read, 3,920 predicted, 80 refused (2%): 'b' missing (80)."
     assert predicted[1] == "Model      4,000 read, 3,920 learned, 80 refused (2%): 'b' missing (80)."
     assert predicted[2:] == [*lines[1:], str(out)]
 
@@ -57,7 +57,7 @@ def test_the_commands_begin_with_the_same_lines(folder):
 def test_predictions_on_standard_output_have_the_headline_on_standard_error(folder):
     done = invoke("predict", folder / "good.kalprox", folder / "good.csv")
     assert done.stdout.startswith('"mean","std","lower","upper"\n') and done.stdout.count("\n") == 4001
-    assert done.stderr.startswith("Rows       4,000 read, 4,000 predicted, none refused.\n")
+    assert done.stderr.startswith("Rows        4,000 read, 4,000 predicted, none refused.\n")
     assert invoke("predict", folder / "good.kalprox", folder / "good.csv", "--quiet").stderr == ""
 
 
@@ -144,3 +144,17 @@ def test_the_path_tells_the_best_from_its_neighbours_and_draws_it(folder):
 
 def row_score(row):
     return float(row[3].replace(",", ""))
+
+
+def test_a_constant_target_and_columns_that_are_far_too_small_are_said(tmp_path):
+    """The first was told of coefficients that the penalty had set to 0, and no label ran into its text."""
+    rng = np.random.default_rng(0)
+    small = pd.DataFrame(1e-3 * rng.normal(size=(500, 2)), columns=["a", "b"])
+    small["y"] = small @ [1000.0, -500.0] + 0.1 * rng.normal(size=500)
+    small.to_csv(tmp_path / "small.csv", index=False)
+    small.assign(y=3).to_csv(tmp_path / "constant.csv", index=False)
+    said = invoke("fit", tmp_path / "small.csv", "-y", "y", "--out", tmp_path / "m", "--strict", code=8).stdout
+    assert "! Intervals The penalty moves a coefficient by 9" in said
+    assert "Use --penalty none, a smaller alpha, or --standardize if" in " ".join(said.split())
+    said = invoke("fit", tmp_path / "constant.csv", "-y", "y", "--out", tmp_path / "m").stdout
+    assert "! Verdict   exact: Every prediction was right" in said and "by the penalty" not in said

@@ -160,7 +160,8 @@ def test_columns_without_a_target_are_refused(model, tmp_path):
     assert "damaged" in invoke("fit", folder / "rows.csv", "--columns", tmp_path / "none.kalprox", code=6).output
 
 
-def test_a_model_that_was_not_fitted_to_files_is_said(model, tmp_path):
-    KalproxRegressor().fit(np.eye(3), np.arange(3.0)).save(tmp_path / "memory.kalprox")
+def test_a_model_of_several_targets_is_said(tmp_path):
+    """Others that were fitted in Python are opened by every command."""
+    KalproxRegressor().fit(np.eye(3), np.eye(3)).save(tmp_path / "memory.kalprox")
     for command in ("show", "report", "path"):
-        assert "not fitted to files" in invoke(command, tmp_path / "memory.kalprox", code=6).output
+        assert "The model has 3 targets" in invoke(command, tmp_path / "memory.kalprox", code=2).output

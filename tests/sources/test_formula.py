@@ -305,7 +305,7 @@ def test_damaged_descriptions_are_refused(change, model):
 def test_the_command(path, tmp_path):
     out, again, both = (tmp_path / f"{name}.kalprox" for name in ("one", "again", "both"))
     text = invoke("fit", path, "--formula", "y ~ 0 + g + x:h", "--out", out).output
-    assert "1,500 rows, 5 columns" in text
+    assert "1,500 read, 1,500 learned" in text and len(TableModel.load(out).columns.names) == 5
     assert TableModel.load(out).learner.settings.fit_intercept is False
     invoke("fit", path, "--columns", out, "--out", again)
     assert TableModel.load(again).learner.settings.fit_intercept is False
