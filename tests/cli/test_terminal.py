@@ -39,8 +39,8 @@ def test_the_commands_begin_with_the_same_lines(folder):
     lines = expected.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0] == "Rows        4,000 read, 3,920 learned, 80 refused (2%): 'b' missing (80)."
-    assert any(line.startswith("! Columns  'year' is constant") for line in lines)
-    assert any(line.startswith("! Columns  'a', 'minutes' are collinear") for line in lines)
+    assert any(line.startswith("! Columns   'year' is constant") for line in lines)
+    assert any(line.startswith("! Columns   'a', 'minutes' are collinear") for line in lines)
     assert "predict --interval conformal" in " ".join(expected.split())
     options = ["-y", "y", "--penalty", "none", "--max-bad", "5%", "--out", folder / "again.kalprox"]
     assert invoke("fit", folder / "messy.csv", *options).stdout == f"{expected}\n{folder / 'again.kalprox'}\n"
@@ -50,7 +50,7 @@ def test_the_commands_begin_with_the_same_lines(folder):
     out = folder / "p.csv"
     predicted = invoke("predict", model, folder / "messy.csv", "--max-bad", "5%", "--out", out).stdout.splitlines()
     assert predicted[0] == "Rows        4,000 read, 3,920 predicted, 80 refused (2%): 'b' missing (80)."
-    assert predicted[1] == "Model      4,000 read, 3,920 learned, 80 refused (2%): 'b' missing (80)."
+    assert predicted[1] == "Model       4,000 read, 3,920 learned, 80 refused (2%): 'b' missing (80)."
     assert predicted[2:] == [*lines[1:], str(out)]
 
 
