@@ -122,12 +122,12 @@ def headline(
     >>> learner = Learner(Settings.of(penalty=None))
     >>> learner.learn(Block(np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]]), np.array([3.0, 5.0, 7.5])))
     >>> print(headline(learner, ["dose", "batch"]))
-    Rows       3 learned.
-    ! Columns  'batch' is constant, and its coefficient undetermined: leave it out.
-    ! Verdict  too few rows to say: At least 30 scored predictions are needed; with
-               fewer, a std off by a factor of two could go unnoticed. 3 rows had no
-               finite std and could not be judged: look for enormous values, or for
-               columns that the rows do not determine.
+    Rows        3 learned.
+    ! Columns   'batch' is constant, and its coefficient undetermined: leave it out.
+    ! Verdict   too few rows to say: At least 30 scored predictions are needed; with
+                fewer, a std off by a factor of two could go unnoticed. 3 rows had
+                no finite std and could not be judged: look for enormous values, or
+                for columns that the rows do not determine.
     """
     belief = learner.belief
     lines = _rows(learner, rows) if predicted is None else _predicted(learner, rows, predicted)
