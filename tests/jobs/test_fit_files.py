@@ -127,7 +127,7 @@ def test_the_command_fits_what_memory_fits_and_says_so(data, delays):
     assert delays.found.columns.names == NAMES
     assert delays.found.sources == (str(data.folder / "all.csv"),)
     read = f"{len(data.good) + data.n_bad:,} read, {len(data.good):,} learned, {data.n_bad:,} refused"
-    assert delays.done.stdout.startswith(f"Rows       {read}")
+    assert delays.done.stdout.startswith(f"Rows        {read}")
     assert "\x1b" not in delays.done.stdout + delays.done.stderr  # no terminal, no escape codes
     refused = pd.read_csv(delays.bad)
     missing = np.flatnonzero(data.frame[["arr_delay", *NUMBERS]].isna().any(axis=1)) + 1
@@ -329,7 +329,7 @@ def test_a_pipeline(data, delays):
     assert_same(TableModel.load(out).model, delays.memory)
     with open(source) as rows:
         done = run("predict", out, "-", "--max-bad", "5%", stdin=rows)
-    assert done.stderr.startswith(f"Rows       {len(data.frame):,} read")
+    assert done.stderr.startswith(f"Rows        {len(data.frame):,} read")
     invoke("predict", out, source, "--max-bad", "5%", "--out", data.folder / "file.csv")
     assert done.stdout == (data.folder / "file.csv").read_text()
 
