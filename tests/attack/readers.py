@@ -43,7 +43,7 @@ def attack(rng: np.random.Generator, folder: Path, launcher: Launcher) -> None:
         raise Wrong("a fit succeeded and left no model")
     expect(launcher.run("show", out))
     predicted = launcher.run("predict", out, clean)
-    if expect(predicted, 3):  # a column that has lost its name is not in the clean file
+    if expect(predicted, 3, 4):  # the clean file may lack a column that was renamed, or have levels that were lost
         finite_rows(predicted.out, n)
 
 
