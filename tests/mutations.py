@@ -138,7 +138,7 @@ def _array_changed(rng: Any, arrays: dict[str, np.ndarray]) -> None:
     name = sorted(arrays)[rng.integers(len(arrays))]
     a, kind = arrays[name], rng.integers(9)
     if kind <= 3 and a.size:
-        a = a.copy()
+        a = a.astype(float)  # a copy, in which whole numbers too can become NaN
         a.flat[rng.integers(a.size, size=int(rng.integers(1, 3)))] = _REALS[rng.integers(len(_REALS))]
     elif kind == 4:
         a = np.full(a.shape, _REALS[rng.integers(len(_REALS))])
@@ -146,7 +146,8 @@ def _array_changed(rng: Any, arrays: dict[str, np.ndarray]) -> None:
         shapes: list[Any] = [(), (0,), (1,), (3, 2), (2, 0), a.shape[::-1], (*a.shape, 1), (a.size,), (1,) * 9]
         a = np.resize(a, shapes[rng.integers(len(shapes))])
     elif kind == 6:
-        a = a.astype(np.int64 if rng.random() < 0.5 else bool) if np.isfinite(a).all() else a
+        with np.errstate(invalid="ignore"):
+            a = a.astype(np.int64 if rng.random() < 0.5 else bool) if np.isfinite(a).all() else a
     elif kind == 7 and len(arrays) > 1:
         del arrays[name]
         return

@@ -159,7 +159,7 @@ def outcome(file, content):
         model.coef_std_, model.coef_interval(0.9), model.diagnostics_.verdict()
         model.save(file)
         y = np.full((3, len(model.coef_)), 0.5) if targets else np.full(3, 0.5)
-        with contextlib.suppress(ValueError):  # numbers with which the rows cannot be learned are said
+        with contextlib.suppress(ValueError, FloatingPointError):  # the rows cannot be learned, and it is said
             model.partial_fit(rows, y)
     return True
 
