@@ -262,11 +262,11 @@ class Learner:
         )
 
     def _crosses_cut(self, length: int, settings: Settings) -> bool:
-        """Whether a batch must be cut, because what predicts its rows changes on the way."""
+        """Whether what predicts the rows of a batch changes before it or on the way, so that it may have to be cut."""
         belief = self._belief
         if not settings.needs_innovations or length == 1 or not isinstance(belief, ExactBelief):
             return False
-        return self._weight < belief.next_cut < self._weight + length
+        return belief.next_cut < self._weight + length
 
     def _takes_short(self, settings: Settings) -> bool:
         """Whether single rows can be buffered: they need no prediction, or an exact filter predicts them."""
@@ -281,7 +281,7 @@ class Learner:
 
     def configure(self, settings: Settings) -> None:
         """Replace the settings, under which the rows learned so far are also interpreted from now on."""
-        if self._belief is not None and settings is not self.settings:
+        if self._belief is not None and settings is not self.settings and settings.changed(self.settings):
             belief, tracking = self._with_buffer()
             self._keep(belief.with_settings(settings), tracking)
         self.settings = settings

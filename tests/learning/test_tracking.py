@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -190,3 +191,25 @@ def test_single_rows_after_weighted_ones_are_predicted_by_the_scorer_of_these():
         model.partial_fit(X[i : i + 1], y[i : i + 1])
     assert 0 < model.diagnostics_.shared < 1100  # pairs of rows per degree of freedom; it was negative, and ignored
     assert (model._learner._buffer.rows[7] > 0).all()
+
+
+def test_batches_as_long_as_the_buffer_takes_have_the_score_of_single_rows():
+    """A batch of 1,024 rows was predicted by an estimate that served for the first 512 of them."""
+    X, y = linear(6000, 6)
+    *_, single = in_batches(KalproxRegressor(), X, y, [1] * 6000)
+    for size in (256, 512, 1024):
+        *_, model = in_batches(KalproxRegressor(), X, y, [size] * (6000 // size + 1))
+        scores = [one.diagnostics_ for one in (model, single)]
+        for name in ("rows", "rmse", "nis", "coverage"):
+            np.testing.assert_allclose(*(getattr(score, name) for score in scores), rtol=1e-9)
+
+
+def test_settings_that_are_equal_leave_the_buffer_as_it_is():
+    """An unpickled model has other objects for the same settings: its buffer was folded, and so gave other bits."""
+    X, y = linear(8900, 6)
+    model = KalproxRegressor().partial_fit(X[:8000], y[:8000]).partial_fit(X[8000:8200], y[8000:8200])
+    again = pickle.loads(pickle.dumps(model))
+    for one in (model, again):
+        one.partial_fit(X[8200:], y[8200:])
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+    assert again._learner._buffer.n == model._learner._buffer.n == 900
