@@ -80,8 +80,11 @@ class Job:
         return finish(process, code=130 if how == signal.SIGINT else -how)
 
     def stamp(self):
-        """What tells one checkpoint from the next."""
-        return os.stat(self.checkpoint).st_ino if self.checkpoint.exists() else None
+        """What tells one checkpoint from the next; not the inode alone, which the checkpoint after the next has again."""
+        if not self.checkpoint.exists():
+            return None
+        found = os.stat(self.checkpoint)
+        return found.st_ino, found.st_mtime_ns
 
     def result(self):
         """The bytes that it leaves, once done; and nothing else, not even of processes that were killed."""
