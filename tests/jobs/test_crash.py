@@ -80,7 +80,7 @@ class Job:
         return finish(process, code=130 if how == signal.SIGINT else -how)
 
     def stamp(self):
-        """What tells one checkpoint from the next; not the inode alone, which the checkpoint after the next has again."""
+        """What tells one checkpoint from the next: not the inode alone, which the next but one has again."""
         if not self.checkpoint.exists():
             return None
         found = os.stat(self.checkpoint)
