@@ -215,7 +215,7 @@ class ExactBelief(LinearBelief):
             return None
         return Scorer.of(posterior, self.design, n)
 
-    @property
+    @cached_property
     def next_cut(self) -> float:
         """The number of rows at which predictions change: from exact innovations to a scorer, or to the next one."""
         if (scorer := self.current_scorer) is not None:
@@ -375,7 +375,7 @@ class ExactBelief(LinearBelief):
         return replace(belief, input_noise=noise)
 
     def _scored_inputs(self, block: Block, before: Belief) -> tuple[Array, Sandwich]:
-        center, targets = block.X[0], self.information.targets
+        center, targets = block.X[0].copy(), self.information.targets
         sandwich = self.sandwich or Sandwich.zero(center, self.information.d + 1, targets)
         return sandwich.inputs(block.X), sandwich
 

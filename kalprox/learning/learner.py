@@ -28,10 +28,11 @@ from kalprox.sources import ArraySource, Block, Counts, Source
 
 __all__ = ["Learner", "belief_type"]
 
-# The buffer is folded at 4,096 rows, or fewer (but at least 1,024) if they take 4 MiB, or as soon as it holds as many
+# The buffer is folded at 8,192 rows, or fewer (but at least 1,024) if they take 8 MiB, or as soon as it holds as many
 # rows (but at least 16) as were folded before. Batches of up to a quarter of it go through the buffer: folding and
 # scoring rows together takes a small part of the time that they take one by one.
-_BUFFER_ROWS, _BUFFER_BYTES, _FEW = (1024, 4096), 1 << 22, 16
+_BUFFER_ROWS, _BUFFER_BYTES, _FEW = (1024, 8192), 1 << 23, 16
+_READ_ROWS = 1024  # buffered rows that are folded at a time for reading, so that each is folded only a few times
 _NOT_ASKED = "the score was not asked for: set diagnose=True"
 _NO_ORDER = (
     "the rows were learned in no order, so that none was predicted from those before it: learn them as a stream, with "
@@ -94,7 +95,9 @@ class Learner:
         self._tracking = Tracking.none()
         self._buffer: RowBuffer | None = None
         self._live: SquareRootFilter | None = None  # includes the buffered rows
-        self._read: tuple[Belief, Innovations | None] | None = None  # includes the buffered rows, folded for reading
+        self._scored: tuple[Belief, Innovations | None] | None = None  # includes the buffered rows, which were scored
+        self._part: tuple[int, Belief] | None = None  # includes as many of the buffered rows, folded for reading
+        self._read: Belief | None = None  # includes the buffered rows, folded for reading
         self._tracked: tuple[int, Quantiles] | None = None  # includes as many of the buffered rows
         self._merged = np.empty((0, SIZE))  # the fingerprints of the models that were merged into this one
 
@@ -118,6 +121,7 @@ class Learner:
             targets = belief.information.targets if isinstance(belief, ExactBelief) else None
             tracking = Tracking.none(targets, _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES)
         self._keep(belief, tracking)
+        self._buffer = None
         self.n_rows, self.n_rejected, self._merged = counts.good, counts.bad, np.empty((0, SIZE))
         return counts
 
@@ -197,16 +201,15 @@ class Learner:
         full = buffer.n >= _FEW and buffer.n >= min(_capacity(belief.information.d), folded)
         if full or (buffer.n and self.settings.needs_innovations and folded + buffer.n >= belief.next_cut):
             self._keep(*self._with_buffer())
-            buffer = self._buffer = RowBuffer(belief.information.d, belief.information.targets)
         scored_later = self.settings.needs_innovations and self._scorer is not None
         if self._live is None and (predict or (self.settings.needs_innovations and not scored_later)):
             self._live = self._filter()
         moved = None if self._live is None else _moved(self._live, X, y)
-        if scored_later:
-            buffer.append(X, y, y, y, y, y, y, len(y), len(y))
+        if scored_later or moved is None:
+            buffer.append(X, y, len(y) if scored_later else 0)
         else:
-            buffer.append(X, y, *((y, y, y, y, y, 1, 0) if moved is None else moved))
-        self._read = None
+            buffer.append(X, y, len(y), moved if self.settings.needs_innovations else None)
+        self._read = self._scored = None
         self.n_rows += len(y)
         return (y, y) if moved is None else moved
 
@@ -323,14 +326,14 @@ class Learner:
         assert self._belief is not None
         if not self._buffer:
             return self._belief, self._tracking
-        return self.belief, self.tracking
+        return self._folded()[0], self.tracking
 
     def _folded(self) -> tuple[Belief, Innovations | None]:
         """Return the belief after the buffered rows, and their innovations if they are needed.
 
         The rows of a long stream are predicted now, by its scorer, since that served for all of them.
         """
-        if self._read is None:
+        if self._scored is None:
             belief, buffer = self._belief, self._buffer
             assert belief is not None and buffer is not None
             block, found = buffer.block, None
@@ -340,13 +343,15 @@ class Learner:
                 predicted = self._scorer is None
                 after, found = (belief.learn(block), buffer.innovations) if predicted else belief.scored(block)
                 after = after.observing(block, found, belief)
-            self._read = after, found
-        return self._read
+            self._scored = after, found
+        return self._scored
 
     def _keep(self, belief: Belief, tracking: Tracking) -> None:
         """Assign a new belief and tracking, and empty the buffer."""
         self._belief, self._tracking = belief, tracking
-        self._buffer = self._live = self._read = self._tracked = None
+        self._live = self._scored = self._part = self._read = self._tracked = None
+        if self._buffer is not None:
+            self._buffer.clear()
 
     # ---- reading ---------------------------------------------------------------------------------------
 
@@ -373,12 +378,21 @@ class Learner:
         """The belief after all rows, including the buffered ones.
 
         The buffered rows are folded into a copy, so that reading does not change the state: a stream gives the same
-        bits whether or not it is read, or saved and resumed, on the way.
+        bits whether or not it is read, or saved and resumed, on the way. A reading after each batch folds each row a
+        few times at most.
         """
         assert self._belief is not None, "nothing has been learned yet"
         if not self._buffer:
             return self._belief
-        return self._folded()[0]
+        if self._belief.sandwich is not None or self._belief.input_noise is not None:
+            return self._folded()[0]
+        if self._read is None:
+            rows, (start, belief) = self._buffer.block, self._part or (0, self._belief)
+            while len(rows) - start >= _READ_ROWS:
+                start, belief = start + _READ_ROWS, belief.learn(rows.part(start, start + _READ_ROWS))
+                self._part = start, belief
+            self._read = belief.learn(rows.part(start, len(rows))) if start < len(rows) else belief
+        return self._read
 
     @property
     def tracking(self) -> Tracking:
@@ -465,11 +479,12 @@ class Learner:
         """
         belief, tracking = self._with_buffer()
         self._keep(belief.without_rows(), tracking)
+        self._buffer = None
 
     def saved(self) -> dict[str, Any]:
         """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
         assert self._belief is not None
-        rows = {} if not self._buffer else {"waiting": dict(zip(RowBuffer.NAMES, self._buffer.rows, strict=True))}
+        rows = {"waiting": self._buffer.saved()} if self._buffer else {}
         belief = self._belief
         sandwich = {} if belief.sandwich is None else {"sandwich": belief.sandwich.saved()}
         noise = {} if belief.input_noise is None else {"input_noise": belief.input_noise}
@@ -564,12 +579,12 @@ def _learned(
 
 
 def _moved(live: SquareRootFilter, X: Array, y: Array) -> tuple[Any, ...]:
-    """Update the filter by a few rows; return the columns of their innovations, and the length of the batch."""
+    """Update the filter by a few rows, and return the fields of their innovations."""
     if len(y) > 1 or live.theta.ndim > 1:
-        return *live.take(Block(X, y)), len(y)
+        return live.take(Block(X, y))
     variance, dof = live.noise()
     mean, s = live.move(X[0], float(y[0]))
     std = (variance * s) ** 0.5
     error = float(y[0]) - mean
     issued = error / std if std else math.copysign(math.inf, error) if error else 0.0
-    return mean, std, dof, s**0.5, issued, 1, 1
+    return mean, std, dof, s**0.5, issued, 1

@@ -1,6 +1,6 @@
 """The buffer of single rows and short batches, which are folded together."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,20 @@ class RowBuffer:
     n : int
         The number of rows.
     columns : list of arrays
-        X of shape (capacity, d); y and the fields of `Innovations`, of shape (capacity,) or (capacity, k), but for
-        `together` of shape (capacity,); and `batch` of shape (capacity,), the length of the batch that each row came
-        in, or 0 if it was not predicted.
+        X of shape (capacity, d), y of shape (capacity,) or (capacity, k), and `batch` of shape (capacity,), the length
+        of the batch that each row came in, or 0 if no interval was issued for it.
+    predicted : list of arrays
+        The fields of `Innovations`, shaped like y but for `together` of shape (capacity,). Empty as long as no row has
+        come with its innovation.
     """
 
-    NAMES = ("X", "y", "mean", "std", "dof", "scale", "issued", "together", "batch")
+    NAMES = ("X", "y", "batch")
 
     def __init__(self, d: int, targets: int | None) -> None:
         of_y = (0,) if targets is None else (0, targets)
         self.n = 0
-        self.columns = [np.empty(shape) for shape in ((0, d), *[of_y] * 6, (0,), (0,))]
+        self.columns = [np.empty(shape) for shape in ((0, d), of_y, (0,))]
+        self.predicted: list[Array] = []
 
     @classmethod
     def restored(cls, d: int, targets: int | None, saved: Saved) -> "RowBuffer":
@@ -39,19 +42,26 @@ class RowBuffer:
 
         Files of version 0.1 have no scales: their rows were learned without a sandwich.
         """
-        found = {name: saved[f"waiting.{name}"] for name in cls.NAMES[:5]}
-        old = "waiting.batch" not in saved
-        found["scale"] = np.ones_like(found["y"]) if old else saved["waiting.scale"]
-        errors = found["y"] - found["mean"]
-        found["issued"] = in_stds(errors, found["std"]) if old else saved["waiting.issued"]
-        found["together"] = saved["waiting.together"]
-        found["batch"] = saved["waiting.together" if old else "waiting.batch"]
-        buffer, n = cls(d, targets), len(found["y"])
-        for column, empty in zip(found.values(), buffer.columns, strict=True):
+        old, names = "waiting.batch" not in saved, Innovations._fields
+        columns = [saved["waiting.X"], saved["waiting.y"], saved["waiting.together" if old else "waiting.batch"]]
+        buffer, n, y = cls(d, targets), len(columns[1]), columns[1]
+        for column, empty in zip(columns, buffer.columns, strict=True):
             expect(column.shape == (n, *empty.shape[1:]))
-        expect(np.isin(found["batch"], np.arange(n + 1)).all() and (found["together"] >= 0).all())
-        buffer.n, buffer.columns = n, list(found.values())
+        expect(np.isin(columns[2], np.arange(n + 1)).all())
+        if "waiting.mean" in saved:
+            found = {name: saved[f"waiting.{name}"] for name in names if f"waiting.{name}" in saved}
+            expect(all(found[name].shape == y.shape for name in found if name != "together"))
+            if old:
+                found |= {"scale": np.ones_like(y), "issued": in_stds(y - found["mean"], found["std"])}
+            buffer.predicted = [found[name] for name in names]
+            expect(found["together"].shape == (n,) and (found["together"] >= 0).all())
+        buffer.n, buffer.columns = n, columns
         return buffer
+
+    def saved(self) -> dict[str, Array]:
+        """Return the buffered rows, and their innovations if there are any, as values that can be saved."""
+        names, columns = (*self.NAMES, *Innovations._fields), (*self.columns, *self.predicted)
+        return {name: a[: self.n].copy() for name, a in zip(names, columns, strict=False)}
 
     def __len__(self) -> int:
         return self.n
@@ -60,47 +70,66 @@ class RowBuffer:
         """Whether these rows have the shapes of the buffered rows."""
         return X.shape[1:] == self.columns[0].shape[1:] and y.shape[1:] == self.columns[1].shape[1:]
 
-    def append(self, *rows: Any) -> None:
-        """Append rows, given as the columns of `NAMES`. Amortised O(rows)."""
-        begin, end = self.n, self.n + len(rows[0])
+    def append(self, X: Array, y: Array, batch: int, predicted: Sequence[Any] | None = None) -> None:
+        """Append the rows of a batch, and the fields of their innovations, if given. Amortised O(rows)."""
+        begin, end = self.n, self.n + len(X)
+        if predicted is not None and not self.predicted:
+            of_y = self.columns[1].shape
+            self.predicted = [np.full(of_y, np.nan) for _ in Innovations._fields[:-1]] + [np.ones(of_y[:1])]
         if end > len(self.columns[0]):
-            self.columns = [np.concatenate([a[:begin], np.empty((end, *a.shape[1:]))]) for a in self.columns]
-        for a, new in zip(self.columns, rows, strict=True):
+            self.columns, self.predicted = (
+                [np.concatenate([a[:begin], np.empty((end, *a.shape[1:]))]) for a in group]
+                for group in (self.columns, self.predicted)
+            )
+        for a, new in zip(self.columns, (X, y, batch), strict=True):
+            a[begin:end] = new
+        for a, new in zip(self.predicted, predicted or _NOT_PREDICTED, strict=False):
             a[begin:end] = new
         self.n = end
 
-    @property
-    def rows(self) -> tuple[Array, ...]:
-        """The columns of the buffered rows."""
-        return tuple(a[: self.n] for a in self.columns)
+    def clear(self) -> None:
+        """Remove the rows, and keep the memory for later ones."""
+        self.n, self.predicted = 0, []
 
     @property
     def block(self) -> Block:
         """The buffered rows."""
-        return Block(*self.rows[:2])
+        X, y, _ = self.columns
+        return Block(X[: self.n], y[: self.n])
 
     def in_batches(self) -> Iterator[Block]:
         """The buffered rows in the batches in which they came; rows that were not predicted are one batch."""
-        (X, y), batches, start = self.rows[:2], self.batches, 0
+        block, batches, start = self.block, self.batches, 0
         while start < self.n:
             predicted = np.flatnonzero(batches[start:])
             length = int(batches[start]) or (int(predicted[0]) if len(predicted) else self.n - start)
-            yield Block(X[start : start + length], y[start : start + length])
+            yield block.part(start, start + length)
             start += length
 
     @property
     def innovations(self) -> Innovations:
         """The innovations of the buffered rows; unknown for rows that were not predicted."""
-        mean, std, dof, scale, issued, together, batch = self.rows[2:]
-        predicted = (batch > 0).reshape(-1, *[1] * (std.ndim - 1))
+        if not self.predicted:
+            return Innovations.unknown(self.block.y)
+        mean, std, dof, scale, issued, together = (a[: self.n] for a in self.predicted)
+        predicted = (self.batches > 0).reshape(-1, *[1] * (std.ndim - 1))
         return Innovations(mean, np.where(predicted, std, np.inf), dof, scale, issued, together)
 
     @property
     def batches(self) -> Array:
-        """The length of the batch that each row came in, 0 if the row was not predicted."""
-        return self.rows[-1]
+        """The length of the batch that each row came in, 0 if no interval was issued for the row."""
+        return self.columns[2][: self.n]
 
     def copy(self) -> "RowBuffer":
+        """Return an independent copy."""
         new = object.__new__(RowBuffer)
-        new.n, new.columns = self.n, [a[: self.n].copy() for a in self.columns]
+        new.__dict__ |= self.__getstate__()
         return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the rows alone: what is left of earlier ones in the memory is not to be pickled."""
+        columns, predicted = ([a[: self.n].copy() for a in group] for group in (self.columns, self.predicted))
+        return {"n": self.n, "columns": columns, "predicted": predicted}
+
+
+_NOT_PREDICTED = (np.nan, np.inf, np.inf, np.inf, np.nan, 1)
