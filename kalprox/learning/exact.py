@@ -215,6 +215,10 @@ class ExactBelief(LinearBelief):
             return None
         return Scorer.of(posterior, self.design, n)
 
+    def with_new_scorer(self) -> "ExactBelief":
+        """Return the belief with an estimate of all its rows in place of the one that predicted the last of them."""
+        return replace(self, scorer=None)
+
     @cached_property
     def next_cut(self) -> float:
         """The number of rows at which predictions change: from exact innovations to a scorer, or to the next one."""

@@ -19,7 +19,7 @@ from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.sandwich import NEEDS_GROUPS, Sandwich
 from kalprox.learning.saved import Saved, expect
-from kalprox.learning.scorer import Scorer
+from kalprox.learning.scorer import MANY_ROWS, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
@@ -199,8 +199,13 @@ class Learner:
         check_usable(X, y)
         folded = float(belief.information.rows)
         full = buffer.n >= _FEW and buffer.n >= min(_capacity(belief.information.d), folded)
-        if full or (buffer.n and self.settings.needs_innovations and folded + buffer.n >= belief.next_cut):
+        ends = self.settings.needs_innovations and folded + buffer.n >= belief.next_cut
+        crosses = len(y) > 1 and self._crosses_cut(len(y), self.settings)
+        if buffer.n and (full or ends or crosses):
             self._keep(*self._with_buffer())
+        if crosses:
+            assert isinstance(self._belief, ExactBelief)
+            self._belief = self._belief.with_new_scorer()
         scored_later = self.settings.needs_innovations and self._scorer is not None
         if self._live is None and (predict or (self.settings.needs_innovations and not scored_later)):
             self._live = self._filter()
@@ -260,12 +265,15 @@ class Learner:
             and settings.coef_cov != "clustered"
             and not settings.noise_depends_on_inputs
             and len(block) <= _capacity(block.X.shape[1]) // 4
-            and not self._crosses_cut(len(block), settings)
             and self._takes_short(settings)
+            and not (self._weight < MANY_ROWS and self._crosses_cut(len(block), settings))
         )
 
     def _crosses_cut(self, length: int, settings: Settings) -> bool:
-        """Whether what predicts the rows of a batch changes before it or on the way, so that it may have to be cut."""
+        """Whether what predicts the rows of a batch changes before it or on the way.
+
+        Among the first rows of a stream the batch is then cut there. Later it is predicted by a new estimate.
+        """
         belief = self._belief
         if not settings.needs_innovations or length == 1 or not isinstance(belief, ExactBelief):
             return False

@@ -1,6 +1,7 @@
 """Predictions of rows for the score of a long stream, once leverage is small: O(d) per row, and O(d) of state."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.sources import Block
 
-__all__ = ["SMALL_LEVERAGE", "Scorer"]
+__all__ = ["MANY_ROWS", "SMALL_LEVERAGE", "Scorer"]
 
 _PROBES = 8  # random directions from which the mean leverage of a block is estimated
 SMALL_LEVERAGE = 0.05  # the mean leverage of a block above which its rows need exact innovations
@@ -23,7 +24,7 @@ _SHORTEST = 256  # rows that a scorer predicts at least
 # The most rows that it predicts: as many, as many for each coefficient, so that solving takes little of the time, or a
 # share of the rows learned, whichever is more; and never more than the second share of them.
 _LONG, _PER_COEFFICIENT, _SHARES = 8192, 320, (1 / 64, 1 / 4)
-_MANY = 4 * _LONG  # rows from which a scorer may be replaced before it ends
+MANY_ROWS = 4 * _LONG  # rows from which a scorer may be replaced before it ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class Scorer:
         theta = np.asarray(posterior.mean).reshape(factor.d, -1)
         probes = np.zeros((factor.d, _PROBES))
         free = slice(None) if factor.free is None else factor.free
-        probes[free] = factor.L @ np.random.default_rng(0).standard_normal((factor.L.shape[1], _PROBES))
+        probes[free] = factor.L @ _normals(factor.L.shape[1])
         probes = probes[first:]
         R = posterior.data.R[first:, first:]  # an intercept is independent of the coefficients
         total = float(((R @ probes) ** 2).sum())
@@ -94,7 +95,7 @@ class Scorer:
         Later scorers differ little. One that would end within another block of the same length is then replaced before
         that block, which need not be cut.
         """
-        return rows < _MANY or self.serves(rows + length - 1)
+        return rows < MANY_ROWS or self.serves(rows + length - 1)
 
     @property
     def reach(self) -> float:
@@ -152,3 +153,9 @@ class Scorer:
         expect((scorer.variance >= 0).all() and (scorer.dof > 0).all() and scorer.leverage >= 0 and scorer.rows > 0)
         expect_moderate(scorer.center, scorer.maps, scorer.constant, scorer.rows)
         return scorer
+
+
+@lru_cache(maxsize=8)
+def _normals(rank: int) -> Array:
+    """Return the coordinates of the random directions, which are the same for all scorers."""
+    return np.random.default_rng(0).standard_normal((rank, _PROBES))
