@@ -16,6 +16,7 @@ from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
+from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect, expect_information
 from kalprox.learning.scorer import SMALL_LEVERAGE, Scorer
@@ -185,7 +186,7 @@ class ExactBelief(LinearBelief):
 
     # ---- innovations -----------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def has_fixed_penalty(self) -> bool:
         """Whether the penalty is a quadratic that does not depend on the rows: `SquareRootFilter` is then exact."""
         settings = self.settings
@@ -230,6 +231,19 @@ class ExactBelief(LinearBelief):
     def filter(self) -> SquareRootFilter:
         """The filter that continues from this belief row by row."""
         return SquareRootFilter.of(self.posterior, self.design, self.settings.noise_var)
+
+    @property
+    def moment_filter(self) -> MomentFilter | None:
+        """The filter for single rows under any separable penalty, with forgetting or standardised columns.
+
+        None if alpha is chosen or the noise depends on the inputs, or if moments do not keep the digits.
+        """
+        settings = self.settings
+        if self._chooses_alpha or settings.noise_depends_on_inputs or not self.posterior.proper:
+            return None
+        g, coef = settings.penalty.regularizer(self.alpha), self.posterior.mean[int(settings.fit_intercept) :]
+        made = MomentFilter.of(settings, g, self.information, self.design, coef)
+        return made if made is not None and made.estimate() is not None else None
 
     def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start`.

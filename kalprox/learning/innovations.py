@@ -20,7 +20,7 @@ from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block
 
-__all__ = ["Innovations", "SquareRootFilter", "common", "in_stds", "may_overflow"]
+__all__ = ["Innovations", "SquareRootFilter", "common", "in_stds", "innovation", "may_overflow"]
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 _LARGE_LEVERAGE = 1e4  # above it the Cholesky factors of a block lose digits
@@ -155,7 +155,7 @@ class SquareRootFilter:
 
     # ---- one row ---------------------------------------------------------------------------------------
 
-    def move(self, x: Array, y: float) -> tuple[float, float]:
+    def move(self, x: Array, y: Any) -> tuple[Any, float]:
         """Update the estimate in place by a row x of shape (d,) with target y; every coordinate must be free.
 
         With v = L'x, e = y - x'theta and s = 1 + v'v, theta becomes theta + L v e / s, and L becomes
@@ -163,21 +163,25 @@ class SquareRootFilter:
         decreases by (L v)' H (L v) / s.
 
         Returns the prediction of y before the update: its mean x'theta, and its variance s in units of the noise
-        variance.
+        variance. y and the mean are numbers, or of shape (k,) for several targets.
         """
-        theta, L, x = self.theta, self.L, self._input(x)
+        theta, L, x, design = self.theta, self.L, self._input(x), self.design
         v = x.dot(L)
-        f, s = float(x.dot(theta)) + float(self.design.offset_rest), 1 + float(v.dot(v))
-        e = (y - float(self.design.offset)) - f  # the digits of y about the offset
+        f, s = x.dot(theta), 1 + float(v.dot(v))
+        if theta.ndim == 1:  # numbers, which are faster than arrays of no dimension
+            f, offset = float(f) + float(design.offset_rest), float(design.offset)
+        else:
+            f, offset = f + design.offset_rest, design.offset
+        e = (y - offset) - f  # the digits of y about the offset
         gain = L.dot(v)
-        self.rss += e * e / s
+        self.rss = self.rss + e * e / s
         if self.H is not None:
             self.trace -= float(gain.dot(self._curved(gain))) / s
         self.rows += 1
         self.squares += 1
-        theta += gain * (e / s)
+        theta += gain * (e / s) if theta.ndim == 1 else np.multiply.outer(gain, e / s)
         dger(-1 / (s + math.sqrt(s)), gain, v, a=L, overwrite_a=1)
-        return f + float(self.design.offset), s
+        return f + offset, s
 
     def _input(self, x: Array) -> Array:
         if not self.design.intercept:
@@ -407,6 +411,13 @@ def in_stds(error: Array, std: Array) -> Array:
         return error / one
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(np.isfinite(std), np.where((error == 0) & (std == 0), 0.0, error / std), np.nan)
+
+
+def innovation(y: float, mean: float, std: float, dof: float, scale: float) -> tuple[float, ...]:
+    """Return the fields of `Innovations` for a row that came alone."""
+    error = y - mean
+    issued = error / std if std else math.copysign(math.inf, error) if error else 0.0
+    return mean, std, dof, scale, issued, 1
 
 
 def common(values: Array) -> Array:

@@ -1,7 +1,6 @@
 """The learner: the mutable object behind estimators and jobs, which rows update."""
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +12,9 @@ from kalprox.calibration import Calibration
 from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.fingerprint import SIZE, fingerprint, overlap
-from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds, innovation
 from kalprox.learning.input_noise import InputNoise
+from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.sandwich import NEEDS_GROUPS, Sandwich
@@ -94,7 +94,7 @@ class Learner:
         self._belief: Belief | None = None  # excludes the buffered rows
         self._tracking = Tracking.none()
         self._buffer: RowBuffer | None = None
-        self._live: SquareRootFilter | None = None  # includes the buffered rows
+        self._live: SquareRootFilter | MomentFilter | None = None  # includes the buffered rows
         self._scored: tuple[Belief, Innovations | None] | None = None  # includes the buffered rows, which were scored
         self._part: tuple[int, Belief] | None = None  # includes as many of the buffered rows, folded for reading
         self._read: Belief | None = None  # includes the buffered rows, folded for reading
@@ -183,7 +183,7 @@ class Learner:
         self._keep(belief, tracking)
         self.n_rows += counts.good
 
-    def learn_rows(self, X: Array, y: Array, *, predict: bool = False) -> tuple[Any, ...]:
+    def learn_rows(self, X: Array, y: Array, *, predict: bool = False) -> Sequence[Any]:
         """Learn a few rows of weight 1 through the buffer.
 
         Returns the mean, std, dof, scale and standardised error of each row, predicted from all rows before it, if they
@@ -197,9 +197,8 @@ class Learner:
         if not buffer.fits(X, y):
             belief.information.fold(X, y)  # raises an error that names the problem
         check_usable(X, y)
-        folded = float(belief.information.rows)
-        full = buffer.n >= _FEW and buffer.n >= min(_capacity(belief.information.d), folded)
-        ends = self.settings.needs_innovations and folded + buffer.n >= belief.next_cut
+        full = buffer.n >= _FEW and buffer.n >= min(_capacity(belief.information.d), self.n_rows - buffer.n)
+        ends = self.settings.needs_innovations and self._weight >= belief.next_cut
         crosses = len(y) > 1 and self._crosses_cut(len(y), self.settings)
         if buffer.n and (full or ends or crosses):
             self._keep(*self._with_buffer())
@@ -207,13 +206,14 @@ class Learner:
             assert isinstance(self._belief, ExactBelief)
             self._belief = self._belief.with_new_scorer()
         scored_later = self.settings.needs_innovations and self._scorer is not None
-        if self._live is None and (predict or (self.settings.needs_innovations and not scored_later)):
+        exact = self.settings.needs_innovations and not scored_later
+        if self._live is None and (predict or exact):
             self._live = self._filter()
-        moved = None if self._live is None else _moved(self._live, X, y)
-        if scored_later or moved is None:
-            buffer.append(X, y, len(y) if scored_later else 0)
-        else:
-            buffer.append(X, y, len(y), moved if self.settings.needs_innovations else None)
+        moved = None if self._live is None else _moved(self._live, X, y, predict=predict or exact)
+        known = moved is not None or (not exact and (scored_later or len(y) > 1))
+        buffer.append(X, y, len(y) if known else 0, moved if exact else None)
+        if len(y) > 1 and not exact:
+            self._live = None  # the next predictions are those of the belief, which takes rows together
         self._read = self._scored = None
         self.n_rows += len(y)
         return (y, y) if moved is None else moved
@@ -230,29 +230,37 @@ class Learner:
         assert isinstance(self._belief, ExactBelief)
         return float(self._belief.information.rows) + (0 if self._buffer is None else self._buffer.n)
 
-    def _filter(self) -> SquareRootFilter | None:
+    def _filter(self) -> SquareRootFilter | MomentFilter | None:
         """Return a filter that continues row by row from all rows so far; None if there is no exact one.
 
         It takes the buffered batches one after the other, as they came, so that it has the same bits whenever it is
-        made, also after saving and restoring.
+        made, also after saving and restoring. There is none if rows that were not predicted by a filter came in longer
+        batches: the belief, which takes them together, is then the faster one.
         """
         belief, buffer = self._belief, self._buffer
-        if not isinstance(belief, ExactBelief) or not belief.has_fixed_penalty or self.settings.forget != 1:
+        if not isinstance(belief, ExactBelief):
+            return None
+        if buffer and not buffer.single and not buffer.predicted:
             return None
         if not (belief.predicts and belief.posterior.proper):
             belief, buffer = self.belief, None
             assert isinstance(belief, ExactBelief)
             if not (belief.predicts and belief.posterior.proper):
                 return None
-        live = belief.filter
+        fixed = belief.has_fixed_penalty and self.settings.forget == 1
+        live = belief.filter if fixed else belief.moment_filter
+        if live is None:
+            return None
         for block in buffer.in_batches() if buffer else ():
-            _moved(live, block.X, block.y)
-        return live
+            _moved(live, block.X, block.y, predict=False)
+        return None if isinstance(live, MomentFilter) and live.estimate() is None else live
 
-    def _followed(self) -> SquareRootFilter | None:
+    def _followed(self) -> SquareRootFilter | MomentFilter | None:
         """Return the filter that has predicted the buffered rows; None if they were not predicted."""
         if self._live is None and self._buffer and self._buffer.batches.any():
             self._live = self._filter()
+        if isinstance(self._live, MomentFilter) and self._live.estimate() is None:
+            return None
         return self._live
 
     def _is_short(self, block: Block, settings: Settings) -> bool:
@@ -261,11 +269,10 @@ class Learner:
             and settings.is_exact
             and block.weights is None
             and block.groups is None
-            and settings.forget == 1
             and settings.coef_cov != "clustered"
             and not settings.noise_depends_on_inputs
             and len(block) <= _capacity(block.X.shape[1]) // 4
-            and self._takes_short(settings)
+            and self._takes_short(settings, len(block))
             and not (self._weight < MANY_ROWS and self._crosses_cut(len(block), settings))
         )
 
@@ -279,16 +286,22 @@ class Learner:
             return False
         return belief.next_cut < self._weight + length
 
-    def _takes_short(self, settings: Settings) -> bool:
-        """Whether single rows can be buffered: they need no prediction, or an exact filter predicts them."""
-        if not settings.needs_innovations or (self._live is not None and settings is self.settings):
+    def _takes_short(self, settings: Settings, length: int = 1) -> bool:
+        """Whether rows can be buffered: they need no prediction, are predicted later, or by an exact filter."""
+        if not settings.needs_innovations:
             return True
         belief = self._belief
         assert isinstance(belief, ExactBelief)
-        if settings is self.settings and self._scorer is not None:
+        if settings is not self.settings:
+            belief = belief.with_settings(settings)
+        elif self._scorer is not None:
             return True
-        belief = belief if settings is self.settings else belief.with_settings(settings)
-        return belief.has_fixed_penalty and (bool(self._buffer) or belief.posterior.proper)
+        if belief.has_fixed_penalty and settings.forget == 1:
+            return self._live is not None or bool(self._buffer) or belief.posterior.proper
+        if length > 1 or settings is not self.settings:
+            return False
+        self._live = self._live or self._filter()
+        return self._followed() is not None
 
     def configure(self, settings: Settings) -> None:
         """Replace the settings, under which the rows learned so far are also interpreted from now on."""
@@ -372,7 +385,7 @@ class Learner:
     def takes_rows(self) -> bool:
         """Whether `learn_rows`, the fast path for single rows, may be called."""
         settings = self.settings
-        plain = type(self._belief) is ExactBelief and settings.forget == 1 and settings.coef_cov != "clustered"
+        plain = type(self._belief) is ExactBelief and settings.coef_cov != "clustered"
         return plain and not settings.noise_depends_on_inputs and self._takes_short(settings)
 
     @property
@@ -455,7 +468,7 @@ class Learner:
         live = self._live_for(X, alone=alone) if sigma is None else None
         return self.belief.predict(X, sigma) if live is None else live.predict(X)
 
-    def reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Belief | SquareRootFilter:
+    def reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Belief | SquareRootFilter | MomentFilter:
         """Return what predicts rows of X, as they are known now: rows that are learned later do not change it.
 
         For the parameters see `predict`.
@@ -463,14 +476,15 @@ class Learner:
         live = self._live_for(X, alone=alone) if sigma is None else None
         return self.belief if live is None else live.copy()
 
-    def _live_for(self, X: Any, *, alone: bool = True) -> SquareRootFilter | None:
+    def _live_for(self, X: Any, *, alone: bool = True) -> SquareRootFilter | MomentFilter | None:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
 
         It predicts batches of any size, so that all predictions between two folds come from the same estimate.
         """
-        if self._followed() is None and X.shape[0] == 1 and alone:
-            self._live = self._filter()
-        return self._live if isinstance(X, np.ndarray) else None
+        live = self._followed()
+        if live is None and X.shape[0] == 1 and alone:
+            live = self._live = self._filter()
+        return live if isinstance(X, np.ndarray) else None
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -586,13 +600,20 @@ def _learned(
     return belief, tracking, counts
 
 
-def _moved(live: SquareRootFilter, X: Array, y: Array) -> tuple[Any, ...]:
-    """Update the filter by a few rows, and return the fields of their innovations."""
-    if len(y) > 1 or live.theta.ndim > 1:
+def _moved(live: SquareRootFilter | MomentFilter, X: Array, y: Array, *, predict: bool = True) -> Sequence[Any] | None:
+    """Update the filter by a few rows, and return the fields of their innovations; None if they are not needed."""
+    if isinstance(live, MomentFilter):
+        if not predict:
+            live.take(Block(X, y))
+            return None
+        found = [live.innovation(x, float(target)) for x, target in zip(X, y, strict=True)]
+        return found[0] if len(found) == 1 else [np.array(column) for column in zip(*found, strict=True)]
+    if len(y) > 1:
         return live.take(Block(X, y))
     variance, dof = live.noise()
+    if live.theta.ndim > 1:
+        mean, s = live.move(X[0], y[0])
+        std = np.sqrt(variance * s)
+        return mean, std, dof, s**0.5, in_stds(y[0] - mean, std), 1
     mean, s = live.move(X[0], float(y[0]))
-    std = (variance * s) ** 0.5
-    error = float(y[0]) - mean
-    issued = error / std if std else math.copysign(math.inf, error) if error else 0.0
-    return mean, std, dof, s**0.5, issued, 1
+    return innovation(float(y[0]), mean, (variance * s) ** 0.5, dof, s**0.5)

@@ -116,6 +116,11 @@ class RowBuffer:
         return Innovations(mean, np.where(predicted, std, np.inf), dof, scale, issued, together)
 
     @property
+    def single(self) -> bool:
+        """Whether every row came alone, as far as that is known."""
+        return not (self.batches > 1).any()
+
+    @property
     def batches(self) -> Array:
         """The length of the batch that each row came in, 0 if no interval was issued for the row."""
         return self.columns[2][: self.n]

@@ -1,0 +1,351 @@
+"""A filter for single rows that keeps moments: for forgetting, standardised columns, and penalties with kinks."""
+
+import math
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg.blas import dger
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
+
+from kalprox._arrays import Array
+from kalprox.information import Information
+from kalprox.learning.design import Design
+from kalprox.learning.innovations import innovation
+from kalprox.learning.settings import Settings
+from kalprox.predictive import Student
+from kalprox.regularizers import Regularizer, Separable
+from kalprox.regularizers.base import per_coordinate
+from kalprox.regularizers.pieces import Pieces
+from kalprox.sources import Block
+
+__all__ = ["MomentFilter"]
+
+_LEAST_PIVOT = 0.01  # relative to its column, as for the Gram matrices of folds: 12 digits of the estimate remain
+_LEAST_NOISE = 1e-7  # the smallest share of the squares of y that a difference of moments leaves enough digits of
+_MOST_STEPS = 50  # of Newton's method, or changes of the active set; 1 to 3 are usual
+_TOL = 1e-10  # of the optimality conditions, relative to the slopes
+_STEP = 1e-7  # the relative size of a step after which Newton's method has converged to its square
+_ROUNDING = float(np.finfo(float).eps) ** 0.5
+
+
+@dataclass(eq=False)
+class Estimate:
+    """The minimiser for given moments, and what its uncertainty is computed from.
+
+    Attributes
+    ----------
+    coef : array of shape (d,)
+        The coefficients of the columns divided by `scale`.
+    free : array of shape (f,), or slice
+        The numbers of the coordinates that are at no kink and no bound.
+    U : array of shape (f, f)
+        The Cholesky factor of the Hessian of the free coordinates.
+    curvature : array of shape (f,)
+        The Hessian of the penalty there, a diagonal.
+    scale : array of shape (d,), or 1.0
+        The standard deviations of the columns.
+    """
+
+    coef: Array
+    free: Any
+    U: Array
+    curvature: Array
+    scale: Any
+    rss: float
+    inverse: Array | None = None  # of U
+    shrunk: float = 0.0  # by how much the penalty reduces the degrees of freedom
+
+    def root(self) -> Array:
+        """Return the inverse of U, a root of the covariance in units of the noise variance."""
+        if self.inverse is None:
+            self.inverse = dtrtri(self.U, lower=0)[0] if len(self.U) else self.U
+            self.shrunk = float(self.curvature.dot((self.inverse * self.inverse).sum(axis=1)))
+        return self.inverse
+
+
+@dataclass(eq=False)
+class MomentFilter:
+    """Means and centred sums of products of the rows of one target, updated row by row, and the estimate they give.
+
+    A row costs O(d^2) to learn, and O(d^3 / 3) to predict after that: one Cholesky factorisation, which starts from
+    the active set, or the estimate, before. `SquareRootFilter` needs no factorisation, but a fixed quadratic penalty
+    and rows that are never forgotten. Moments keep the digits only of columns that are far from collinear:
+    `estimate` is None for others.
+
+    Attributes
+    ----------
+    origin : array of shape (d + 1,)
+        What is subtracted from x and y.
+    means : array of shape (d + 1,)
+        The means of what is left; zero without an intercept.
+    products : array of shape (d + 1, d + 1)
+        The weighted sums of products of deviations from the means. In column-major order.
+    weight, rows, squares : float
+        The sum of the weights, the number of rows and the sum of squares of what forgetting has left of each.
+    """
+
+    settings: Settings
+    g: Separable
+    pieces: Pieces | None  # of g, one entry per coordinate; None if g is not made of pieces
+    origin: Array
+    means: Array
+    products: Array
+    weight: float
+    rows: float
+    squares: float
+    start: Array  # the coefficients from which the first search starts
+    active: "_ActiveSet | None" = None  # from which the next search starts, if g has kinks or bounds
+    found: Estimate | None = None  # None if rows have come since
+
+    @classmethod
+    def of(
+        cls, settings: Settings, g: Regularizer, information: Information, design: Design, start: Array
+    ) -> "MomentFilter | None":
+        """Return the filter that continues from an information of one target; None if g is not separable.
+
+        `start` are the coefficients in units of 1 / scale.
+        """
+        if not isinstance(g, Separable) or information.targets is not None:
+            return None
+        d = information.d
+        T = (information.centered() if settings.fit_intercept else information).triangle()
+        origin, mean = np.zeros((2, d + 1))
+        if settings.fit_intercept:
+            origin[:d], origin[d], mean[d] = design.center, design.offset, design.offset_rest
+            mean[:d] = 0.0 if design.center_rest is None else design.center_rest
+        products, weight = np.asfortranarray(T.T @ T), float(information.T[0, 0]) ** 2
+        rows, squares = float(information.rows), float(information.squares)
+        pieces = g.pieces()
+        pieces = pieces and Pieces(*(np.array(per_coordinate(a, d, "penalty"), float) for a in pieces))
+        return cls(settings, g, pieces, origin, mean, products, weight, rows, squares, np.array(start))
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    def learn(self, x: Array, y: float) -> None:
+        """Update the moments in place by a row x of shape (d,) with target y. O(d^2)."""
+        forget, row = self.settings.forget, np.append(x, y)
+        row -= self.origin
+        if forget != 1:
+            self.weight, self.rows, self.squares = forget * self.weight, forget * self.rows, forget**2 * self.squares
+            self.products *= forget
+        share = 1.0
+        if self.settings.fit_intercept:
+            row -= self.means
+            share = self.weight / (self.weight + 1)
+            self.means += row / (self.weight + 1)
+        dger(share, row, row, a=self.products, overwrite_a=1)
+        self.weight, self.rows, self.squares = self.weight + 1, self.rows + 1, self.squares + 1
+        self.found = None
+
+    def innovation(self, x: Array, y: float) -> tuple[float, ...]:
+        """Learn a row, and return the fields of its innovation; there must be an estimate."""
+        mean, s = self._predicted(x)
+        variance, dof = self.noise()
+        self.learn(x, y)
+        return innovation(y, mean, (variance * s) ** 0.5, dof, s**0.5)
+
+    def take(self, block: Block) -> None:
+        """Update the moments by the rows of a block, one after the other."""
+        for x, y in zip(block.X, block.y, strict=True):
+            self.learn(x, float(y))
+
+    # ---- the estimate ----------------------------------------------------------------------------------
+
+    def estimate(self) -> Estimate | None:
+        """Return the estimate of all rows so far; None if the moments do not keep its digits."""
+        if self.found is None:
+            self.found = self._estimate()
+        return self.found
+
+    def _estimate(self) -> Estimate | None:
+        A, b, yy = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
+        scale: Any = 1.0
+        if self.settings.standardize:
+            scale = np.sqrt(A.diagonal() / self.weight)
+            scale[scale == 0] = 1.0
+            A, b = A / scale / scale[:, None], b / scale
+        if self.g.smooth and self.pieces is not None:
+            found = _quadratic(A, b, self.pieces.l2)
+        elif self.pieces is not None:
+            active = self.active or _ActiveSet.at(self.pieces, self.start)
+            found, self.active = _constrained(A, b, self.pieces, active) or (None, None)
+        else:
+            found = _newton(A, b, self.g, self.start)
+        if found is None:
+            return None
+        coef, free, U, curvature = found
+        rss = yy - float(coef @ (2 * b - A @ coef))
+        if self.settings.noise_var is None and not rss > _LEAST_NOISE * yy:
+            return None
+        return Estimate(coef, free, U, curvature, scale, rss)
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def copy(self) -> "MomentFilter":
+        """Return a filter that later rows of this one do not change. O(d^2)."""
+        return replace(self, means=self.means.copy(), products=self.products.copy("F"), active=copy(self.active))
+
+    def mean(self, X: Array) -> Array:
+        """Return the predictive means for rows of X, shape (n,)."""
+        found = self.estimate()
+        assert found is not None
+        inputs = X - self.origin[:-1]
+        inputs -= self.means[:-1]
+        return (inputs.dot(found.coef / found.scale) + self.means[-1]) + self.origin[-1]
+
+    def predict(self, X: Array) -> Student:
+        """Return the predictive distribution for rows of X, including the noise."""
+        variance, dof = self.noise()
+        mean, s = np.array([self._predicted(x) for x in X]).T
+        return Student(mean, np.sqrt(variance * s), dof)
+
+    def _predicted(self, x: Array) -> tuple[float, float]:
+        """Return the predictive mean for a row x, and the predictive variance in units of the noise variance.
+
+        For rows that fade see `kalprox.posterior.InformationPosterior`.
+        """
+        found = self.estimate()
+        assert found is not None
+        inputs = x - self.origin[:-1]
+        inputs -= self.means[:-1]
+        inputs = inputs / found.scale if self.settings.standardize else inputs
+        mean = (float(inputs.dot(found.coef)) + float(self.means[-1])) + float(self.origin[-1])
+        root, fading = found.root(), self.squares / self.rows
+        projected = inputs[found.free].dot(root)
+        leverage = float(projected.dot(projected)) + (1 / self.weight if self.settings.fit_intercept else 0.0)
+        if fading != 1:
+            moved = root.dot(projected)
+            leverage = fading * leverage + (1 - fading) * float((moved * moved).dot(found.curvature))
+        return mean, 1 + leverage
+
+    def noise(self) -> tuple[float, float]:
+        """Return the noise variance and its degrees of freedom; see `kalprox.noise.Noise.learned`."""
+        if self.settings.noise_var is not None:
+            return self.settings.noise_var, math.inf
+        found = self.estimate()
+        assert found is not None
+        root, fading = found.root(), self.squares / self.rows
+        rows = self.rows / fading
+        dof = rows - (len(root) - found.shrunk) - self.settings.fit_intercept
+        return (found.rss / fading / dof if dof > _ROUNDING * rows else math.nan), dof
+
+
+def _factor(A: Array, curvature: Array) -> Array | None:
+    """Return the Cholesky factor of A + diag(curvature); None if digits would be lost. A is overwritten."""
+    A.flat[:: len(A) + 1] += curvature
+    if not len(A):
+        return A
+    least = _LEAST_PIVOT**2 * A.diagonal()
+    U, failed = dpotrf(A, lower=0, clean=1)
+    return None if failed or not (U.diagonal() ** 2 >= least).all() or not least.all() else U
+
+
+def _quadratic(A: Array, b: Array, curvature: Array) -> tuple[Array, Any, Array, Array] | None:
+    """Minimise 1/2 t'A t - b't + 1/2 t'diag(curvature) t."""
+    U = _factor(np.array(A, order="F"), curvature)
+    return None if U is None else (dpotrs(U, b, lower=0)[0], slice(None), U, curvature)
+
+
+def _newton(A: Array, b: Array, g: Separable, theta: Array) -> tuple[Array, Any, Array, Array] | None:
+    """Minimise 1/2 t'A t - b't + g(t) for a smooth g by Newton's method; None if it does not converge."""
+    for _ in range(_MOST_STEPS):
+        curvature = g.hessian(theta)
+        U = _factor(np.array(A, order="F"), curvature)
+        if U is None:
+            return None
+        step = dpotrs(U, A @ theta - b + g.grad(theta), lower=0)[0]
+        theta = theta - step
+        if np.abs(step).max() <= _STEP * np.abs(theta).max():
+            return theta, slice(None), U, curvature
+    return None
+
+
+class _ActiveSet:
+    """Which coordinates are free of kinks and bounds, and between which ends each may move until that changes.
+
+    Attributes
+    ----------
+    free, held : arrays of int
+        The numbers of the free coordinates, and of the others.
+    slope : array of shape (f,)
+        The derivative of l1 |t| at the free coordinates.
+    least, most : arrays of shape (f,)
+        The ends of their intervals.
+    left, right : arrays of shape (d - f,)
+        The subdifferentials of the held coordinates.
+    """
+
+    def __init__(self, pieces: Pieces, theta: Array, sign: Array, free: Array) -> None:
+        l1, l2, low, high = pieces
+        self.theta, self.sign, self.is_free = theta, sign, free
+        self.free, self.held = np.flatnonzero(free), np.flatnonzero(~free)
+        self.block, self.fixed = np.ix_(self.free, self.free), theta[self.held]
+        self.slope, self.curvature, self.held_curvature = (l1 * sign)[self.free], l2[self.free], l2[self.held]
+        kink = l1 > 0
+        self.least = np.maximum(low, np.where(kink & (sign > 0), 0, -np.inf))[self.free]
+        self.most = np.minimum(high, np.where(kink & (sign < 0), 0, np.inf))[self.free]
+        left, right = pieces.slopes(theta)
+        self.left, self.right = left[self.held], right[self.held]
+        self.largest = l1.max(initial=0)
+
+    @classmethod
+    def at(cls, pieces: Pieces, theta: Array) -> "_ActiveSet":
+        """Return the active set of an estimate."""
+        left, right = pieces.slopes(theta)
+        return cls(pieces, theta, np.sign(theta), left == right)
+
+    def holding(self, pieces: Pieces, number: int, theta: Array) -> "_ActiveSet":
+        """Return the active set with one more coordinate held, at the estimate theta on the way."""
+        free = self.is_free.copy()
+        free[number] = False
+        return _ActiveSet(pieces, theta, self.sign, free)
+
+    def releasing(self, pieces: Pieces, number: int, theta: Array, *, upwards: bool) -> "_ActiveSet":
+        """Return the active set with one more coordinate free to move."""
+        free, sign = self.is_free.copy(), self.sign.copy()
+        free[number], sign[number] = True, np.sign(theta[number]) or (1.0 if upwards else -1.0)
+        return _ActiveSet(pieces, theta, sign, free)
+
+
+def _constrained(
+    A: Array, b: Array, pieces: Pieces, active: _ActiveSet
+) -> tuple[tuple[Array, Any, Array, Array], _ActiveSet] | None:
+    """Minimise 1/2 t'A t - b't + g(t) for a g of `pieces`, starting from an active set; return that of the minimiser.
+
+    The minimiser over the free coordinates is found by one factorisation. A coordinate that would cross its kink or a
+    bound is held there, and the held coordinate that violates its optimality condition most is set free. None if there
+    are too many changes.
+    """
+    tol = _TOL * (np.abs(b).max(initial=0) + active.largest)
+    for _ in range(_MOST_STEPS):
+        theta, free, held = active.theta.copy(), active.free, active.held
+        U = _factor(np.asfortranarray(A[active.block]), active.curvature)
+        if U is None:
+            return None
+        if len(free):
+            push = b - A[:, held].dot(active.fixed) if active.fixed.any() else b
+            goal = dpotrs(U, push[free] - active.slope, lower=0)[0]
+            beyond = (goal < active.least) | (goal > active.most)
+            if beyond.any():
+                now, ends = theta[free], np.where(goal < active.least, active.least, active.most)
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    part = np.where(beyond, (ends - now) / (goal - now), np.inf)
+                first = int(np.argmin(part))
+                theta[free] = now + min(float(part[first]), 1.0) * (goal - now)
+                theta[free[first]] = ends[first]
+                active = active.holding(pieces, int(free[first]), theta)
+                continue
+            theta[free] = goal
+        if len(held):
+            rest = (b - A.dot(theta))[held] - active.held_curvature * active.fixed
+            violation = np.maximum(active.left - rest, rest - active.right)
+            worst = int(violation.argmax())
+            if violation[worst] > tol:
+                upwards = bool(rest[worst] > active.right[worst])
+                active = active.releasing(pieces, int(held[worst]), theta, upwards=upwards)
+                continue
+        active.theta = theta
+        return (theta, free, U, active.curvature), active
+    return None
