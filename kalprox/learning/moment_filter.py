@@ -26,7 +26,7 @@ _LEAST_PIVOT = 0.01  # relative to its column, as for the Gram matrices of folds
 _LEAST_NOISE = 1e-7  # the smallest share of the squares of y that a difference of moments leaves enough digits of
 _MOST_STEPS = 50  # of Newton's method, or changes of the active set; 1 to 3 are usual
 _TOL = 1e-10  # of the optimality conditions, relative to the slopes
-_STEP = 1e-7  # the relative size of a step after which Newton's method has converged to its square
+_STEP = 1e-9  # the relative size of a step after which Newton's method has converged to its square
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 
 
