@@ -130,7 +130,7 @@ class Fitting(LearnerEstimator):
         """
         with self._lock:
             if sample_weight is None and groups is None and self._takes_row(X) and is_one_target(y):
-                self._learner.learn_rows(X, y)
+                self._learner.learn_rows(Block(X, y))
                 return self
             settings, fitted, unchanged = self._settings_now()
             if self._table is not None and is_raw(self._table.columns, X):

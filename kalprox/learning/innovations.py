@@ -155,19 +155,20 @@ class SquareRootFilter:
 
     # ---- one row ---------------------------------------------------------------------------------------
 
-    def move(self, x: Array, y: Any) -> tuple[Any, float]:
+    def move(self, x: Array, y: Any, weight: float = 1.0, count: float = 1.0) -> tuple[Any, float]:
         """Update the estimate in place by a row x of shape (d,) with target y; every coordinate must be free.
 
-        With v = L'x, e = y - x'theta and s = 1 + v'v, theta becomes theta + L v e / s, and L becomes
-        L - L v v' / (s + sqrt(s)), a root of L L' - L v v' L' / s. The objective increases by e^2 / s, and tr(L L' H)
-        decreases by (L v)' H (L v) / s.
+        With the weight w of the row, which counts `count` times, v = L'x, e = y - x'theta and s = 1 + w v'v, theta
+        becomes theta + L v e w / s, and L becomes L - L v v' w / (s + sqrt(s)), a root of L L' - L v v' L' w / s. The
+        objective increases by w e^2 / s, and tr(L L' H) decreases by (L v)' H (L v) w / s.
 
-        Returns the prediction of y before the update: its mean x'theta, and its variance s in units of the noise
-        variance. y and the mean are numbers, or of shape (k,) for several targets.
+        Returns the prediction of y before the update: its mean x'theta, and the variance v'v of that in units of the
+        noise variance. y and the mean are numbers, or of shape (k,) for several targets.
         """
         theta, L, x, design = self.theta, self.L, self._input(x), self.design
         v = x.dot(L)
-        f, s = x.dot(theta), 1 + float(v.dot(v))
+        f, leverage = x.dot(theta), float(v.dot(v))
+        s = (1 + weight * leverage) / weight
         if theta.ndim == 1:  # numbers, which are faster than arrays of no dimension
             f, offset = float(f) + float(design.offset_rest), float(design.offset)
         else:
@@ -177,11 +178,11 @@ class SquareRootFilter:
         self.rss = self.rss + e * e / s
         if self.H is not None:
             self.trace -= float(gain.dot(self._curved(gain))) / s
-        self.rows += 1
-        self.squares += 1
+        self.rows += count
+        self.squares += count
         theta += gain * (e / s) if theta.ndim == 1 else np.multiply.outer(gain, e / s)
-        dger(-1 / (s + math.sqrt(s)), gain, v, a=L, overwrite_a=1)
-        return f + offset, s
+        dger(-1 / (s + math.sqrt(s / weight)), gain, v, a=L, overwrite_a=1)
+        return f + offset, leverage
 
     def _input(self, x: Array) -> Array:
         if not self.design.intercept:
@@ -413,11 +414,14 @@ def in_stds(error: Array, std: Array) -> Array:
         return np.where(np.isfinite(std), np.where((error == 0) & (std == 0), 0.0, error / std), np.nan)
 
 
-def innovation(y: float, mean: float, std: float, dof: float, scale: float) -> tuple[float, ...]:
-    """Return the fields of `Innovations` for a row that came alone."""
-    error = y - mean
-    issued = error / std if std else math.copysign(math.inf, error) if error else 0.0
-    return mean, std, dof, scale, issued, 1
+def innovation(y: Any, mean: Any, variance: Any, dof: float, s: float) -> tuple[Any, ...]:
+    """Return the fields of `Innovations` for one row; s is its variance in units of the noise variance."""
+    std, error = (variance * s) ** 0.5, y - mean
+    if isinstance(error, float):
+        issued: Any = error / std if std else math.copysign(math.inf, error) if error else 0.0
+    else:
+        issued = in_stds(error, std)
+    return mean, std, dof, s**0.5, issued, 1
 
 
 def common(values: Array) -> Array:

@@ -1,5 +1,6 @@
 """The learner: the mutable object behind estimators and jobs, which rows update."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from kalprox.calibration import Calibration
 from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.fingerprint import SIZE, fingerprint, overlap
-from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds, innovation
+from kalprox.learning.innovations import Innovations, SquareRootFilter, innovation
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
@@ -130,7 +131,7 @@ class Learner:
         settings = self.settings if settings is None else settings
         if isinstance(batch, Block) and self._is_short(batch, settings):
             self.configure(settings)
-            self.learn_rows(batch.X, batch.y)
+            self.learn_rows(batch)
         else:
             self._learn(batch, settings)
 
@@ -152,7 +153,7 @@ class Learner:
             self.configure(settings)
             self._live = self._live or self._filter()
             if self._live is not None:
-                mean, std = self.learn_rows(batch.X, batch.y, predict=True)[:2]
+                mean, std = self.learn_rows(batch, predict=True)[:2]
                 return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
         made: list[Innovations] = []
         self._learn(batch, settings, made)
@@ -183,23 +184,23 @@ class Learner:
         self._keep(belief, tracking)
         self.n_rows += counts.good
 
-    def learn_rows(self, X: Array, y: Array, *, predict: bool = False) -> Sequence[Any]:
-        """Learn a few rows of weight 1 through the buffer.
+    def learn_rows(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
+        """Learn a few rows of positive weight through the buffer.
 
         Returns the mean, std, dof, scale and standardised error of each row, predicted from all rows before it, if they
         are needed or `predict` is True.
         """
-        belief = self._belief
+        belief, length = self._belief, len(rows)
         assert isinstance(belief, ExactBelief)
         if self._buffer is None:
             self._buffer = RowBuffer(belief.information.d, belief.information.targets)
         buffer = self._buffer
-        if not buffer.fits(X, y):
-            belief.information.fold(X, y)  # raises an error that names the problem
-        check_usable(X, y)
+        if not buffer.fits(rows.X, rows.y):
+            belief.information.fold(rows.X, rows.y)  # raises an error that names the problem
+        check_usable(rows.X, rows.y, rows.weights)
         full = buffer.n >= _FEW and buffer.n >= min(_capacity(belief.information.d), self.n_rows - buffer.n)
         ends = self.settings.needs_innovations and self._weight >= belief.next_cut
-        crosses = len(y) > 1 and self._crosses_cut(len(y), self.settings)
+        crosses = length > 1 and self._crosses_cut(rows, self.settings)
         if buffer.n and (full or ends or crosses):
             self._keep(*self._with_buffer())
         if crosses:
@@ -209,14 +210,14 @@ class Learner:
         exact = self.settings.needs_innovations and not scored_later
         if self._live is None and (predict or exact):
             self._live = self._filter()
-        moved = None if self._live is None else _moved(self._live, X, y, predict=predict or exact)
-        known = moved is not None or (not exact and (scored_later or len(y) > 1))
-        buffer.append(X, y, len(y) if known else 0, moved if exact else None)
-        if len(y) > 1 and not exact:
+        moved = None if self._live is None else _moved(self._live, rows, self.settings, predict=predict or exact)
+        known = moved is not None or (not exact and (scored_later or length > 1))
+        buffer.append(rows, length if known else 0, moved if exact else None)
+        if length > 1 and not exact:
             self._live = None  # the next predictions are those of the belief, which takes rows together
         self._read = self._scored = None
-        self.n_rows += len(y)
-        return (y, y) if moved is None else moved
+        self.n_rows += length
+        return (rows.y, rows.y) if moved is None else moved
 
     @property
     def _scorer(self) -> Scorer | None:
@@ -228,7 +229,15 @@ class Learner:
     def _weight(self) -> float:
         """The number of rows of a linear model, each as often as it counts, including the buffered ones."""
         assert isinstance(self._belief, ExactBelief)
-        return float(self._belief.information.rows) + (0 if self._buffer is None else self._buffer.n)
+        rows, buffer = float(self._belief.information.rows), self._buffer
+        if buffer is None:
+            return rows
+        return rows + (self._count(buffer.block) if buffer.weighted else buffer.n)
+
+    def _count(self, rows: Block) -> float:
+        """Return the number of these rows, each as often as it counts."""
+        counts = self.settings.counts(rows.weights)
+        return float(len(rows)) if counts is None else float(counts.sum())
 
     def _filter(self) -> SquareRootFilter | MomentFilter | None:
         """Return a filter that continues row by row from all rows so far; None if there is no exact one.
@@ -252,7 +261,7 @@ class Learner:
         if live is None:
             return None
         for block in buffer.in_batches() if buffer else ():
-            _moved(live, block.X, block.y, predict=False)
+            _moved(live, block, self.settings, predict=False)
         return None if isinstance(live, MomentFilter) and live.estimate() is None else live
 
     def _followed(self) -> SquareRootFilter | MomentFilter | None:
@@ -267,26 +276,26 @@ class Learner:
         return (
             isinstance(self._belief, ExactBelief)
             and settings.is_exact
-            and block.weights is None
             and block.groups is None
+            and (block.weights is None or bool((block.weights > 0).all()))
             and settings.coef_cov != "clustered"
             and not settings.noise_depends_on_inputs
             and len(block) <= _capacity(block.X.shape[1]) // 4
-            and self._takes_short(settings, len(block))
-            and not (self._weight < MANY_ROWS and self._crosses_cut(len(block), settings))
+            and self._takes_short(settings, len(block), weighted=block.weights is not None)
+            and not (len(block) > 1 and self._weight < MANY_ROWS and self._crosses_cut(block, settings))
         )
 
-    def _crosses_cut(self, length: int, settings: Settings) -> bool:
+    def _crosses_cut(self, rows: Block, settings: Settings) -> bool:
         """Whether what predicts the rows of a batch changes before it or on the way.
 
         Among the first rows of a stream the batch is then cut there. Later it is predicted by a new estimate.
         """
         belief = self._belief
-        if not settings.needs_innovations or length == 1 or not isinstance(belief, ExactBelief):
+        if not settings.needs_innovations or not isinstance(belief, ExactBelief):
             return False
-        return belief.next_cut < self._weight + length
+        return belief.next_cut < self._weight + self._count(rows)
 
-    def _takes_short(self, settings: Settings, length: int = 1) -> bool:
+    def _takes_short(self, settings: Settings, length: int = 1, *, weighted: bool = False) -> bool:
         """Whether rows can be buffered: they need no prediction, are predicted later, or by an exact filter."""
         if not settings.needs_innovations:
             return True
@@ -296,6 +305,8 @@ class Learner:
             belief = belief.with_settings(settings)
         elif self._scorer is not None:
             return True
+        if weighted and length > 1:
+            return False
         if belief.has_fixed_penalty and settings.forget == 1:
             return self._live is not None or bool(self._buffer) or belief.posterior.proper
         if length > 1 or settings is not self.settings:
@@ -423,8 +434,10 @@ class Learner:
             return before
         found = self._folded()[1]
         assert found is not None
-        quantiles = before.quantiles.after_rows(found.issued, buffer.batches)
-        return replace(before.scored(buffer.block.y, found), quantiles=quantiles)
+        rows = buffer.block
+        counts = self.settings.counts(rows.weights)
+        quantiles = before.quantiles.after_rows(found.issued, buffer.batches, counts)
+        return replace(before.scored(rows.y, found, counts), quantiles=quantiles)
 
     @property
     def score(self) -> Calibration:
@@ -439,9 +452,10 @@ class Learner:
             return self._tracking.quantiles
         n, quantiles = self._tracked or (0, self._tracking.quantiles)
         if n < buffer.n:
-            rows, scorer = buffer.block.part(n, buffer.n), self._scorer
-            issued = buffer.innovations.issued[n:] if scorer is None else scorer.issued(rows)
-            quantiles = quantiles.after_rows(issued, buffer.batches[n:])
+            rows, scorer, belief = buffer.block.part(n, buffer.n), self._scorer, self._belief
+            assert belief is not None
+            issued = buffer.innovations.issued[n:] if scorer is None else scorer.issued(rows, belief.own_variance(rows))
+            quantiles = quantiles.after_rows(issued, buffer.batches[n:], self.settings.counts(rows.weights))
             self._tracked = buffer.n, quantiles
         return quantiles
 
@@ -600,20 +614,26 @@ def _learned(
     return belief, tracking, counts
 
 
-def _moved(live: SquareRootFilter | MomentFilter, X: Array, y: Array, *, predict: bool = True) -> Sequence[Any] | None:
+def _moved(
+    live: SquareRootFilter | MomentFilter, rows: Block, settings: Settings, *, predict: bool = True
+) -> Sequence[Any] | None:
     """Update the filter by a few rows, and return the fields of their innovations; None if they are not needed."""
-    if isinstance(live, MomentFilter):
-        if not predict:
-            live.take(Block(X, y))
-            return None
-        found = [live.innovation(x, float(target)) for x, target in zip(X, y, strict=True)]
-        return found[0] if len(found) == 1 else [np.array(column) for column in zip(*found, strict=True)]
-    if len(y) > 1:
-        return live.take(Block(X, y))
-    variance, dof = live.noise()
-    if live.theta.ndim > 1:
-        mean, s = live.move(X[0], y[0])
-        std = np.sqrt(variance * s)
-        return mean, std, dof, s**0.5, in_stds(y[0] - mean, std), 1
-    mean, s = live.move(X[0], float(y[0]))
-    return innovation(float(y[0]), mean, (variance * s) ** 0.5, dof, s**0.5)
+    own, counts = settings.own_variance(rows), settings.counts(rows.weights)
+    if isinstance(live, SquareRootFilter) and len(rows) > 1:
+        return live.take(rows, own=own, counts=counts)
+    found = []
+    for i, (x, y) in enumerate(zip(rows.X, rows.y, strict=True)):
+        noise = live.noise() if predict else None
+        weight = () if rows.weights is None else (float(rows.weights[i]), 1.0 if counts is None else float(counts[i]))
+        if isinstance(live, SquareRootFilter):
+            y = y if live.theta.ndim > 1 else float(y)
+            mean, leverage = live.move(x, y, *weight)
+        else:
+            mean, leverage = live.at(x) if predict else (math.nan, math.nan)
+            live.learn(x, float(y), *weight)
+        if noise is not None:
+            s = leverage + (1.0 if own is None else float(own[i]))
+            found.append(innovation(y, mean, noise[0], noise[1], s))
+    if not predict:
+        return None
+    return found[0] if len(found) == 1 else [np.array(column) for column in zip(*found, strict=True)]

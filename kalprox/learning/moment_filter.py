@@ -12,13 +12,11 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 from kalprox._arrays import Array
 from kalprox.information import Information
 from kalprox.learning.design import Design
-from kalprox.learning.innovations import innovation
 from kalprox.learning.settings import Settings
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer, Separable
 from kalprox.regularizers.base import per_coordinate
 from kalprox.regularizers.pieces import Pieces
-from kalprox.sources import Block
 
 __all__ = ["MomentFilter"]
 
@@ -123,33 +121,25 @@ class MomentFilter:
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def learn(self, x: Array, y: float) -> None:
-        """Update the moments in place by a row x of shape (d,) with target y. O(d^2)."""
+    def learn(self, x: Array, y: float, weight: float = 1.0, count: float = 1.0) -> None:
+        """Update the moments in place by a row x of shape (d,) with target y that counts `count` times. O(d^2)."""
         forget, row = self.settings.forget, np.append(x, y)
         row -= self.origin
-        if forget != 1:
-            self.weight, self.rows, self.squares = forget * self.weight, forget * self.rows, forget**2 * self.squares
-            self.products *= forget
-        share = 1.0
+        rows = squares = count
+        if forget != 1:  # see `kalprox.sources.forgetting`
+            left = forget**count
+            rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
+            weight = rows if self.settings.weights == "frequency" else weight
+            self.weight, self.rows, self.squares = left * self.weight, left * self.rows, left**2 * self.squares
+            self.products *= left
+        share, total = weight, self.weight + weight
         if self.settings.fit_intercept:
             row -= self.means
-            share = self.weight / (self.weight + 1)
-            self.means += row / (self.weight + 1)
+            share = weight * (self.weight / total)
+            self.means += row * (weight / total)
         dger(share, row, row, a=self.products, overwrite_a=1)
-        self.weight, self.rows, self.squares = self.weight + 1, self.rows + 1, self.squares + 1
+        self.weight, self.rows, self.squares = total, self.rows + rows, self.squares + squares
         self.found = None
-
-    def innovation(self, x: Array, y: float) -> tuple[float, ...]:
-        """Learn a row, and return the fields of its innovation; there must be an estimate."""
-        mean, s = self._predicted(x)
-        variance, dof = self.noise()
-        self.learn(x, y)
-        return innovation(y, mean, (variance * s) ** 0.5, dof, s**0.5)
-
-    def take(self, block: Block) -> None:
-        """Update the moments by the rows of a block, one after the other."""
-        for x, y in zip(block.X, block.y, strict=True):
-            self.learn(x, float(y))
 
     # ---- the estimate ----------------------------------------------------------------------------------
 
@@ -198,11 +188,11 @@ class MomentFilter:
     def predict(self, X: Array) -> Student:
         """Return the predictive distribution for rows of X, including the noise."""
         variance, dof = self.noise()
-        mean, s = np.array([self._predicted(x) for x in X]).T
-        return Student(mean, np.sqrt(variance * s), dof)
+        mean, leverage = np.array([self.at(x) for x in X]).T
+        return Student(mean, np.sqrt(variance * (1 + leverage)), dof)
 
-    def _predicted(self, x: Array) -> tuple[float, float]:
-        """Return the predictive mean for a row x, and the predictive variance in units of the noise variance.
+    def at(self, x: Array) -> tuple[float, float]:
+        """Return the predictive mean for a row x, and the variance of that in units of the noise variance.
 
         For rows that fade see `kalprox.posterior.InformationPosterior`.
         """
@@ -218,7 +208,7 @@ class MomentFilter:
         if fading != 1:
             moved = root.dot(projected)
             leverage = fading * leverage + (1 - fading) * float((moved * moved).dot(found.curvature))
-        return mean, 1 + leverage
+        return mean, leverage
 
     def noise(self) -> tuple[float, float]:
         """Return the noise variance and its degrees of freedom; see `kalprox.noise.Noise.learned`."""

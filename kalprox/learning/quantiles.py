@@ -96,20 +96,22 @@ class Quantiles:
         ends = self.ends + _step(self.rows, rows) * (missed - allowed)
         return Quantiles(ends, self.rows + rows, self.missed + missed)
 
-    def after_rows(self, z: Array, together: Array) -> "Quantiles":
+    def after_rows(self, z: Array, together: Array, counts: Array | None = None) -> "Quantiles":
         """Return the quantiles after consecutive batches, with the bits that `after` gives for one after the other.
 
-        `together` is the length of the batch that each row came in, 0 if no interval was issued for it.
+        `together` is the length of the batch that each row came in, 0 if no interval was issued for it. For the other
+        parameters see `after`.
         """
         sizes, i = [], 0
         while i < len(z):
             sizes.append(max(int(together[i]), 1))
             i += sizes[-1]
-        if z.ndim == 1 and together.all() and not np.isnan(z).any():
+        if z.ndim == 1 and counts is None and together.all() and not np.isnan(z).any():
             return self._after_batches(z, sizes)
         quantiles, i = self, 0
         for size in sizes:
-            quantiles = quantiles.after(z[i : i + size]) if together[i] else quantiles
+            if together[i]:
+                quantiles = quantiles.after(z[i : i + size], None if counts is None else counts[i : i + size])
             i += size
         return quantiles
 

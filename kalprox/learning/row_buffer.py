@@ -21,19 +21,21 @@ class RowBuffer:
     n : int
         The number of rows.
     columns : list of arrays
-        X of shape (capacity, d), y of shape (capacity,) or (capacity, k), and `batch` of shape (capacity,), the length
-        of the batch that each row came in, or 0 if no interval was issued for it.
+        X of shape (capacity, d), y of shape (capacity,) or (capacity, k), and, of shape (capacity,), `batch`, the
+        length of the batch that each row came in, or 0 if no interval was issued for it, and `weights`.
+    weighted : bool
+        Whether any row has come with a weight.
     predicted : list of arrays
         The fields of `Innovations`, shaped like y but for `together` of shape (capacity,). Empty as long as no row has
         come with its innovation.
     """
 
-    NAMES = ("X", "y", "batch")
+    NAMES = ("X", "y", "batch", "weights")
 
     def __init__(self, d: int, targets: int | None) -> None:
         of_y = (0,) if targets is None else (0, targets)
-        self.n = 0
-        self.columns = [np.empty(shape) for shape in ((0, d), of_y, (0,))]
+        self.n, self.weighted = 0, False
+        self.columns = [np.empty(shape) for shape in ((0, d), of_y, (0,), (0,))]
         self.predicted: list[Array] = []
 
     @classmethod
@@ -45,9 +47,11 @@ class RowBuffer:
         old, names = "waiting.batch" not in saved, Innovations._fields
         columns = [saved["waiting.X"], saved["waiting.y"], saved["waiting.together" if old else "waiting.batch"]]
         buffer, n, y = cls(d, targets), len(columns[1]), columns[1]
+        buffer.weighted = "waiting.weights" in saved
+        columns.append(saved["waiting.weights"] if buffer.weighted else np.ones(n))
         for column, empty in zip(columns, buffer.columns, strict=True):
             expect(column.shape == (n, *empty.shape[1:]))
-        expect(np.isin(columns[2], np.arange(n + 1)).all())
+        expect(np.isin(columns[2], np.arange(n + 1)).all() and (columns[3] > 0).all())
         if "waiting.mean" in saved:
             found = {name: saved[f"waiting.{name}"] for name in names if f"waiting.{name}" in saved}
             expect(all(found[name].shape == y.shape for name in found if name != "together"))
@@ -60,8 +64,12 @@ class RowBuffer:
 
     def saved(self) -> dict[str, Array]:
         """Return the buffered rows, and their innovations if there are any, as values that can be saved."""
-        names, columns = (*self.NAMES, *Innovations._fields), (*self.columns, *self.predicted)
-        return {name: a[: self.n].copy() for name, a in zip(names, columns, strict=False)}
+        rows = dict(zip(self.NAMES, self.columns, strict=True))
+        if not self.weighted:
+            del rows["weights"]
+        if self.predicted:
+            rows |= dict(zip(Innovations._fields, self.predicted, strict=True))
+        return {name: a[: self.n].copy() for name, a in rows.items()}
 
     def __len__(self) -> int:
         return self.n
@@ -70,9 +78,9 @@ class RowBuffer:
         """Whether these rows have the shapes of the buffered rows."""
         return X.shape[1:] == self.columns[0].shape[1:] and y.shape[1:] == self.columns[1].shape[1:]
 
-    def append(self, X: Array, y: Array, batch: int, predicted: Sequence[Any] | None = None) -> None:
+    def append(self, rows: Block, batch: int, predicted: Sequence[Any] | None = None) -> None:
         """Append the rows of a batch, and the fields of their innovations, if given. Amortised O(rows)."""
-        begin, end = self.n, self.n + len(X)
+        begin, end = self.n, self.n + len(rows)
         if predicted is not None and not self.predicted:
             of_y = self.columns[1].shape
             self.predicted = [np.full(of_y, np.nan) for _ in Innovations._fields[:-1]] + [np.ones(of_y[:1])]
@@ -81,7 +89,10 @@ class RowBuffer:
                 [np.concatenate([a[:begin], np.empty((end, *a.shape[1:]))]) for a in group]
                 for group in (self.columns, self.predicted)
             )
-        for a, new in zip(self.columns, (X, y, batch), strict=True):
+        self.weighted = self.weighted or rows.weights is not None
+        for a, new in zip(
+            self.columns, (rows.X, rows.y, batch, 1.0 if rows.weights is None else rows.weights), strict=True
+        ):
             a[begin:end] = new
         for a, new in zip(self.predicted, predicted or _NOT_PREDICTED, strict=False):
             a[begin:end] = new
@@ -89,13 +100,13 @@ class RowBuffer:
 
     def clear(self) -> None:
         """Remove the rows, and keep the memory for later ones."""
-        self.n, self.predicted = 0, []
+        self.n, self.weighted, self.predicted = 0, False, []
 
     @property
     def block(self) -> Block:
         """The buffered rows."""
-        X, y, _ = self.columns
-        return Block(X[: self.n], y[: self.n])
+        X, y, _, weights = self.columns
+        return Block(X[: self.n], y[: self.n], weights[: self.n] if self.weighted else None)
 
     def in_batches(self) -> Iterator[Block]:
         """The buffered rows in the batches in which they came; rows that were not predicted are one batch."""
@@ -134,7 +145,7 @@ class RowBuffer:
     def __getstate__(self) -> dict[str, Any]:
         """Return the rows alone: what is left of earlier ones in the memory is not to be pickled."""
         columns, predicted = ([a[: self.n].copy() for a in group] for group in (self.columns, self.predicted))
-        return {"n": self.n, "columns": columns, "predicted": predicted}
+        return {"n": self.n, "weighted": self.weighted, "columns": columns, "predicted": predicted}
 
 
 _NOT_PREDICTED = (np.nan, np.inf, np.inf, np.inf, np.nan, 1)

@@ -116,9 +116,9 @@ class Scorer:
         constant = self.constant[k:] + (info.shift[:d] - self.center) @ probes
         return float(((T[:, 1 : 1 + d] @ probes + T[:, :1] * constant) ** 2).sum())
 
-    def issued(self, block: Block) -> Array:
-        """Return the errors of the predictions of rows of small leverage and weight 1, in units of their std."""
-        return self.innovations(block, self.predictor(block.X), None, self.rows).issued
+    def issued(self, block: Block, own: Array | None) -> Array:
+        """Return the errors of the predictions of rows of small leverage in units of their std; see `innovations`."""
+        return self.innovations(block, self.predictor(block.X), own, self.rows).issued
 
     def predictor(self, X: Array) -> Array:
         """Return the predictive means for rows of X."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from data import behind_link, linear
 
-from kalprox import Calibration, KalproxRegressor
+from kalprox import Calibration, Information, KalproxRegressor
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.tracking import Tracking
 
@@ -213,3 +213,52 @@ def test_settings_that_are_equal_leave_the_buffer_as_it_is():
         one.partial_fit(X[8200:], y[8200:])
     np.testing.assert_array_equal(again.coef_, model.coef_)
     assert again._learner._buffer.n == model._learner._buffer.n == 900
+
+
+@pytest.mark.parametrize("first", [60, 2300], ids=["exact innovations", "scorer"])
+@pytest.mark.parametrize("kind", ["frequency", "precision"])
+@pytest.mark.parametrize("settings", [{}, {"forget": 0.99}, {"penalty": "l1", "alpha": 5.0}], ids=str)
+def test_single_rows_with_weights_are_buffered(settings, kind, first):
+    """One by one, through the buffer, they give what they give in one batch, and what predictions before each give."""
+    X, y = linear(first + 60, 4)
+    w = np.random.default_rng(0).integers(1, 4, size=len(y)) / (1.0 if kind == "frequency" else 2.0)
+    models = [
+        KalproxRegressor(weights=kind, **settings).partial_fit(X[:first], y[:first], sample_weight=w[:first])
+        for _ in range(3)
+    ]
+    single, batch, prequential = models
+    predicted = []
+    for i in range(first, first + 60):
+        own = {} if kind == "frequency" else {"sigma": w[i : i + 1] ** -0.5}
+        predicted.append(np.ravel(single.predict(X[i : i + 1], return_std=True, **own)))
+        single.partial_fit(X[i : i + 1], y[i : i + 1], sample_weight=w[i : i + 1])
+    assert single._learner._buffer.weighted and len(single._learner._buffer) == 60
+    batch.partial_fit(X[first:], y[first:], sample_weight=w[first:])
+    np.testing.assert_allclose(single.coef_, batch.coef_, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(single.coef_std_, batch.coef_std_, rtol=1e-10)
+    np.testing.assert_allclose(single.noise_var_, batch.noise_var_, rtol=1e-10)
+    found = prequential.prequential(X[first:], y[first:], sample_weight=w[first:])
+    np.testing.assert_allclose(np.transpose(predicted), found, rtol=1e-10)
+    scores = [model.diagnostics_ for model in (single, prequential)]
+    np.testing.assert_allclose(*(score.rows for score in scores), rtol=1e-14)
+    if first == 60:
+        np.testing.assert_allclose(*(score.squares for score in scores), rtol=1e-9)
+    again = pickle.loads(pickle.dumps(single))
+    same_state(again, single)
+
+
+def test_reading_after_each_batch_folds_each_row_a_few_times(monkeypatch):
+    """Up to 8,192 rows are buffered: to fold all of them for each reading would take time quadratic in them."""
+    folded, fold = [], Information.fold
+
+    def counting(self, X, *args, **kwargs):
+        folded.append(len(X))
+        return fold(self, X, *args, **kwargs)
+
+    X, y = linear(20_000, 4)
+    model = KalproxRegressor().partial_fit(X[:11_000], y[:11_000])
+    monkeypatch.setattr(Information, "fold", counting)
+    for start in range(11_000, 20_000, 200):
+        model.partial_fit(X[start : start + 200], y[start : start + 200])
+        _ = model.coef_, model.predict(X[:3], return_std=True)
+    assert sum(folded) <= 6 * 9_000  # half of 1,024 rows for each reading, and two folds of each row
