@@ -11,7 +11,7 @@ from benchmarks.harness import measure, one_core
 from benchmarks.machine import describe, load
 from benchmarks.table import markdown, plain
 
-WORKS = ("linear", "rows", "l1", "sweep", "from_files", "sigmoid")
+WORKS = ("linear", "rows", "batches", "l1", "sweep", "from_files", "sigmoid")
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
-"""(d) One row at a time, d = 50: learn a row, predict the next. Each peer gets the rows in its own input format.
+"""(d) One row at a time: learn a row, predict the next. Each peer gets the rows in its own input format.
 
 `error` is the relative distance of the final coefficients to the ridge solution. `prediction` is the root mean square
 error of the predictions over the second half of the stream, in units of the noise.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,13 @@ from benchmarks.linear import floor
 
 
 def cases(quick: bool) -> list[Case]:
-    return [Case("one row, then one prediction", {"d": 50, "n": 1000 if quick else 2500})]
+    ridge = tuple(peer.name for peer in PEERS if peer.name not in _SETTINGS)
+    found = [Case("one row, then one prediction", {"d": 50, "n": 1000 if quick else 2500}, ridge)]
+    for d in (20,) if quick else (20, 50):
+        found.append(
+            Case("one row, then one prediction, by setting", {"d": d, "n": 2400 if quick else 3000}, _BY_SETTING)
+        )
+    return found
 
 
 def data(settings: Settings) -> Data:
@@ -27,7 +34,7 @@ def data(settings: Settings) -> Data:
 def judge(settings: Settings, data: Data, peer: Peer, rows: int, answer: Any) -> dict[str, Any]:
     from benchmarks.reference import distance, ridge
 
-    if peer.name == FLOOR:
+    if peer.name == FLOOR or answer is None:
         return {}
     theta, predicted = np.asarray(answer[0], float).ravel(), np.asarray(answer[1], float)
     X, y = data["X"][:rows], data["y"][:rows]
@@ -92,6 +99,64 @@ def _padasip(data: Data, settings: Settings) -> Callable[[], Any]:
     return go
 
 
+def _setting(convert: Callable[..., tuple[Any, ...]], **options: Any) -> Callable[[Data, Settings], Callable[[], Any]]:
+    """One row and one prediction by a model that has learned all rows but 400, which are given as `convert` says."""
+
+    def build(data: Data, settings: Settings) -> Callable[[], Any]:
+        from kalprox import KalproxRegressor
+
+        X, y = data["X"], data["y"]
+        y = np.column_stack([y, 2 * y, -y]) if options.get("targets") else y
+        begun = KalproxRegressor(**{name: value for name, value in options.items() if name != "targets"})
+        begun.partial_fit(*convert(X[:-400], y[:-400])[:2])
+        rows = [convert(X[i : i + 1], y[i : i + 1]) for i in range(len(y) - 400, len(y))]
+
+        def go() -> None:
+            model = copy.deepcopy(begun)
+            for x, *rest in rows:
+                model.predict(x)
+                model.partial_fit(x, *rest)
+
+        return go
+
+    return build
+
+
+def _arrays(X: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+    return X, y
+
+
+def _lists(X: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+    return X.tolist(), y.tolist()
+
+
+def _frames(X: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])]), pd.Series(y)
+
+
+def _weighted(X: np.ndarray, y: np.ndarray) -> tuple[Any, ...]:
+    return X, y, np.full(len(y), 2.0)
+
+
+_BY_NAME: dict[str, tuple[Callable[..., tuple[Any, ...]], dict[str, Any]]] = {
+    "ridge": (_arrays, {}),
+    "lists": (_lists, {}),
+    "frames": (_frames, {}),
+    "sample_weight": (_weighted, {}),
+    "three targets": (_arrays, {"targets": True}),
+    "forget=0.999": (_arrays, {"forget": 0.999}),
+    "standardize=True": (_arrays, {"standardize": True}),
+    "penalty='l1'": (_arrays, {"penalty": "l1"}),
+    "penalty='elasticnet'": (_arrays, {"penalty": "elasticnet"}),
+    "penalty='smooth_l1'": (_arrays, {"penalty": "smooth_l1"}),
+    "penalty='box'": (_arrays, {"penalty": "box", "bounds": (0.0, 1.0)}),
+    "alpha='auto'": (_arrays, {"alpha": "auto"}),
+}
+_SETTINGS = {f"kalprox, {name}": how for name, how in _BY_NAME.items()}
+_BY_SETTING = (FLOOR, *_SETTINGS)
+
 PEERS = [
     Peer(FLOOR, "scipy", floor),
     Peer("kalprox KalproxRegressor", "kalprox", _kalprox(), note="each row judged before it is learned"),
@@ -100,4 +165,5 @@ PEERS = [
     Peer("River BayesianLinearRegression", "river", _river(False)),
     Peer("River BayesianLinearRegression, with_dist", "river", _river(True)),
     Peer("padasip FilterRLS", "padasip", _padasip),
+    *(Peer(name, "kalprox", _setting(convert, **options)) for name, (convert, options) in _SETTINGS.items()),
 ]
