@@ -15,8 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from kalprox._arrays import Array
-from kalprox.estimators.checks import checked_inputs, is_one_row
+from kalprox.estimators.checks import checked_inputs
 from kalprox.estimators.frames import check_encoded, encode, is_raw
+from kalprox.estimators.plain import plain_inputs
 from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
@@ -44,6 +45,7 @@ class LearnerEstimator(BaseEstimator):
     _learner: Learner
     _table: "TableModel | None" = None  # how the files were read that the model was fitted to, and what they held
     _frame_kind: str | None = None  # the library of the frame that the model was fitted to
+    _last_columns: tuple[Any, Any] = (None, None)  # `feature_names_in_`, and the columns of a frame with these names
     _given: tuple[Any, ...]  # the parameters at the last fit
     _current: Callable[[dict[str, Any]], tuple[Any, ...]]  # reads the current parameters from vars(self)
 
@@ -64,9 +66,10 @@ class LearnerEstimator(BaseEstimator):
 
     def _settings_now(self) -> tuple[Settings, bool, bool]:
         """Return the current settings, whether the model is fitted, and whether no parameter has changed since."""
-        fitted = hasattr(self, "_learner")
-        unchanged = fitted and all(map(is_, self._current(dict(vars(self))), self._given))
-        return (self._learner.settings if unchanged else self._checked_settings()), fitted, unchanged
+        mine = vars(self)
+        fitted = "_learner" in mine
+        unchanged = fitted and all(map(is_, mine["_current"](mine), mine["_given"]))
+        return (mine["_learner"].settings if unchanged else self._checked_settings()), fitted, unchanged
 
     def _keep(self, learner: Learner) -> Self:
         """Assign the learner, the only change that a fit makes; an exception before it leaves the model unchanged."""
@@ -81,7 +84,8 @@ class LearnerEstimator(BaseEstimator):
 
     @property
     def _fitted(self) -> Learner:
-        check_is_fitted(self)
+        if "_learner" not in vars(self):  # in a hundredth of the time of the check
+            check_is_fitted(self)
         return self._learner
 
     @property
@@ -101,7 +105,8 @@ class LearnerEstimator(BaseEstimator):
         """Return rows to predict as an array or a sparse matrix, and which of the rows are good: None if all are."""
         self._fitted  # noqa: B018  # raises an error if there is nothing to predict with
         if self._table is None or not is_raw(self._table.columns, X):
-            return checked_inputs(self, X)
+            plain = plain_inputs(self, X)
+            return checked_inputs(self, X) if plain is None else (plain, None)
         encoded = encode(replace(self._table.columns, target=None, weight=None, cluster=None), X)
         bad = check_encoded(encoded, self.on_bad_rows)
         if not bad:
@@ -128,18 +133,8 @@ class LearnerEstimator(BaseEstimator):
             if self._table is not None:
                 state["_table"] = replace(self._table, learner=state["_learner"])
         del state["_lock"]
+        state.pop("_last_columns", None)
         return state
-
-    def _takes_row(self, X: Any) -> bool:
-        """Whether X is one row that may go straight to the learner, which saves the 200 us of scikit-learn's checks."""
-        mine = vars(self)
-        return (
-            "_learner" in mine
-            and mine["_learner"].takes_rows
-            and "feature_names_in_" not in mine
-            and is_one_row(X, mine["n_features_in_"])
-            and all(map(is_, mine["_current"](mine), mine["_given"]))  # no parameter has changed
-        )
 
 
 class _Shortened:

@@ -1,7 +1,6 @@
 """Learning of rows: `fit`, `fit_source`, `partial_fit`, `prequential` and `merge`."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -9,8 +8,9 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection, partition_collection
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.checks import batch_of, checked_encoded, checked_rows, is_one_target
+from kalprox.estimators.checks import batch_of, checked_encoded, checked_rows
 from kalprox.estimators.frames import check_encoded, encode, frame_kind, is_raw
+from kalprox.estimators.plain import Rows, plain_rows
 from kalprox.learning.learner import Learner
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings, same
@@ -129,22 +129,24 @@ class Fitting(LearnerEstimator):
         (array([2.]), 3)
         """
         with self._lock:
-            if sample_weight is None and groups is None and self._takes_row(X) and is_one_target(y):
-                self._learner.learn_rows(X, y)
-                return self
             settings, fitted, unchanged = self._settings_now()
             if self._table is not None and is_raw(self._table.columns, X):
                 return self._learn_frame(X, y, sample_weight, groups, settings)
-            linear = settings.is_exact
-            check = partial(
-                checked_rows, self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True
-            )
-            rows, rejected = check(look=not linear or self.on_bad_rows == "skip")
+            linear, rows, rejected = settings.is_exact, None, 0
+            if fitted and groups is None:
+                look = not linear or self.on_bad_rows == "skip"  # else the learner looks at the values
+                rows = plain_rows(self, X, y, sample_weight, several=linear, look=look)
+            is_row = rows is not None and unchanged and rows.weights is None and rows.y.shape == (1,)
+            if rows is None:
+                rows, rejected = self._checked(X, y, sample_weight, groups, fitted, linear)
             learner = self._learner if fitted else Learner(settings)
             try:
+                if is_row and learner.takes_rows:
+                    learner.learn_rows(rows.X, rows.y)
+                    return self
                 learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
             except ValueError:
-                check(look=True)  # raises an error that names the row and the column, if a value was the reason
+                self._checked(X, y, sample_weight, groups, fitted, linear)  # raises a better error if a value is bad
                 raise
             learner.n_rejected += rejected
             if self._table is not None:
@@ -153,6 +155,9 @@ class Fitting(LearnerEstimator):
             if not fitted:
                 self._frame_kind = frame_kind(X)
             return self if unchanged or not learner.is_fitted else self._keep(learner)
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any, groups: Any, fitted: bool, linear: bool) -> tuple[Rows, int]:
+        return checked_rows(self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True)
 
     def _learn_frame(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> Self:
         """Learn the rows of a frame with the columns of the files that the model was fitted to."""
@@ -211,7 +216,11 @@ class Fitting(LearnerEstimator):
         """
         with self._lock:
             settings, fitted, unchanged = self._settings_now()
-            rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=settings.is_exact)
+            linear, rows, rejected = settings.is_exact, None, 0
+            if fitted:
+                rows = plain_rows(self, X, y, sample_weight, several=linear)
+            if rows is None:
+                rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear)
             learner = self._learner if fitted else Learner(settings)
             batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
             found = learner.prequential(batch, settings)

@@ -12,21 +12,31 @@ if TYPE_CHECKING:
     from kalprox.sources.columns import Encoded
     from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["as_arrow", "check_encoded", "encode", "frame_kind", "is_raw"]
+__all__ = ["as_arrow", "check_encoded", "class_of", "column_names", "encode", "frame_kind", "is_raw"]
 
+_FRAMES = {"pandas": ("DataFrame",), "polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
 _SHOWN = 5  # bad rows that a message shows
 
 
 def frame_kind(X: Any) -> str | None:
     """Return "pandas", "polars" or "pyarrow" for a frame of theirs, else None."""
-    library, name = type(X).__module__.partition(".")[0], type(X).__name__
-    frames = {"pandas": ("DataFrame",), "polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
-    return library if name in frames.get(library, ()) else None
+    library, name = class_of(X)
+    return library if name in _FRAMES.get(library, ()) else None
 
 
-def _column_names(X: Any) -> list[Any]:
+def class_of(value: Any) -> tuple[str, str]:
+    """Return the library that the class of a value comes from, and the name of the class."""
+    return type(value).__module__.partition(".")[0], type(value).__name__
+
+
+def column_names(X: Any) -> list[Any]:
     """Return the names of the columns of a frame."""
-    return list(X.schema.names if frame_kind(X) == "pyarrow" else X.columns)
+    match frame_kind(X):
+        case "pyarrow":
+            return list(X.schema.names)
+        case "pandas":
+            return X.columns.tolist()  # in half the time of `list`
+    return list(X.columns)
 
 
 def is_raw(columns: "TableColumns", X: Any) -> bool:
@@ -44,7 +54,7 @@ def is_raw(columns: "TableColumns", X: Any) -> bool:
                 f"array of the {len(columns.names)} numbers that are made of them; got {type(X).__name__}."
             )
         return False
-    return kind == "pyarrow" or _column_names(X) != columns.names or set(columns.names) == set(columns.features)
+    return kind == "pyarrow" or column_names(X) != columns.names or set(columns.names) == set(columns.features)
 
 
 def encode(columns: "TableColumns", X: Any) -> "Encoded":
@@ -71,7 +81,7 @@ def as_arrow(X: Any, names: list[str]) -> Any:
 
     from kalprox.sources.readers.base import check_names
 
-    check_names("X", _column_names(X), names)
+    check_names("X", column_names(X), names)
 
     kind = frame_kind(X)
     if kind == "polars":
