@@ -24,10 +24,12 @@ from kalprox.learning.settings import Settings
 
 if TYPE_CHECKING:
     from kalprox.jobs.model import TableModel
+    from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["LearnerEstimator"]
 
 _SHORT = 6  # entries of an array that are shown as such
+_MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
 _NOT_SETTINGS = ("block_size", "on_bad_rows", "engine")  # parameters of the input, not of the learner
 
 
@@ -46,6 +48,7 @@ class LearnerEstimator(BaseEstimator):
     _table: "TableModel | None" = None  # how the files were read that the model was fitted to, and what they held
     _frame_kind: str | None = None  # the library of the frame that the model was fitted to
     _last_columns: tuple[Any, Any] = (None, None)  # `feature_names_in_`, and the columns of a frame with these names
+    _encoders: tuple[Any, dict[tuple[str, ...], "TableColumns"]] = (None, {})  # see `_columns_without`
     _given: tuple[Any, ...]  # the parameters at the last fit
     _current: Callable[[dict[str, Any]], tuple[Any, ...]]  # reads the current parameters from vars(self)
 
@@ -107,13 +110,23 @@ class LearnerEstimator(BaseEstimator):
         if self._table is None or not is_raw(self._table.columns, X):
             plain = plain_inputs(self, X)
             return checked_inputs(self, X) if plain is None else (plain, None)
-        encoded = encode(replace(self._table.columns, target=None, weight=None, cluster=None), X)
+        encoded = encode(self._columns_without("target", "weight", "cluster"), X)
         bad = check_encoded(encoded, self.on_bad_rows)
         if not bad:
             return encoded.X, None
         good = np.ones(len(encoded.X), bool)
         good[[row.row - 1 for row in bad]] = False
         return encoded.X[good], good
+
+    def _columns_without(self, *left_out: str) -> "TableColumns":
+        """Return how frames are encoded that need not have some columns; kept, with what was made of the levels."""
+        assert self._table is not None
+        columns, kept = self._encoders
+        if columns is not self._table.columns:
+            columns, kept = self._encoders = self._table.columns, {}
+        if left_out and left_out not in kept:
+            kept[left_out] = replace(columns, **dict.fromkeys(left_out))
+        return kept[left_out] if left_out else columns
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """Return the parameters that differ from their defaults, without the entries of long arrays."""
@@ -132,9 +145,7 @@ class LearnerEstimator(BaseEstimator):
                 state["_learner"] = state["_learner"].copy()
             if self._table is not None:
                 state["_table"] = replace(self._table, learner=state["_learner"])
-        del state["_lock"]
-        state.pop("_last_columns", None)
-        return state
+        return {name: value for name, value in state.items() if name not in _MADE_AGAIN}
 
 
 class _Shortened:

@@ -131,7 +131,8 @@ class Fitting(LearnerEstimator):
         with self._lock:
             settings, fitted, unchanged = self._settings_now()
             if self._table is not None and is_raw(self._table.columns, X):
-                return self._learn_frame(X, y, sample_weight, groups, settings)
+                self._learn_frame(X, y, sample_weight, groups, settings)
+                return self if unchanged else self._keep(self._learner)
             linear, rows, rejected = settings.is_exact, None, 0
             if fitted and groups is None:
                 look = not linear or self.on_bad_rows == "skip"  # else the learner looks at the values
@@ -159,13 +160,11 @@ class Fitting(LearnerEstimator):
     def _checked(self, X: Any, y: Any, sample_weight: Any, groups: Any, fitted: bool, linear: bool) -> tuple[Rows, int]:
         return checked_rows(self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True)
 
-    def _learn_frame(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> Self:
+    def _learn_frame(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> None:
         """Learn the rows of a frame with the columns of the files that the model was fitted to."""
         assert self._table is not None
         given = {"target": y, "weight": sample_weight, "cluster": groups}
-        left_out: dict[str, Any] = {name: None for name, value in given.items() if value is not None}
-        columns = replace(self._table.columns, **left_out)
-        encoded = encode(columns, X)
+        encoded = encode(self._columns_without(*(name for name, value in given.items() if value is not None)), X)
         bad, good = check_encoded(encoded, self.on_bad_rows), np.ones(len(encoded.X), bool)
         good[[row.row - 1 for row in bad]] = False
         if not good.any():
@@ -184,7 +183,6 @@ class Fitting(LearnerEstimator):
         learner.n_rejected += len(bad) + rejected
         block = Block(rows.X, rows.y, rows.weights, len(good), bad, groups=rows.groups, notes=encoded.notes)
         self._table = self._table.with_rows(block, rejected)
-        return self._keep(learner)
 
     def prequential(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Array, Array]:
         """Learn these rows, and return the predictions of each row that were made before it was learned.
