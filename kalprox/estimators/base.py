@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from kalprox._arrays import Array
 from kalprox.estimators.checks import checked_inputs
-from kalprox.estimators.frames import check_encoded, encode, is_raw
+from kalprox.estimators.frame_encoder import FrameEncoder
+from kalprox.estimators.frames import check_encoded, is_raw
 from kalprox.estimators.plain import plain_inputs
 from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
@@ -24,7 +25,6 @@ from kalprox.learning.settings import Settings
 
 if TYPE_CHECKING:
     from kalprox.jobs.model import TableModel
-    from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["LearnerEstimator"]
 
@@ -48,7 +48,7 @@ class LearnerEstimator(BaseEstimator):
     _table: "TableModel | None" = None  # how the files were read that the model was fitted to, and what they held
     _frame_kind: str | None = None  # the library of the frame that the model was fitted to
     _last_columns: tuple[Any, Any] = (None, None)  # `feature_names_in_`, and the columns of a frame with these names
-    _encoders: tuple[Any, dict[tuple[str, ...], "TableColumns"]] = (None, {})  # see `_columns_without`
+    _encoders: tuple[Any, dict[tuple[str, ...], FrameEncoder]] = (None, {})  # see `_encoder`
     _given: tuple[Any, ...]  # the parameters at the last fit
     _current: Callable[[dict[str, Any]], tuple[Any, ...]]  # reads the current parameters from vars(self)
 
@@ -110,7 +110,7 @@ class LearnerEstimator(BaseEstimator):
         if self._table is None or not is_raw(self._table.columns, X):
             plain = plain_inputs(self, X)
             return checked_inputs(self, X) if plain is None else (plain, None)
-        encoded = encode(self._columns_without("target", "weight", "cluster"), X)
+        encoded = self._encoder("target", "weight", "cluster").encode(X)
         bad = check_encoded(encoded, self.on_bad_rows)
         if not bad:
             return encoded.X, None
@@ -118,15 +118,15 @@ class LearnerEstimator(BaseEstimator):
         good[[row.row - 1 for row in bad]] = False
         return encoded.X[good], good
 
-    def _columns_without(self, *left_out: str) -> "TableColumns":
-        """Return how frames are encoded that need not have some columns; kept, with what was made of the levels."""
+    def _encoder(self, *left_out: str) -> FrameEncoder:
+        """Return what encodes frames that need not have some of the target, the weight and the clusters. It is kept."""
         assert self._table is not None
         columns, kept = self._encoders
         if columns is not self._table.columns:
             columns, kept = self._encoders = self._table.columns, {}
-        if left_out and left_out not in kept:
-            kept[left_out] = replace(columns, **dict.fromkeys(left_out))
-        return kept[left_out] if left_out else columns
+        if left_out not in kept:
+            kept[left_out] = FrameEncoder(replace(columns, **dict.fromkeys(left_out)))
+        return kept[left_out]
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """Return the parameters that differ from their defaults, without the entries of long arrays."""

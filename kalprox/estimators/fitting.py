@@ -9,7 +9,7 @@ from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection, partition_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of, checked_encoded, checked_rows
-from kalprox.estimators.frames import check_encoded, encode, frame_kind, is_raw
+from kalprox.estimators.frames import check_encoded, frame_kind, is_raw
 from kalprox.estimators.plain import Rows, plain_rows
 from kalprox.learning.learner import Learner
 from kalprox.learning.sandwich import NEEDS_GROUPS
@@ -164,7 +164,7 @@ class Fitting(LearnerEstimator):
         """Learn the rows of a frame with the columns of the files that the model was fitted to."""
         assert self._table is not None
         given = {"target": y, "weight": sample_weight, "cluster": groups}
-        encoded = encode(self._columns_without(*(name for name, value in given.items() if value is not None)), X)
+        encoded = self._encoder(*(name for name, value in given.items() if value is not None)).encode(X)
         bad, good = check_encoded(encoded, self.on_bad_rows), np.ones(len(encoded.X), bool)
         good[[row.row - 1 for row in bad]] = False
         if not good.any():

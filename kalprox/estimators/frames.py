@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kalprox.sources.columns import Encoded
     from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["as_arrow", "check_encoded", "class_of", "column_names", "encode", "frame_kind", "is_raw"]
+__all__ = ["as_arrow", "check_encoded", "class_of", "column_names", "encode", "frame_kind", "is_raw", "same_columns"]
 
 _FRAMES = {"pandas": ("DataFrame",), "polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
 _SHOWN = 5  # bad rows that a message shows
@@ -37,6 +37,16 @@ def column_names(X: Any) -> list[Any]:
         case "pandas":
             return X.columns.tolist()  # in half the time of `list`
     return list(X.columns)
+
+
+def same_columns(columns: Any, last: Any) -> bool:
+    """Whether the columns of two frames are the same, found in a fraction of the time that their names take.
+
+    False, too, if only their names are the same.
+    """
+    if type(columns) is not type(last):
+        return False
+    return columns.is_(last) if hasattr(columns, "is_") else bool(columns == last)  # an index of pandas has `is_`
 
 
 def is_raw(columns: "TableColumns", X: Any) -> bool:

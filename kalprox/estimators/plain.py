@@ -10,11 +10,12 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import all_usable
-from kalprox.estimators.frames import class_of, column_names, frame_kind
+from kalprox.estimators.frames import class_of, column_names, frame_kind, same_columns
 
 __all__ = ["Rows", "plain_inputs", "plain_rows"]
 
 _FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
+_FEW_ROWS = 64  # of a frame, which take no time to copy
 _NUMBERS = frozenset(map(np.dtype, "efdbhilqBHILQ"))  # those whose values float64 holds, or rounds as scikit-learn does
 
 
@@ -95,10 +96,9 @@ def _from_library(a: Any) -> Array | None:
         case "pandas", "Series":
             return a.to_numpy() if a.dtype in _NUMBERS else None
         case "pandas", "DataFrame":
-            found = a.to_numpy()
             # Two views of the same numbers show that one array of NumPy holds them, in a fifth of the time of `dtypes`.
-            one_array = np.may_share_memory(found, a.to_numpy())
-            return found if one_array or _NUMBERS.issuperset(a.dtypes) else None
+            one_array = len(a) <= _FEW_ROWS and np.may_share_memory(a.to_numpy(), a.to_numpy())
+            return a.to_numpy() if one_array or _NUMBERS.issuperset(a.dtypes) else None
         case "polars", "Series":
             return a.to_numpy()
         case "polars", "DataFrame":
@@ -115,7 +115,7 @@ def _has_known_names(model: Any, X: Any, kind: str) -> bool:
     if names is None:
         return kind == "pandas" and columns.dtype in _NUMBERS
     known, last = model._last_columns
-    if known is names and (columns.is_(last) if kind == "pandas" else columns == last):
+    if known is names and same_columns(columns, last):
         return True
     found = column_names(X)
     if found != names.tolist() or set(map(type, found)) != {str}:

@@ -411,6 +411,16 @@ def test_columns_that_were_accepted_are_checked_again_after_a_new_fit(checked):
         model.predict(later)
 
 
+def test_frames_of_all_libraries_may_follow_each_other(checked):
+    X, y = rows()
+    model, kinds = KalproxRegressor().fit(frame(X), y), ("frame", "polars", "pyarrow")
+    checked.clear()
+    for before in kinds:
+        for after in kinds:
+            np.testing.assert_array_equal(model.predict(INPUTS[before](X[:1])), model.predict(INPUTS[after](X[:1])))
+    assert checked == []
+
+
 def test_what_a_model_keeps_of_frames_stays_out_of_its_copies():
     X, y = rows()
     model = KalproxRegressor().fit(frame(X), y)
