@@ -12,7 +12,7 @@ __all__ = ["is_collection", "partition_collection", "predict_collection"]
 
 def is_collection(X: Any) -> bool:
     """Whether X is a collection of Dask or a DataFrame of Spark."""
-    return type(X) is not np.ndarray and (comes_from(X, "dask") or comes_from(X, "pyspark"))
+    return comes_from(X, "dask") or comes_from(X, "pyspark")
 
 
 def partition_collection(

@@ -10,6 +10,7 @@ from kalprox._checks import check_positive
 from kalprox.engines.collections import is_collection, predict_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
+from kalprox.estimators.frames import frame_kind
 from kalprox.estimators.plain import Rows
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.predictive import Student
@@ -67,7 +68,7 @@ class Predicting(LearnerEstimator):
         """
         if minimax:
             return self._predict_minimax(X, return_std or sigma is not None)
-        if is_collection(X):
+        if type(X) is not np.ndarray and frame_kind(X) is None and is_collection(X):
             if sigma is not None:
                 raise ValueError("sigma needs X in memory; got a Dask collection or a Spark frame: predict in parts.")
             return predict_collection(self, X, return_std)
