@@ -144,8 +144,9 @@ class Fitting(LearnerEstimator):
             try:
                 if is_row and learner.takes_rows:
                     learner.learn_rows(rows.X, rows.y)
-                    return self
-                learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
+                else:
+                    rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
+                    learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
             except ValueError:
                 self._checked(X, y, sample_weight, groups, fitted, linear)  # raises a better error if a value is bad
                 raise
@@ -219,6 +220,7 @@ class Fitting(LearnerEstimator):
                 rows = plain_rows(self, X, y, sample_weight, several=linear)
             if rows is None:
                 rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear)
+            rows = rows if linear else rows.copied()
             learner = self._learner if fitted else Learner(settings)
             batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
             found = learner.prequential(batch, settings)

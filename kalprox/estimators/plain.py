@@ -27,6 +27,10 @@ class Rows(NamedTuple):
     weights: Array | None = None
     groups: Array | None = None
 
+    def copied(self) -> "Rows":
+        """Return rows that do not change with the arrays of the caller."""
+        return Rows(*(None if a is None else a.copy() for a in self))
+
 
 def plain_inputs(model: Any, X: Any) -> Array | None:
     """Return X as an array of float64 with the columns that the model was fitted to; None if it must be checked."""

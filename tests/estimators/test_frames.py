@@ -126,6 +126,8 @@ def test_encoded_rows_are_still_taken(folder):
     np.testing.assert_allclose(model.predict(frame), model.predict(raw), rtol=1e-12)
     model.partial_fit(frame, raw.delay.to_numpy())
     assert model._table.record.quality.read == 300
+    model.partial_fit(frame[:1], raw.delay.to_numpy()[:1])
+    assert model._table.record.quality.read == 301
     refitted = model.fit(encoded, raw.delay)
     assert refitted._table is None and not hasattr(refitted, "feature_names_in_")
 

@@ -430,12 +430,17 @@ def test_what_a_model_keeps_of_frames_stays_out_of_its_copies():
     np.testing.assert_array_equal(again.predict(frame(X[:1])), model.predict(frame(X[:1])))
 
 
-def test_rows_that_change_later_do_not_change_the_model():
+@pytest.mark.parametrize("learn", ["partial_fit", "prequential"])
+@pytest.mark.parametrize("convert", [np.array, frame])
+@pytest.mark.parametrize("settings", [{}, {"link": "tanh"}, {"penalty": "l1"}])
+def test_rows_that_change_later_do_not_change_the_model(settings, convert, learn):
     X, y = rows()
-    model, other = (KalproxRegressor().fit(frame(X), y) for _ in range(2))
-    for i in range(8):
-        x, target = frame(X[i : i + 1]), pd.Series(y[i : i + 1])
-        model.partial_fit(x, target)
-        x.iloc[0, 0], target.iloc[0] = 1e6, 1e6
-        other.partial_fit(frame(X[i : i + 1]), y[i : i + 1])
+    y = np.tanh(y / 10)
+    model, other = (KalproxRegressor(**settings).partial_fit(convert(X[:8]), y[:8]) for _ in range(2))
+    for i in range(8, 12):
+        batches = [(convert(X[i : i + 1]), y[i : i + 1].copy(), np.ones(1)) for _ in range(2)]
+        for one, batch in zip((model, other), batches, strict=True):
+            getattr(one, learn)(*batch)
+        for a in batches[0]:
+            a[:] = 1e6
     np.testing.assert_array_equal(model.coef_, other.coef_)
