@@ -59,18 +59,18 @@ class _RowEncoder:
         self._has_target = columns.target is not None
         known = columns.categorical if columns.unseen == "zero" else ()
         self._notes: Notes = Notes({name: ColumnNote(0, 1) for name in known})
-        self._last_columns: Any = None
-        self._places: list[int] = []  # of the names in a frame with these columns
+        self._last: tuple[Any, list[int]] = None, []  # the columns of a frame, and the places of the names in them
 
     def encode(self, X: Any) -> "Encoded | None":
         """Encode a frame of one row; None if a cell takes a closer look."""
         from kalprox.sources.columns import Encoded
 
         kind = frame_kind(X)
-        if kind == "pyarrow" or not self._finds_columns(X):
+        places = None if kind == "pyarrow" else self._places(X)
+        if places is None:
             return None
         cells, row = X.row(0) if kind == "polars" else X.to_numpy()[0], np.zeros(self._d)
-        for at, first, levels in zip(self._places, self._firsts, self._levels, strict=True):
+        for at, first, levels in zip(places, self._firsts, self._levels, strict=True):
             cell = cells[at]
             if levels is None:
                 if type(cell) not in _NUMBERS or not -_WHOLE < cell < _WHOLE:
@@ -85,13 +85,14 @@ class _RowEncoder:
         d = self._d - self._has_target
         return Encoded(row[None, :d], row[d:] if self._has_target else None, None, None, [], self._notes)
 
-    def _finds_columns(self, X: Any) -> bool:
-        """Whether every column is there once. They are looked for only if the last frame had other columns."""
-        columns = X.columns
-        if same_columns(columns, self._last_columns):
-            return True
+    def _places(self, X: Any) -> list[int] | None:
+        """Return the places of the columns in a frame that has each of them once; None for others."""
+        columns, (last, places) = X.columns, self._last
+        if same_columns(columns, last):
+            return places
         names = column_names(X)
         if any(names.count(name) != 1 for name in self._names):
-            return False
-        self._places, self._last_columns = [names.index(name) for name in self._names], columns
-        return True
+            return None
+        places = [names.index(name) for name in self._names]
+        self._last = columns, places  # at once, since several threads may predict
+        return places

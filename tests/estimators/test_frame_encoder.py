@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import numpy as np
@@ -111,3 +112,12 @@ def test_odd_cells_do_what_the_table_says(name, model, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(frame_encoder._RowEncoder, "encode", lambda *args: None)
             assert outcome(models[1], call) == found
+
+
+def test_threads_with_columns_in_other_orders_do_not_mix_them(model):
+    orders = [["g", "h", "a", "b"], ["b", "a", "h", "g"], ["a", "g", "b", "h"]]
+    frames = [pd.DataFrame([GOOD | {"a": 5.0 * i, "b": -3.0}])[order] for i, order in enumerate(orders)]
+    expected = [model.predict(frame)[0] for frame in frames]
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(lambda i: model.predict(frames[i % 3])[0], range(600)))
+    assert found == [expected[i % 3] for i in range(600)]
