@@ -1,12 +1,13 @@
 """Rows that plainly pass scikit-learn's checks, as arrays: these checks take ten times as long as learning a row.
 
-Whatever is unusual, such as text, missing values, ragged lists or other names of columns, is left to those checks, so
-that its errors and warnings are theirs.
+Whatever is unusual, such as text, missing values or ragged lists, is left to those checks, so that its errors and
+warnings are theirs. Other names of columns are left to the one that is about names.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import _check_feature_names
 
 from kalprox._arrays import Array
 from kalprox._checks import all_usable
@@ -35,16 +36,16 @@ class Rows(NamedTuple):
 def plain_inputs(model: Any, X: Any) -> Array | None:
     """Return X as an array of float64 with the columns that the model was fitted to; None if it must be checked."""
     found = _plain_inputs(model, X)
-    return found if found is not None and all_usable(None, found.ravel("K")) else None
+    if found is None or not all_usable(None, found.ravel("K")):
+        return None
+    if not _has_known_names(model, X):
+        _check_feature_names(model, X, reset=False)
+    return found
 
 
 def _plain_inputs(model: Any, X: Any) -> Array | None:
-    """Return what `plain_inputs` returns, but for the values: they may be NaN, infinite or too large."""
-    if type(X) in (np.ndarray, list, tuple):
-        found = None if "feature_names_in_" in vars(model) else _plain(X)
-    else:
-        kind = frame_kind(X)
-        found = _plain(X) if kind is not None and _has_known_names(model, X, kind) else None
+    """Return what `plain_inputs` returns, whatever the names are, and be the values NaN, infinite or too large."""
+    found = _plain(X)
     if found is None or found.ndim != 2 or found.shape[1] != model.n_features_in_ or not len(found):
         return None
     return found
@@ -70,14 +71,17 @@ def plain_rows(model: Any, X: Any, y: Any, sample_weight: Any, *, several: bool,
         return None
     if targets.ndim != 1 and not (several and targets.ndim == 2 and targets.shape[1]):
         return None
-    weights = None
+    weights, known = None, _has_known_names(model, X)
     if sample_weight is not None:
         weights = _plain(sample_weight)
         if weights is None or weights.shape != inputs.shape[:1] or not (weights.min() >= 0 and weights.max() > 0):
             return None
-    elif not look:
-        return Rows(inputs, targets)
-    return Rows(inputs, targets, weights) if all_usable(weights, inputs.ravel("K"), targets.ravel("K")) else None
+    look = look or weights is not None or not known
+    if look and not all_usable(weights, inputs.ravel("K"), targets.ravel("K")):
+        return None
+    if not known:
+        _check_feature_names(model, X, reset=False)
+    return Rows(inputs, targets, weights)
 
 
 def _plain(a: Any) -> Array | None:
@@ -121,9 +125,16 @@ def _from_pandas(frame: Any) -> Array | None:
     return frame.to_numpy() if found is None else found
 
 
-def _has_known_names(model: Any, X: Any, kind: str) -> bool:
-    """Whether the columns of a frame have the names that the model was fitted to, or no names if it knows none."""
-    names, columns = vars(model).get("feature_names_in_"), X.schema if kind == "pyarrow" else X.columns
+def _has_known_names(model: Any, X: Any) -> bool:
+    """Whether the columns of X have the names that the model was fitted to, or no names if it knows none.
+
+    If not, scikit-learn says so; its check of the names takes as long as learning several rows.
+    """
+    names = vars(model).get("feature_names_in_")
+    kind = None if type(X) in (np.ndarray, list, tuple) else frame_kind(X)
+    if kind is None:
+        return names is None
+    columns = X.schema if kind == "pyarrow" else X.columns
     if names is None:
         return kind == "pandas" and columns.dtype in _NUMBERS
     known, last = model._last_columns

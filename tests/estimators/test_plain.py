@@ -411,6 +411,18 @@ def test_columns_that_were_accepted_are_checked_again_after_a_new_fit(checked):
         model.predict(later)
 
 
+def test_of_names_that_only_one_side_has_the_check_of_names_warns(checked):
+    X, y = rows()
+    named, nameless = KalproxRegressor().fit(frame(X), y), KalproxRegressor().fit(X, y)
+    checked.clear()
+    for model, convert, said in ((named, np.asarray, "does not have valid"), (nameless, frame, "X has")):
+        for call in (model.predict, lambda X, model=model: model.partial_fit(X, y[:1])):
+            with pytest.warns(UserWarning, match=f"{said} feature names, but KalproxRegressor was fitted with") as seen:
+                call(convert(X[:1]))
+            assert len(seen) == 1
+    assert checked == []
+
+
 def test_frames_of_all_libraries_may_follow_each_other(checked):
     X, y = rows()
     model, kinds = KalproxRegressor().fit(frame(X), y), ("frame", "polars", "pyarrow")
