@@ -11,6 +11,7 @@ _ROWS_AT_ONCE = 4096  # rows checked at a time, so that the search for NaN takes
 # No value, no weight and no value times the root of its row's weight may be larger. The largest numbers computed are
 # squares of sums of w x e over n rows, e a difference of two values, and (2 n LARGEST^2)^2 is finite for n = 1e12.
 LARGEST = 1e70
+_LARGEST_SQUARE = LARGEST**2
 
 
 def concrete(value: Any) -> np.ndarray | None:
@@ -91,9 +92,13 @@ def all_usable(weights: Array | None, *arrays: Array) -> bool:
     *arrays : arrays of NumPy
         The values of the rows, in any shape.
     """
-    total = sum(float(np.vdot(a, a)) for a in arrays)
-    most = 1.0 if weights is None else float(np.max(weights, initial=0.0))
-    return most <= LARGEST and max(most, 1.0) * total < LARGEST**2  # False for NaN
+    total = 0.0
+    for a in arrays:
+        total += float(np.vdot(a, a))
+    if weights is None:
+        return total < _LARGEST_SQUARE  # False for NaN
+    most = float(np.max(weights, initial=0.0))
+    return most <= LARGEST and max(most, 1.0) * total < _LARGEST_SQUARE
 
 
 def row_sizes(*arrays: Array) -> Array:

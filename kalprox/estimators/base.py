@@ -15,8 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from kalprox._arrays import Array
-from kalprox.estimators.checks import checked_inputs, is_one_row
-from kalprox.estimators.frames import check_encoded, encode, is_raw
+from kalprox.estimators.checks import checked_inputs
+from kalprox.estimators.frame_encoder import FrameEncoder
+from kalprox.estimators.frames import check_encoded, is_raw
+from kalprox.estimators.plain import plain_inputs
 from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["LearnerEstimator"]
 
 _SHORT = 6  # entries of an array that are shown as such
+_MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
 _NOT_SETTINGS = ("block_size", "on_bad_rows", "engine")  # parameters of the input, not of the learner
 
 
@@ -44,6 +47,8 @@ class LearnerEstimator(BaseEstimator):
     _learner: Learner
     _table: "TableModel | None" = None  # how the files were read that the model was fitted to, and what they held
     _frame_kind: str | None = None  # the library of the frame that the model was fitted to
+    _last_columns: tuple[Any, Any] = (None, None)  # `feature_names_in_`, and the columns of a frame with these names
+    _encoders: tuple[Any, dict[tuple[str, ...], FrameEncoder]] = (None, {})  # see `_encoder`
     _given: tuple[Any, ...]  # the parameters at the last fit
     _current: Callable[[dict[str, Any]], tuple[Any, ...]]  # reads the current parameters from vars(self)
 
@@ -64,9 +69,10 @@ class LearnerEstimator(BaseEstimator):
 
     def _settings_now(self) -> tuple[Settings, bool, bool]:
         """Return the current settings, whether the model is fitted, and whether no parameter has changed since."""
-        fitted = hasattr(self, "_learner")
-        unchanged = fitted and all(map(is_, self._current(dict(vars(self))), self._given))
-        return (self._learner.settings if unchanged else self._checked_settings()), fitted, unchanged
+        mine = vars(self)
+        fitted = "_learner" in mine
+        unchanged = fitted and all(map(is_, mine["_current"](mine), mine["_given"]))
+        return (mine["_learner"].settings if unchanged else self._checked_settings()), fitted, unchanged
 
     def _keep(self, learner: Learner) -> Self:
         """Assign the learner, the only change that a fit makes; an exception before it leaves the model unchanged."""
@@ -81,7 +87,8 @@ class LearnerEstimator(BaseEstimator):
 
     @property
     def _fitted(self) -> Learner:
-        check_is_fitted(self)
+        if "_learner" not in vars(self):  # in a hundredth of the time of the check
+            check_is_fitted(self)
         return self._learner
 
     @property
@@ -101,14 +108,25 @@ class LearnerEstimator(BaseEstimator):
         """Return rows to predict as an array or a sparse matrix, and which of the rows are good: None if all are."""
         self._fitted  # noqa: B018  # raises an error if there is nothing to predict with
         if self._table is None or not is_raw(self._table.columns, X):
-            return checked_inputs(self, X)
-        encoded = encode(replace(self._table.columns, target=None, weight=None, cluster=None), X)
+            plain = plain_inputs(self, X)
+            return checked_inputs(self, X) if plain is None else (plain, None)
+        encoded = self._encoder("target", "weight", "cluster").encode(X)
         bad = check_encoded(encoded, self.on_bad_rows)
         if not bad:
             return encoded.X, None
         good = np.ones(len(encoded.X), bool)
         good[[row.row - 1 for row in bad]] = False
         return encoded.X[good], good
+
+    def _encoder(self, *left_out: str) -> FrameEncoder:
+        """Return what encodes frames that need not have some of the target, the weight and the clusters. It is kept."""
+        assert self._table is not None
+        columns, kept = self._encoders
+        if columns is not self._table.columns:
+            columns, kept = self._encoders = self._table.columns, {}
+        if left_out not in kept:
+            kept[left_out] = FrameEncoder(replace(columns, **dict.fromkeys(left_out)))
+        return kept[left_out]
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """Return the parameters that differ from their defaults, without the entries of long arrays."""
@@ -127,19 +145,7 @@ class LearnerEstimator(BaseEstimator):
                 state["_learner"] = state["_learner"].copy()
             if self._table is not None:
                 state["_table"] = replace(self._table, learner=state["_learner"])
-        del state["_lock"]
-        return state
-
-    def _takes_row(self, X: Any) -> bool:
-        """Whether X is one row that may go straight to the learner, which saves the 200 us of scikit-learn's checks."""
-        mine = vars(self)
-        return (
-            "_learner" in mine
-            and mine["_learner"].takes_rows
-            and "feature_names_in_" not in mine
-            and is_one_row(X, mine["n_features_in_"])
-            and all(map(is_, mine["_current"](mine), mine["_given"]))  # no parameter has changed
-        )
+        return {name: value for name, value in state.items() if name not in _MADE_AGAIN}
 
 
 class _Shortened:

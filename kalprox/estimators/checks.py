@@ -1,6 +1,6 @@
 """Validation of the rows given to an estimator, as scikit-learn requires it, and skipping of bad rows."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -8,22 +8,13 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from kalprox._arrays import Array
 from kalprox._checks import LARGEST, all_usable, check_finite, row_sizes, usable
+from kalprox.estimators.plain import Rows
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.labels import labels_of
 
-__all__ = ["Rows", "batch_of", "checked_encoded", "checked_inputs", "checked_rows", "is_one_row", "is_one_target"]
+__all__ = ["batch_of", "checked_encoded", "checked_inputs", "checked_rows"]
 
-_FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
 _BLOCK_BYTES = 1 << 25  # the size of a block of dense rows if block_size="auto"
-
-
-class Rows(NamedTuple):
-    """The rows of a batch: X (dense or CSR), y and weights in float64, and the labels of clusters."""
-
-    X: Any
-    y: Array
-    weights: Array | None = None
-    groups: Array | None = None
 
 
 def checked_rows(
@@ -36,15 +27,11 @@ def checked_rows(
     reset: bool,
     linear: bool,
     may_be_empty: bool = False,
-    look: bool = True,
 ) -> tuple[Rows, int]:
     """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors, or names bad rows.
 
     All weights may be zero only with `may_be_empty`. Values above `kalprox._checks.LARGEST` are bad, as infinity is.
-    Without `look`, arrays that need no other checks are not looked through for them: the fold does it.
     """
-    if not reset and sample_weight is None and groups is None and _need_no_checks(model, X, y, look):
-        return Rows(X, y), 0
     finite = model.on_bad_rows == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     if finite:
@@ -173,22 +160,6 @@ def _checked_groups(groups: Any, n: int) -> Array:
     return labels
 
 
-def _need_no_checks(model: Any, X: Any, y: Any, look: bool) -> bool:
-    """Whether X and y are arrays that pass scikit-learn's checks, which take as long as learning the rows.
-
-    With `look`, False if there may be values that are NaN, infinite or too large.
-    """
-    return (
-        type(X) is type(y) is np.ndarray
-        and X.dtype == y.dtype == np.float64
-        and X.ndim == 2
-        and X.shape[1] == model.n_features_in_
-        and y.shape == X.shape[:1] != (0,)
-        and not hasattr(model, "feature_names_in_")
-        and (not look or all_usable(None, _entries(X), y))
-    )
-
-
 def batch_of(rows: Rows, block_size: int | str, *, whole: bool) -> Block | ArraySource:
     """Return rows in memory as one block if X is dense and `whole` is True, else as a source of blocks."""
     X, y, weights, groups = rows
@@ -196,13 +167,3 @@ def batch_of(rows: Rows, block_size: int | str, *, whole: bool) -> Block | Array
         return Block(X, y, weights, groups=groups)
     size = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if isinstance(block_size, str) else block_size
     return ArraySource(X, y, weights, block_rows=size, groups=groups)
-
-
-def is_one_row(X: Any, d: int) -> bool:
-    """Whether X is one row of d finite numbers in float64, with a sum of squares far from overflow."""
-    return type(X) is np.ndarray and X.shape == (1, d) and X.dtype == _FLOAT64 and float(np.vdot(X, X)) < LARGEST**2
-
-
-def is_one_target(y: Any) -> bool:
-    """Whether y is the target of one row in float64, with a square far from overflow."""
-    return type(y) is np.ndarray and y.shape == (1,) and y.dtype == _FLOAT64 and abs(y[0]) < LARGEST

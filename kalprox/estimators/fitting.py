@@ -1,7 +1,6 @@
 """Learning of rows: `fit`, `fit_source`, `partial_fit`, `prequential` and `merge`."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -9,8 +8,9 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection, partition_collection
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.checks import batch_of, checked_encoded, checked_rows, is_one_target
-from kalprox.estimators.frames import check_encoded, encode, frame_kind, is_raw
+from kalprox.estimators.checks import batch_of, checked_encoded, checked_rows
+from kalprox.estimators.frames import check_encoded, frame_kind, is_raw
+from kalprox.estimators.plain import Rows, plain_rows
 from kalprox.learning.learner import Learner
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings, same
@@ -129,22 +129,26 @@ class Fitting(LearnerEstimator):
         (array([2.]), 3)
         """
         with self._lock:
-            if sample_weight is None and groups is None and self._takes_row(X) and is_one_target(y):
-                self._learner.learn_rows(Block(X, y))
-                return self
             settings, fitted, unchanged = self._settings_now()
             if self._table is not None and is_raw(self._table.columns, X):
-                return self._learn_frame(X, y, sample_weight, groups, settings)
-            linear = settings.is_exact
-            check = partial(
-                checked_rows, self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True
-            )
-            rows, rejected = check(look=not linear or self.on_bad_rows == "skip")
+                self._learn_frame(X, y, sample_weight, groups, settings)
+                return self if unchanged else self._keep(self._learner)
+            linear, rows, rejected = settings.is_exact, None, 0
+            if fitted and groups is None:
+                look = not linear or self.on_bad_rows == "skip"  # else the learner looks at the values
+                rows = plain_rows(self, X, y, sample_weight, several=linear, look=look)
+            is_row = rows is not None and unchanged and rows.weights is None and rows.y.shape == (1,)
+            if rows is None:
+                rows, rejected = self._checked(X, y, sample_weight, groups, fitted, linear)
             learner = self._learner if fitted else Learner(settings)
             try:
-                learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
+                if is_row and learner.takes_rows:
+                    learner.learn_rows(Block(rows.X, rows.y))
+                else:
+                    rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
+                    learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
             except ValueError:
-                check(look=True)  # raises an error that names the row and the column, if a value was the reason
+                self._checked(X, y, sample_weight, groups, fitted, linear)  # raises a better error if a value is bad
                 raise
             learner.n_rejected += rejected
             if self._table is not None:
@@ -154,13 +158,14 @@ class Fitting(LearnerEstimator):
                 self._frame_kind = frame_kind(X)
             return self if unchanged or not learner.is_fitted else self._keep(learner)
 
-    def _learn_frame(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> Self:
+    def _checked(self, X: Any, y: Any, sample_weight: Any, groups: Any, fitted: bool, linear: bool) -> tuple[Rows, int]:
+        return checked_rows(self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True)
+
+    def _learn_frame(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> None:
         """Learn the rows of a frame with the columns of the files that the model was fitted to."""
         assert self._table is not None
         given = {"target": y, "weight": sample_weight, "cluster": groups}
-        left_out: dict[str, Any] = {name: None for name, value in given.items() if value is not None}
-        columns = replace(self._table.columns, **left_out)
-        encoded = encode(columns, X)
+        encoded = self._encoder(*(name for name, value in given.items() if value is not None)).encode(X)
         bad, good = check_encoded(encoded, self.on_bad_rows), np.ones(len(encoded.X), bool)
         good[[row.row - 1 for row in bad]] = False
         if not good.any():
@@ -179,7 +184,6 @@ class Fitting(LearnerEstimator):
         learner.n_rejected += len(bad) + rejected
         block = Block(rows.X, rows.y, rows.weights, len(good), bad, groups=rows.groups, notes=encoded.notes)
         self._table = self._table.with_rows(block, rejected)
-        return self._keep(learner)
 
     def prequential(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Array, Array]:
         """Learn these rows, and return the predictions of each row that were made before it was learned.
@@ -211,7 +215,12 @@ class Fitting(LearnerEstimator):
         """
         with self._lock:
             settings, fitted, unchanged = self._settings_now()
-            rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=settings.is_exact)
+            linear, rows, rejected = settings.is_exact, None, 0
+            if fitted:
+                rows = plain_rows(self, X, y, sample_weight, several=linear)
+            if rows is None:
+                rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear)
+            rows = rows if linear else rows.copied()
             learner = self._learner if fitted else Learner(settings)
             batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
             found = learner.prequential(batch, settings)

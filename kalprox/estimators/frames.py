@@ -12,21 +12,41 @@ if TYPE_CHECKING:
     from kalprox.sources.columns import Encoded
     from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["as_arrow", "check_encoded", "encode", "frame_kind", "is_raw"]
+__all__ = ["as_arrow", "check_encoded", "class_of", "column_names", "encode", "frame_kind", "is_raw", "same_columns"]
 
+_FRAMES = {"pandas": ("DataFrame",), "polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
 _SHOWN = 5  # bad rows that a message shows
 
 
 def frame_kind(X: Any) -> str | None:
     """Return "pandas", "polars" or "pyarrow" for a frame of theirs, else None."""
-    library, name = type(X).__module__.partition(".")[0], type(X).__name__
-    frames = {"pandas": ("DataFrame",), "polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
-    return library if name in frames.get(library, ()) else None
+    library, name = class_of(X)
+    return library if name in _FRAMES.get(library, ()) else None
 
 
-def _column_names(X: Any) -> list[Any]:
+def class_of(value: Any) -> tuple[str, str]:
+    """Return the library that the class of a value comes from, and the name of the class."""
+    return type(value).__module__.partition(".")[0], type(value).__name__
+
+
+def column_names(X: Any) -> list[Any]:
     """Return the names of the columns of a frame."""
-    return list(X.schema.names if frame_kind(X) == "pyarrow" else X.columns)
+    match frame_kind(X):
+        case "pyarrow":
+            return list(X.schema.names)
+        case "pandas":
+            return X.columns.tolist()  # in half the time of `list`
+    return list(X.columns)
+
+
+def same_columns(columns: Any, last: Any) -> bool:
+    """Whether the columns of two frames are the same, found in a fraction of the time that their names take.
+
+    False, too, if only their names are the same.
+    """
+    if type(columns) is not type(last):
+        return False
+    return columns.is_(last) if hasattr(columns, "is_") else bool(columns == last)  # an index of pandas has `is_`
 
 
 def is_raw(columns: "TableColumns", X: Any) -> bool:
@@ -44,7 +64,7 @@ def is_raw(columns: "TableColumns", X: Any) -> bool:
                 f"array of the {len(columns.names)} numbers that are made of them; got {type(X).__name__}."
             )
         return False
-    return kind == "pyarrow" or _column_names(X) != columns.names or set(columns.names) == set(columns.features)
+    return kind == "pyarrow" or column_names(X) != columns.names or set(columns.names) == set(columns.features)
 
 
 def encode(columns: "TableColumns", X: Any) -> "Encoded":
@@ -71,7 +91,7 @@ def as_arrow(X: Any, names: list[str]) -> Any:
 
     from kalprox.sources.readers.base import check_names
 
-    check_names("X", _column_names(X), names)
+    check_names("X", column_names(X), names)
 
     kind = frame_kind(X)
     if kind == "polars":
@@ -85,6 +105,8 @@ def _pandas_column(column: Any) -> Any:
     """Return a column of pandas as a pyarrow array; one of mixed objects as text."""
     import pyarrow as pa
 
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "fiu":
+        return pa.array(column.to_numpy(), from_pandas=True)  # in half the time
     try:
         return pa.Array.from_pandas(column)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):

@@ -9,7 +9,9 @@ from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.engines.collections import is_collection, predict_collection
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.checks import Rows, batch_of
+from kalprox.estimators.checks import batch_of
+from kalprox.estimators.frames import frame_kind
+from kalprox.estimators.plain import Rows
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.predictive import Student
 
@@ -66,29 +68,26 @@ class Predicting(LearnerEstimator):
         """
         if minimax:
             return self._predict_minimax(X, return_std or sigma is not None)
-        if sigma is None:
-            with self._lock:
-                if self._takes_row(X):
-                    learner = self._learner
-                    if not return_std:
-                        return learner.mean(X)
-                    predicted = learner.predict(X)
-                    return predicted.mean, predicted.std
-        if is_collection(X):
+        if type(X) is not np.ndarray and frame_kind(X) is None and is_collection(X):
             if sigma is not None:
                 raise ValueError("sigma needs X in memory; got a Dask collection or a Spark frame: predict in parts.")
             return predict_collection(self, X, return_std)
-        if not return_std and self._fitted.settings.is_exact:
-            X, good = self._inputs(X)
+        exact, (X, good) = self._fitted.settings.is_exact, self._inputs(X)
+        if exact and good is None and sigma is None and X.shape[0] == 1 and isinstance(X, np.ndarray):
+            with self._lock:  # shorter than a copy of the learner's filter would take
+                if not return_std:
+                    return self._learner.mean(X)
+                found = self._learner.predict(X)
+                return found.mean, found.std
+        if exact and not return_std:
             if good is not None and not good.any():
                 return self._nothing(len(good))
             return _filled(self._reader(X).mean(X), good)
-        found = self._predictive(X, sigma)
+        found = self._predictive(X, good, sigma)
         return (found.mean, found.std) if return_std else found.mean
 
-    def _predictive(self, X: Any, sigma: Any) -> Student:
-        """Return the predictive distributions for rows in memory, NaN for skipped ones; `sigma` as in `predict`."""
-        settings, (X, good) = self._fitted.settings, self._inputs(X)
+    def _predictive(self, X: Any, good: Array | None, sigma: Any) -> Student:
+        """Return the predictive distributions for rows of `_inputs`, NaN for skipped ones; `sigma` as in `predict`."""
         relative = None if sigma is None else _checked_sigma(sigma, X.shape[0] if good is None else len(good))
         relative = relative if relative is None or good is None else relative[good]
         if good is not None and not good.any():
@@ -102,7 +101,7 @@ class Predicting(LearnerEstimator):
             found.append(reader.predict(block.X, *(() if relative is None else (relative[start:stop],))))
             start = stop
         mean, std = (_filled(np.concatenate([getattr(one, name) for one in found]), good) for name in ("mean", "std"))
-        if not settings.noise_depends_on_inputs:
+        if not self._fitted.settings.noise_depends_on_inputs:
             return Student(mean, std, getattr(found[0], "dof", np.inf))
         return Student(mean, std, _filled(np.concatenate([one.dof for one in found]), good))
 
@@ -174,7 +173,7 @@ class Predicting(LearnerEstimator):
         with self._lock:  # the predictions, the noise and the quantiles are those of one moment
             noise = self._fitted.noise
             if by_row:
-                found = self._predictive(X, sigma)
+                found = self._predictive(*self._inputs(X), sigma)
             else:
                 mean, std = self.predict(X, return_std=True, sigma=sigma)
                 found = Student(mean, std, noise.dof)

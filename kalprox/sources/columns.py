@@ -138,7 +138,7 @@ class Columns:
         if len(set(others)) < len(others) or set(others) & set(self.features):
             raise SourceError("The target, the weight, the clusters and the features must be different columns.")
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """The names of the columns of X, such as "distance" and "carrier=UA"."""
         return [name for feature in self.features for name in self._encoded_names(feature)]

@@ -13,6 +13,8 @@ from command import invoke
 
 from kalprox import KalproxRegressor
 from kalprox.jobs.model import TableModel
+from kalprox.learning.learner import Learner
+from kalprox.sources.levels import LevelIndex
 
 DAY = datetime.date(2013, 1, 1)
 COLUMNS = ["--target", "delay", "--features", "distance,carrier,day", "--dates", "day"]
@@ -95,6 +97,25 @@ def test_partial_fit_goes_on_with_a_raw_frame_as_the_command_would(kind, folder,
         assert getattr(mine.record.quality, name) == getattr(theirs.record.quality, name)
 
 
+@pytest.mark.parametrize("kind", RAW)
+def test_rows_of_a_frame_are_encoded_by_what_was_made_of_the_levels_before(kind, folder, monkeypatch):
+    model, raw = KalproxRegressor.load(folder / "first.kalprox"), flights()[200:]
+    whole = KalproxRegressor.load(folder / "first.kalprox")
+    made, folded, delays = [], [], raw.delay.to_numpy()
+    for cls, name, calls in ((LevelIndex, "__init__", made), (Learner, "_folded", folded)):
+        of = getattr(cls, name)
+        monkeypatch.setattr(cls, name, lambda *a, of=of, calls=calls: calls.append(1) or of(*a))
+    for i in range(20):
+        row = RAW[kind](raw[i : i + 1])
+        assert model.predict(row).shape == (1,)
+        model.partial_fit(row, delays[i : i + 1])
+    assert len(made) == 2  # one for frames without the target, weight and clusters, one for those without the target
+    assert not folded
+    whole.partial_fit(raw[:20])
+    np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-12)
+    assert model._table.record.quality.read == whole._table.record.quality.read == 220
+
+
 def test_encoded_rows_are_still_taken(folder):
     model = KalproxRegressor.load(folder / "first.kalprox")
     raw = flights()[200:]
@@ -105,6 +126,8 @@ def test_encoded_rows_are_still_taken(folder):
     np.testing.assert_allclose(model.predict(frame), model.predict(raw), rtol=1e-12)
     model.partial_fit(frame, raw.delay.to_numpy())
     assert model._table.record.quality.read == 300
+    model.partial_fit(frame[:1], raw.delay.to_numpy()[:1])
+    assert model._table.record.quality.read == 301
     refitted = model.fit(encoded, raw.delay)
     assert refitted._table is None and not hasattr(refitted, "feature_names_in_")
 

@@ -1,0 +1,146 @@
+"""Nonlinear links, functions, and the recursion of the paper."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+from regressor_data import LINKS, linear_data, link_data
+from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
+
+from kalprox import KalproxRegressor, regularizers
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_s_fit_is_the_minimiser_with_its_laplace_covariance(link):
+    X, y = link_data(link)
+    alpha = 2.0
+    model = KalproxRegressor(link, alpha=alpha).fit(X, y)
+
+    def rows(t):  # the residuals, and the penalty's
+        return np.r_[LINKS[link](t[0] + X @ t[1:]) - y, alpha**0.5 * t[1:]]
+
+    start = np.r_[model.intercept_, model.coef_]
+    best = scipy.optimize.least_squares(rows, start, xtol=1e-15, ftol=1e-15, gtol=1e-15, jac="3-point", method="lm")
+    np.testing.assert_allclose(start, best.x, rtol=1e-7)
+    P = np.linalg.inv(best.jac.T @ best.jac)
+    data = best.jac[: len(y)]
+    edf = np.trace(P @ data.T @ data)
+    noise = (rows(best.x)[: len(y)] ** 2).sum() / (len(y) - edf)
+    assert model.noise_var_ == pytest.approx(noise, rel=1e-6)
+    np.testing.assert_allclose(model.covariance_, noise * P[1:, 1:], rtol=1e-5, atol=1e-12)
+    assert model.intercept_std_ == pytest.approx((noise * P[0, 0]) ** 0.5, rel=1e-6)
+    _, std = model.predict(X[:4], return_std=True)
+    np.testing.assert_allclose(std, np.sqrt(noise * (1 + np.einsum("ij,jk,ik->i", data[:4], P, data[:4]))), rtol=1e-6)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_s_stream_ends_near_the_fit(link):
+    X, y = link_data(link, n=4000)
+    fit = KalproxRegressor(link, alpha=0.1).fit(X, y)
+    stream = KalproxRegressor(link, alpha=0.1)
+    for i in range(0, 4000, 250):
+        stream.partial_fit(X[i : i + 250], y[i : i + 250])
+    assert (np.abs(stream.coef_ - fit.coef_) < 0.5 * fit.coef_std_).all()  # far less than what the data leave open
+    np.testing.assert_allclose(stream.coef_std_, fit.coef_std_, rtol=0.05)
+    assert stream.n_rows_seen_ == 4000
+    # rows of high leverage keep exp in its warm-up, whose rows are not judged
+    assert stream.diagnostics_.verdict().word == ("too few rows to say" if link == "exp" else "calibrated")
+    both = KalproxRegressor(link, alpha=0.1).fit(X[:2000], y[:2000]).partial_fit(X[2000:], y[2000:])
+    assert (np.abs(both.coef_ - fit.coef_) < 0.5 * fit.coef_std_).all()
+
+
+@pytest.mark.parametrize(("link", "level"), [("softplus", 500.0), ("exp", 9.0), ("sigmoid", 4.0)])
+def test_a_stream_s_prior_is_weak(link, level):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 2))
+    y = LINKS[link](level + X @ [0.5, -0.3])
+    y += 0.1 * y.std() * rng.normal(size=2000)
+    fit, stream = KalproxRegressor(link, penalty=None).fit(X, y), KalproxRegressor(link, penalty=None)
+    for i in range(0, 2000, 100):
+        stream.partial_fit(X[i : i + 100], y[i : i + 100])
+    assert (np.abs(stream.coef_ - fit.coef_) < 0.5 * fit.coef_std_).all()
+    assert abs(stream.intercept_ - fit.intercept_) < 0.5 * fit.intercept_std_
+
+
+def test_a_link_far_from_zero_and_standardised():
+    X, y = link_data("sigmoid")
+    plain = KalproxRegressor("sigmoid", alpha=1.0).fit(X, y)
+    far = KalproxRegressor("sigmoid", alpha=1.0).fit(X + 1e4, y)
+    np.testing.assert_allclose(far.coef_, plain.coef_, rtol=1e-8)
+    np.testing.assert_allclose(far.coef_std_, plain.coef_std_, rtol=1e-8)
+    scaler = StandardScaler().fit(X)
+    outside = KalproxRegressor("sigmoid", alpha=1.0).fit(scaler.transform(X), y)
+    inside = KalproxRegressor("sigmoid", alpha=1.0, standardize=True).fit(X, y)
+    np.testing.assert_allclose(inside.coef_, outside.coef_ / scaler.scale_, rtol=1e-8)
+    np.testing.assert_allclose(inside.coef_std_, outside.coef_std_ / scaler.scale_, rtol=1e-8)
+    with pytest.raises(ValueError, match="standard deviations of a stream are not known"):
+        KalproxRegressor("sigmoid", standardize=True).partial_fit(X, y)
+
+
+def test_start_is_in_the_units_of_x():
+    X, y = link_data("sigmoid")
+    far = KalproxRegressor("sigmoid").fit(X, y)
+    near = KalproxRegressor("sigmoid", start=np.r_[far.intercept_, far.coef_]).fit(X, y)
+    assert near.n_passes_ <= 4 < far.n_passes_  # one to see that it is there, and a few undamped steps
+    np.testing.assert_allclose(near.coef_, far.coef_, rtol=1e-9)
+
+
+def test_the_noise_does_not_move_the_estimate():
+    X, y = link_data("sigmoid", n=25)
+    learned, given = (KalproxRegressor("sigmoid", noise=noise).partial_fit(X, y) for noise in ("learn", 1e-4))
+    np.testing.assert_allclose(learned.coef_, given.coef_, rtol=1e-8)  # nor the weak prior's weight in (1)
+    fits = [KalproxRegressor("sigmoid", noise=noise).fit(X, y) for noise in ("learn", 1e-4)]
+    np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, rtol=1e-12)
+
+
+def test_a_link_with_every_penalty():
+    X, y = link_data("tanh")
+    one = {"l1": {}, "elasticnet": {}, "smooth_l1": {"delta": 0.1}, "group": {"groups": [0, 0, 1]}}
+    for name, more in one.items():
+        model = KalproxRegressor("tanh", penalty=name, alpha=1e4, **more).fit(X, y)
+        if name == "smooth_l1":
+            assert np.abs(model.coef_).max() < 1e-3  # rounded at zero, so never quite there
+        else:
+            assert (model.coef_ == 0).all() and np.tanh(model.intercept_) == pytest.approx(y.mean(), rel=1e-8)
+    box = KalproxRegressor("tanh", penalty="box", bounds=(0, 0.2)).fit(X, y)
+    assert ((box.coef_ >= 0) & (box.coef_ <= 0.2)).all() and box.coef_[1] == 0 and box.coef_std_[1] == 0
+    custom = KalproxRegressor("tanh", penalty=regularizers.Custom(lambda t: jnp.sum(t**4))).fit(X, y)
+    by_hand = KalproxRegressor(
+        lambda theta, x: jnp.tanh(theta[0] + x @ theta[1:]),
+        penalty=regularizers.Custom(lambda t: jnp.sum(t[1:] ** 4)),
+        start=np.zeros(4),
+    ).fit(X, y)
+    np.testing.assert_allclose(np.r_[custom.intercept_, custom.coef_], by_hand.coef_, rtol=1e-8)
+    np.testing.assert_allclose(np.r_[custom.intercept_std_, custom.coef_std_], by_hand.coef_std_, rtol=1e-8)
+
+
+def test_identity_behind_a_function_is_the_linear_model():
+    X, y = linear_data()
+    function = KalproxRegressor(lambda theta, x: x @ theta, start=np.zeros(4), penalty="ridge", alpha=2.0).fit(X, y)
+    linear = KalproxRegressor(alpha=2.0, fit_intercept=False).fit(X, y)
+    np.testing.assert_allclose(function.coef_, linear.coef_, rtol=1e-10)
+    np.testing.assert_allclose(function.covariance_, linear.covariance_, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(function.predict(X[:9], return_std=True), linear.predict(X[:9], True), rtol=1e-9)
+
+
+def test_the_paper_s_recursion():
+    X, y = linear_data(n=60)
+    noise, v0, lam = 0.25, 0.5, 0.01
+    model = KalproxRegressor(method="paper", alpha=lam, noise=noise, v0=v0, fit_intercept=False)
+    model.partial_fit(X[:25], y[:25]).partial_fit(X[25:], y[25:])
+    theta, V = np.zeros(4), v0 * np.eye(4)
+    for x, target in zip(X, y, strict=True):  # eqs. (KFMeanPred) to (KFCovUpdate)
+        M = np.eye(4) - V * lam / noise
+        theta, V = M @ theta, M @ V @ M.T
+        K = V @ x / (noise + x @ V @ x)
+        theta, V = theta + K * (target - x @ theta), V - np.outer(K, x @ V)
+    np.testing.assert_allclose(model.coef_, theta, rtol=1e-9)
+    np.testing.assert_allclose(model.covariance_, V, rtol=1e-8, atol=1e-12)
+    _, std = model.predict(X[:3], return_std=True)
+    np.testing.assert_allclose(std, np.sqrt(noise + np.einsum("ij,jk,ik->i", X[:3], V, X[:3])), rtol=1e-9)
+    twice = KalproxRegressor(method="paper", alpha=lam, noise=noise, fit_intercept=False)
+    a = clone(twice).fit(X, y, sample_weight=np.full(60, 2.0)).coef_
+    np.testing.assert_allclose(a, clone(twice).fit(np.repeat(X, 2, 0), np.repeat(y, 2)).coef_, rtol=1e-12)
+    with pytest.raises(ValueError, match="whole numbers"):
+        clone(twice).fit(X, y, sample_weight=np.full(60, 0.5))
