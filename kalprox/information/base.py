@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
+from kalprox._pickling import PickledFields
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import inverse, minimum_norm, rank, undetermined
 from kalprox.linalg.triangle import product, solve_triangular, triangle_of
@@ -15,7 +16,7 @@ from kalprox.solvers.prox import Prox, posterior_root, prox
 __all__ = ["Equations", "LeastSquares"]
 
 
-class LeastSquares(ABC):
+class LeastSquares(PickledFields, ABC):
     """The function ||R theta - z||^2 + rss of theta, and quantities computed from it.
 
     With a vector of targets, z and theta have shape (d,) and rss has shape (). With a matrix of k targets, which share

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import special
 
 from kalprox._arrays import Array
+from kalprox._pickling import PickledFields
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.input_noise import InputNoise
@@ -65,7 +66,7 @@ def check_any_row(counts: Counts) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Belief(ABC):
+class Belief(PickledFields, ABC):
     """The state of a learner after some rows. A belief is immutable; quantities computed from it are cached.
 
     Attributes

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kalprox._arrays import Array, masked
+from kalprox._pickling import PickledFields
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block, Folded, Source
 
@@ -44,7 +45,7 @@ class Moments:
 
 
 @dataclass(frozen=True, eq=False)
-class Design:
+class Design(PickledFields):
     """The inputs of h are [1 | (X - center) / scale], and `offset` is added to the output of a linear h.
 
     Centring keeps the digits of features far from zero, and makes the intercept independent of the coefficients. The

@@ -7,6 +7,7 @@ from math import erfc, exp, pi
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox._pickling import PickledFields
 from kalprox.information import Information, merge
 from kalprox.learning.saved import Saved, expect_information
 from kalprox.sources.forgetting import faded
@@ -20,7 +21,7 @@ _LARGEST = 6.0  # the largest absolute log of a relative variance
 
 
 @dataclass(frozen=True, eq=False)
-class InputNoise:
+class InputNoise(PickledFields):
     """A linear model of the log variance of the noise, given the inputs and the predicted mean.
 
     The variance of the noise of a row is noise_var * v(x) with log v(x) = (z - z_mean)' w and z = (x, mean). A ridge

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from kalprox._pickling import PickledFields
 from kalprox.sources.cell_parsing import (
     hash_levels,
     parse_booleans,
@@ -62,7 +63,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(PickledFields):
     """The target, weight, clusters and features of a table, and how each feature is encoded.
 
     Parameters

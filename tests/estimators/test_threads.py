@@ -1,6 +1,7 @@
 """One estimator used by several threads: no row is lost, and every reading is that of one moment."""
 
 import copy
+import dataclasses
 import pickle
 import sys
 import threading
@@ -135,3 +136,14 @@ def test_a_copy_has_its_own_lock(copied):
         new = copied(model)
         together(learning(new, *rows(20)))
     assert new._lock is not model._lock and model.n_rows_seen_ == 50
+
+
+def test_what_is_pickled_does_not_grow_while_it_is():
+    """Another thread that reads the model computes cached properties, which made pickling fail now and then."""
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    model = KalproxRegressor().fit(X, X.sum(axis=1))
+    _ = model.coef_std_, model.predict(X, return_std=True)
+    belief = model._learner._belief
+    assert {"posterior", "design"} <= set(vars(belief))
+    for part in (belief, belief.design, belief.information):
+        assert set(part.__getstate__()) == {field.name for field in dataclasses.fields(part)}
