@@ -1,7 +1,8 @@
-"""`python -m benchmarks.page docs/performance.md RESULT.json ...`: insert the tables and figures of runs into the page.
+"""`python -m benchmarks.page docs/performance.md RESULT.json ...`: insert the tables and figure of runs into a page.
 
-The page marks the place of each table: <!-- begin NAME --> ... <!-- end -->. Figures are written to the folder
-performance/ beside it. If several results contain the same benchmark, the last one is used.
+The page marks the place of each table: <!-- begin NAME --> ... <!-- end -->. The figure is written to the folder
+performance/ beside it; the full tables are beside the results. If several results contain the same benchmark, the last
+one is used.
 """
 
 import json
@@ -11,10 +12,42 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import FLOOR
-from benchmarks.table import of_peers, one_line
+from benchmarks.table import one_line
 
 Rows = list[dict[str, Any]]
-_SLIM = ("import_mb", "seconds")  # columns of the result that the page omits
+# What the summary compares: what is done, the benchmark, and the two peers. Every d of the benchmark is a line.
+_COMPARED = (
+    ("fold of a long block", "linear", "kalprox Information.from_rows", FLOOR),
+    ("`fit`, every row scored", "linear", "kalprox KalproxRegressor.fit", "scikit-learn Ridge"),
+    (
+        "one row, then one prediction",
+        "one row, then one prediction",
+        "kalprox KalproxRegressor",
+        "River BayesianLinearRegression",
+    ),
+    ("one row, then one prediction", "one row, then one prediction", "kalprox KalproxRegressor", "padasip FilterRLS"),
+    *(
+        (
+            f"`partial_fit` of {size} rows",
+            f"batches of {size}, long stream",
+            "kalprox partial_fit",
+            "scikit-learn SGDRegressor",
+        )
+        for size in (16, 64, 256, 512, 1024, 4096)
+    ),
+    *(
+        (
+            f"`partial_fit` of {size} rows, the first 8,192",
+            f"batches of {size}, new stream",
+            "kalprox partial_fit",
+            "scikit-learn SGDRegressor",
+        )
+        for size in (16, 256, 1024)
+    ),
+    ("L1 path of 100 points", "L1 to optimality", "kalprox fit and path", "scikit-learn lasso_path"),
+    ("the sigmoid, from zero to the MAP", "sigmoid", "kalprox refine, from zero to the MAP", "SciPy least_squares, lm"),
+    ("the paper's recursion", "sigmoid", "kalprox pipg, one pass", "numba, the same formula"),
+)
 
 
 def main(page: Path, *results: Path) -> None:
@@ -24,18 +57,38 @@ def main(page: Path, *results: Path) -> None:
         works = {row["work"] for row in found["rows"]}
         rows = [row for row in rows if row["work"] not in works] + found["rows"]
         heads.append(one_line(found))
-    parts = {"machine": "\n\n".join(heads), "linear": _linear(rows)}
-    for name, work in {
-        "ill-conditioned": "linear, ill-conditioned",
-        "sigmoid": "sigmoid",
-        "sweep": "sweep of 40 step sizes",
-        "rows": "one row, then one prediction",
-        "l1": "L1 to optimality",
-    }.items():
-        parts[name] = _tables([r for r in rows if r["work"] == work])
+    settings = [r for r in rows if r["work"] == "one row, then one prediction, by setting"]
+    parts = {"machine": "\n\n".join(heads), "summary": _summary(rows), "settings": _settings(settings)}
     parts["files"] = _files([r for r in rows if r["work"].startswith("from files")])
     insert(page, parts)
-    _figures(rows, page.parent / "performance")
+    _figure(rows, page.parent / "performance")
+
+
+def _summary(rows: Rows) -> str:
+    """Return the table of ratios, one line for each comparison and one column for each d."""
+    at = {(r["work"], r["peer"], r["d"]): r for r in rows}
+    ds = (10, 20, 30, 50, 100, 300, 1000)
+    lines = [["", "beside", *(f"d = {d:,}" for d in ds)], ["---", "---", *["---:"] * len(ds)]]
+    for name, work, ours, theirs in _COMPARED:
+        pairs = [(at.get((work, ours, d)), at.get((work, theirs, d))) for d in ds]
+        if any(one and other for one, other in pairs):
+            cells = [f"{one['us_per_row'] / other['us_per_row']:.2g}" if one and other else "" for one, other in pairs]
+            lines.append([name, "X'X by BLAS" if theirs == FLOOR else theirs, *cells])
+    return _table(lines)
+
+
+def _settings(rows: Rows) -> str:
+    """Return the table of single rows by setting: times relative to plain arrays and ridge."""
+    ds = sorted({r["d"] for r in rows})
+    at = {(r["peer"].removeprefix("kalprox, "), r["d"]): r["us_per_row"] for r in rows if r["peer"] != FLOOR}
+    lines = [["", *(f"d = {d}" for d in ds)], ["---", *["---:"] * len(ds)]]
+    for name in dict.fromkeys(name for name, _ in at):
+        lines.append([name, *(f"{at[name, d] / at['ridge', d]:.2g}" for d in ds)])
+    return _table(lines)
+
+
+def _table(lines: list[list[str]]) -> str:
+    return "\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def insert(page: Path, parts: dict[str, str]) -> None:
@@ -47,33 +100,6 @@ def insert(page: Path, parts: dict[str, str]) -> None:
     page.write_text(text)
 
 
-def _linear(rows: Rows) -> str:
-    """Return the table of peers by d: time relative to the floor, and rows, time, memory and error at d = 100."""
-    rows = [r for r in rows if r["work"] == "linear"]
-    ds, at = sorted({r["d"] for r in rows}), {(r["peer"], r["d"]): r for r in rows}
-    head = ["× floor at d =", *(f"{d:,}" for d in ds), "rows", "µs a row", "peak MB", "error", "prediction"]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
-    for peer in dict.fromkeys(r["peer"] for r in rows):
-        cells = [_short(at[peer, d]["ratio"]) if (peer, d) in at else "" for d in ds]
-        main = at.get((peer, 100), {})
-        cells += [f"{main['rows']:,}" if main else "", _short(main.get("us_per_row"))]
-        cells += [f"{main['peak_mb']:,.0f}" if main else ""]
-        cells += [f"{main['error']:.0e}" if main.get("error") is not None else "", _short(main.get("prediction"))]
-        lines.append([f"{peer} {at[peer, ds[0]]['version']}" if (peer, ds[0]) in at else peer, *cells])
-    floors = [_short(at[FLOOR, d]["us_per_row"]) for d in ds if (FLOOR, d) in at]
-    lines.append(["the floor, µs a row", *floors, *[""] * 5])
-    return "\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def _tables(rows: Rows) -> str:
-    sizes = dict.fromkeys((r["d"], r["n"]) for r in rows)
-    parts = []
-    for d, n in sizes:
-        chosen = [r for r in rows if (r["d"], r["n"]) == (d, n)]
-        parts.append(f"\nd = {d:,}, n = {n:,}:\n\n{of_peers(chosen, leave=_SLIM)}\n")
-    return "".join(parts)
-
-
 def _files(rows: Rows) -> str:
     """Return the table of peers by file format: thousands of rows per second."""
     formats = list(dict.fromkeys(r["work"].removeprefix("from files, ") for r in rows))
@@ -83,14 +109,10 @@ def _files(rows: Rows) -> str:
         cells = [f"{1000 / at[peer, f]['us_per_row']:,.0f}" if (peer, f) in at else "" for f in formats]
         error = at[peer, formats[0]].get("error")
         lines.append([peer, *cells, "" if error is None else f"{error:.0e}"])
-    return "\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return _table(lines)
 
 
-def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
-
-
-_DRAWN = (  # the style of each peer, the same in both figures
+_DRAWN = (
     FLOOR,
     "kalprox Information.fold, 4,096",
     "kalprox partial_fit, 4,096",
@@ -101,32 +123,28 @@ _DRAWN = (  # the style of each peer, the same in both figures
 )
 
 
-def _figures(rows: Rows, folder: Path) -> None:
+def _figure(rows: Rows, folder: Path) -> None:
+    """Draw the cost of a row against d."""
     from kalprox.pages.figures import Figure, render
     from kalprox.pages.plots import curves
 
     folder.mkdir(exist_ok=True)
-    for work, along, label, floor_power in (
-        ("linear", "d", "coefficients d", True),
-        ("linear, against n", "n", "rows n, at d = 100", False),
-    ):
-        chosen = [r for r in rows if r["work"] == work]
-        xs = sorted({r[along] for r in chosen})
-        at = {(r["peer"], r[along]): r["us_per_row"] for r in chosen}
-        lines = {p: [at.get((p, x), float("nan")) for x in xs] for p in _DRAWN if any((p, x) in at for x in xs)}
+    chosen = [r for r in rows if r["work"] == "linear"]
+    xs = sorted({r["d"] for r in chosen})
+    at = {(r["peer"], r["d"]): r["us_per_row"] for r in chosen}
+    lines = {p: [at.get((p, x), float("nan")) for x in xs] for p in _DRAWN if any((p, x) in at for x in xs)}
 
-        def draw(fig: Any, xs: Any = xs, lines: Any = lines, label: Any = label, square: bool = floor_power) -> None:
-            ax = fig.add_subplot()
-            curves(ax, xs, lines, log_x=True, slots={p: _DRAWN.index(p) for p in lines}, legend=None)
-            if square:
-                low = lines[FLOOR][-1]
-                ax.plot(xs, [low * (x / xs[-1]) ** 2 for x in xs], color="#8a8a8a", linewidth=0.8, label="d² (slope)")
-            ax.set_xlabel(label)
-            ax.set_ylabel("µs a row, one core")
-            fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+    def draw(fig: Any) -> None:
+        ax = fig.add_subplot()
+        curves(ax, xs, lines, log_x=True, slots={p: _DRAWN.index(p) for p in lines}, labels=False)
+        low = lines[FLOOR][-1]
+        ax.plot(xs, [low * (x / xs[-1]) ** 2 for x in xs], color="#8a8a8a", linewidth=0.8, label="d² (slope)")
+        ax.set_xlabel("coefficients d")
+        ax.set_ylabel("µs a row, one core")
+        fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
 
-        figure = Figure(f"cost-against-{along}", "", "", {}, draw, size=(6.4, 5.0))
-        (folder / f"{figure.name}.svg").write_bytes(render(figure, "svg"))
+    figure = Figure("cost-against-d", "", "", {}, draw, size=(6.4, 5.0))
+    (folder / f"{figure.name}.svg").write_bytes(render(figure, "svg"))
 
 
 if __name__ == "__main__":
