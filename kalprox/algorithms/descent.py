@@ -11,6 +11,7 @@ from kalprox._arrays import Array, namespace
 from kalprox.information import Information
 from kalprox.information.linearized import Linearized, curvature_along, linearize
 from kalprox.likelihoods import Likelihood
+from kalprox.linalg.triangle import square
 from kalprox.models import Model
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.prox import prox
@@ -69,7 +70,7 @@ class Problem:
             return None
         if not rows.information.rows > 0:
             raise ValueError("The source must have at least one row of positive weight; got zeros only.")
-        T = np.asarray(rows.information.triangle(), theta.dtype)
+        T = square(np.asarray(rows.information.triangle(), theta.dtype))
         R, z, prior = T[:-1, :-1], T[:-1, -1], 0.0
         if self.prior is not None:
             before, target = self.prior

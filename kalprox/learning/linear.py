@@ -54,7 +54,7 @@ class LinearBelief(Belief):
     @cached_property
     def column_std(self) -> Array:
         info = self.information
-        return np.linalg.norm(info.centered().R, axis=0) / (float(info.T[0, 0]) or 1.0)
+        return np.linalg.norm(info.centered().compact()[0], axis=0) / (float(info.T[0, 0]) or 1.0)
 
     @cached_property
     def design(self) -> Design:
@@ -72,7 +72,7 @@ class LinearBelief(Belief):
         info = self.information
         T = info.centered().triangle() if self.settings.fit_intercept else info.triangle()
         if self.settings.standardize:
-            T = T / np.concatenate([self.scale, np.ones(len(T) - info.d)])
+            T = T / np.concatenate([self.scale, np.ones(T.shape[1] - info.d)])
         return Equations(T, info.rows, info.squares, info.targets)
 
     @cached_property
@@ -81,7 +81,7 @@ class LinearBelief(Belief):
         if not self.settings.fit_intercept:
             return self.centered
         held = self.centered.held
-        T = np.zeros((len(held) + 1, len(held) + 1))
+        T = np.zeros((held.shape[0] + 1, held.shape[1] + 1))
         T[0, 0], T[1:, 1:] = self.information.T[0, 0], held
         return Equations(T, self.centered.rows, self.centered.squares, self.centered.targets)
 
@@ -165,7 +165,7 @@ class LinearBelief(Belief):
         before = np.zeros(info.d) if self.spread_before is None else self.spread_before
         if float(info.rows) < FEWEST_ROWS or before.all():
             return before
-        now = (info.centered().R ** 2).sum(axis=0) / float(info.rows)
+        now = (info.centered().compact()[0] ** 2).sum(axis=0) / float(info.rows)
         return np.where(before > 0, before, now if self.settings.fit_intercept else now + info.x_mean**2)
 
     def _tuning(self) -> Array:
@@ -285,10 +285,11 @@ class LinearBelief(Belief):
         or alpha is beyond what float64 can tell from 0 or infinity. If the columns are collinear, it takes half of the
         digits to tell them apart by the penalty alone.
         """
-        grid = self.settings.penalty.alphas(self.centered.R, self.centered.z)
+        R, z, _ = self.centered.compact()
+        grid = self.settings.penalty.alphas(R, z)
         found = [read(belief) for belief in self.for_alphas(grid)]
         step, eps = grid[1] / grid[0], np.finfo(float).eps
-        squares = (self.centered.R**2).sum(axis=0)
+        squares = (R**2).sum(axis=0)
         varies = squares > 0
         unpenalised = np.asarray(self.with_alpha(0.0).posterior.factor.variances())[-len(squares) :]
         least = _COLLINEAR if np.isinf(unpenalised[varies]).any() else eps
@@ -364,5 +365,5 @@ class LinearBelief(Belief):
         With the prior N(0, noise / alpha) of the coefficients, signal and noise have the ratio u = |R|^2 / (alpha sum
         w), and the share is u / (1 + u). It keeps alpha from 0 and infinity, where the evidence of few rows is flat.
         """
-        u = (self.centered.R**2).sum() / (alpha * float(self.information.T[0, 0]) ** 2)
+        u = (self.centered.compact()[0] ** 2).sum() / (alpha * float(self.information.T[0, 0]) ** 2)
         return np.log(u) - 2 * np.log1p(u)

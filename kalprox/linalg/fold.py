@@ -19,7 +19,7 @@ from kalprox.linalg.gram import (
     smallest_square,
     worth_a_try,
 )
-from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product
+from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product, square
 
 __all__ = ["fold"]
 
@@ -45,7 +45,8 @@ def fold(
     Parameters
     ----------
     T : array of shape (1 + d + k, 1 + d + k)
-        The triangle of the rows folded so far.
+        The triangle of the rows folded so far. As long as there are fewer of them than columns, it may be an upper
+        trapezoid without the rows of zeros; NumPy arrays that were zero become one.
     shift : array of shape (d + k,)
         The vector subtracted from every row of [X | Y].
     X, Y : array of shape (n, d) and (n, k)
@@ -67,7 +68,7 @@ def fold(
     if xp is not np:
         visit(0, len(X))
         w = xp.ones(len(X), dtype) if weights is None else weights
-        return compiled(_fold_jax)(*(xp.asarray(a, dtype) for a in (T, shift, X, Y, w)))
+        return compiled(_fold_jax)(*(xp.asarray(a, dtype) for a in (square(T), shift, X, Y, w)))
     if weights is not None and not weights.all():
         visit(0, len(X))  # the numbers of the rows that are left are others
         visit = _no_visit
@@ -91,7 +92,7 @@ def _fold_numpy(
     visit: Callable[[int, int], None],
 ) -> tuple[np.ndarray, np.ndarray]:
     """`fold` for weights > 0."""
-    n, p, d = len(X), len(T), X.shape[1]
+    n, p, d = len(X), T.shape[1], X.shape[1]
     root_w = None if weights is None else np.sqrt(weights).astype(T.dtype)[:, None]
     unchanged = root_w is None and X.flags.c_contiguous and X.dtype == T.dtype
     B = np.empty((min(n, _CHUNK), p), T.dtype)
@@ -109,6 +110,8 @@ def _fold_numpy(
         return b if root_w is None else np.multiply(b, root_w[i:j], out=b)
 
     start, length = 0, max(_FIRST_GRAM, 4 * p)
+    if n < p and not T[0, 0] and not T.any():
+        T = T[:1]  # which stays as short as there are rows
     if T[0, 0] ** 2 >= length and far_from_collinear(T):  # Gram matrices have done well on as many rows before
         length = max(_LONGEST_GRAM, 16 * p)
     while start < n:
@@ -169,7 +172,7 @@ def _differ_in_weight(T: np.ndarray, B: np.ndarray, weighted: bool) -> bool:
     heaviest = roots.max() if weighted else 1.0
     if weighted and heaviest > GRADED * roots.min():
         return True
-    if not T[0, 0] or 4 * len(T) * heaviest**2 < T[0, 0] ** 2:
+    if not T[0, 0] or 4 * T.shape[1] * heaviest**2 < T[0, 0] ** 2:
         return False
     diagonal = np.abs(T.diagonal())
     light = diagonal.min(where=diagonal > 0, initial=np.inf) * GRADED < np.abs(B).max()

@@ -56,13 +56,15 @@ def gram_in_place(
 
 def worth_a_try(T: np.ndarray, b: int) -> bool:
     """Whether to try a Gram matrix for b more rows: there must be enough rows, and T must not be collinear."""
-    if b < 2 * len(T):
+    if b < 2 * T.shape[1]:
         return False
     return T[0, 0] ** 2 < b / 2 or far_from_collinear(T)  # T of few rows does not tell whether its columns are
 
 
 def far_from_collinear(T: np.ndarray) -> bool:
     """Whether every pivot of the triangle T, relative to its column's norm, is large enough for a Gram matrix."""
+    if len(T) < T.shape[1]:
+        return False
     norms = np.sqrt(np.einsum("ij,ij->j", T, T))
     return bool((np.diagonal(T) >= _least_pivot(T.dtype) * norms).all())
 
