@@ -14,7 +14,8 @@ from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, null_ratio
 from kalprox.learning.belief import Belief, Path
 from kalprox.learning.design import Design
 from kalprox.learning.intervals import TUNED_ROWS
-from kalprox.noise import Noise, log_evidence
+from kalprox.linalg.triangle import qr, svd
+from kalprox.noise import Noise, log_evidence, ridge_log_evidence
 from kalprox.posterior import InformationPosterior
 from kalprox.solvers.l1_path import l1_path
 
@@ -203,12 +204,25 @@ class LinearBelief(Belief):
     @cached_property
     def log_evidence(self) -> Array:
         """The log evidence, shape () or (k,), exact for a proper quadratic g; see `kalprox.noise.log_evidence`."""
-        eq, g = self.centered, self.settings.penalty.regularizer(self.alpha)
-        z, rss = eq.z.reshape(len(eq.R), -1), np.atleast_1d(eq.rss)
-        gamma, fading = self.settings.gamma, float(eq.fading)
+        eq, penalty = self.centered, self.settings.penalty
+        rss, gamma, fading = np.atleast_1d(eq.rss), self.settings.gamma, float(eq.fading)
         rows = float(eq.rows) - self.settings.fit_intercept * fading
-        values = [log_evidence(eq.R, z[:, j], rss[j], rows, g, gamma, fading) for j in range(z.shape[1])]
-        return np.asarray(values[0]) if eq.targets is None else np.stack(values)
+        if penalty.kind == "ridge" and self.alpha > 0:
+            values = ridge_log_evidence(*self._spectrum, rss, rows, self.alpha, gamma, fading)
+        else:
+            R, z, g = eq.R, eq.z.reshape(eq.d, -1), penalty.regularizer(self.alpha)
+            values = np.array([log_evidence(R, z[:, j], rss[j], rows, g, gamma, fading) for j in range(z.shape[1])])
+        return np.asarray(values[0]) if eq.targets is None else values
+
+    @cached_property
+    def _spectrum(self) -> tuple[Array, Array]:
+        """The singular values s of R = U diag(s) V', and U'z of shape (m, k). O(m^2 d) for m <= d rows of R."""
+        R, z, _ = self.centered.compact()
+        m, d = R.shape
+        if m == 0:
+            return np.zeros(0), z.reshape(0, self.information.targets or 1)
+        U, s, _ = svd(R if m == d else qr(R.T)[0].T)
+        return s, U.T @ z.reshape(m, -1)
 
     @property
     def score(self) -> float:
@@ -230,7 +244,8 @@ class LinearBelief(Belief):
     def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> Self:
         """Return the belief of the same rows with another alpha."""
         belief = type(self)(self.settings, self.information, None, found, begin, float(alpha), self.spread_before)
-        for name in ("column_std", "scale", "design", "centered", "equations"):  # they do not depend on alpha
+        independent = ("column_std", "scale", "design", "centered", "equations")  # of alpha
+        for name in (*independent, "_spectrum") if self.settings.penalty.kind == "ridge" else independent:
             belief.__dict__[name] = getattr(self, name)
         return belief
 

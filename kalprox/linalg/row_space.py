@@ -43,9 +43,10 @@ class RowSpace:
     scale: np.ndarray
     rows: np.ndarray
     curvature: np.ndarray
-    span: "_Span"  # of the penalised coordinates
+    span: "_Span"  # of the coordinates `met`
     determined: bool
     free: np.ndarray  # (d,), whether a coordinate is not penalised; these come first in phi
+    met: np.ndarray  # (d,), whether a coordinate is penalised and not zero in every row
 
     @classmethod
     def of(cls, R: np.ndarray, h: np.ndarray, weight: Any) -> "RowSpace | None":
@@ -60,7 +61,8 @@ class RowSpace:
         if not _worth(R, h, weight):
             return None
         scale = _scale(h)
-        return cls(scale, *_coordinates(R, scale, free), determined=True, free=free)
+        met = ~free & R.any(axis=0)
+        return cls(scale, *_coordinates(R, scale, free, met), determined=True, free=free, met=met)
 
     @classmethod
     def _unpenalised(cls, R: np.ndarray, weight: Any) -> "RowSpace":
@@ -69,16 +71,17 @@ class RowSpace:
         U, s, Vt = scipy.linalg.svd(R * scale, full_matrices=False, check_finite=False)
         counts = s > tolerance(R.shape[1], weight, R.dtype) * s.max(initial=0)
         span = _Span(Vt[counts], np.eye(counts.sum()), Vt[counts].T)
-        return cls(scale, (U * s)[:, counts], np.zeros(counts.sum()), span, False, np.zeros(len(norms), bool))
+        none = np.zeros(len(norms), bool)
+        return cls(scale, (U * s)[:, counts], np.zeros(counts.sum()), span, False, free=none, met=~none)
 
     @cached_property
     def basis(self) -> np.ndarray:
         """B, of shape (d, r) with orthonormal columns."""
         f, Q = int(self.free.sum()), self.span.basis
-        if f == 0:
+        if self.met.all():
             return Q
         basis = np.zeros((len(self.scale), f + Q.shape[1]), Q.dtype)
-        basis[self.free, :f], basis[~self.free, f:] = np.eye(f), Q
+        basis[self.free, :f], basis[self.met, f:] = np.eye(f), Q
         return basis
 
     def inputs(self, D: np.ndarray) -> np.ndarray:
@@ -88,8 +91,8 @@ class RowSpace:
     def theta(self, phi: np.ndarray) -> np.ndarray:
         """Return the theta that the penalty prefers, or that of least norm, among those with these coordinates."""
         if self.determined:
-            f, theta = int(self.free.sum()), np.empty((len(self.scale), *phi.shape[1:]), self.rows.dtype)
-            theta[self.free], theta[~self.free] = phi[:f], self.span.combination(phi[f:])
+            f, theta = int(self.free.sum()), np.zeros((len(self.scale), *phi.shape[1:]), self.rows.dtype)
+            theta[self.free], theta[self.met] = phi[:f], self.span.combination(phi[f:])
             return (theta.T * self.scale).T
         if phi.size == 0:
             return np.zeros((len(self.scale), *phi.shape[1:]))
@@ -144,11 +147,16 @@ class _Span:
 
 def row_coordinates(R: np.ndarray, h: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Return `rows` and `curvature` of `RowSpace.of` for a penalty; or None."""
-    return _coordinates(R, _scale(h), h == 0)[:2] if _worth(R, h, weight) else None
+    if not _worth(R, h, weight):
+        return None
+    free = h == 0
+    return _coordinates(R, _scale(h), free, ~free & R.any(axis=0))[:2]
 
 
-def _coordinates(R: np.ndarray, scale: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray, "_Span"]:
-    f, A = int(free.sum()), (R * scale)[:, ~free]
+def _coordinates(
+    R: np.ndarray, scale: np.ndarray, free: np.ndarray, met: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, "_Span"]:
+    f, A = int(free.sum()), R[:, met] * scale[met]
     span = _Span.of(A)
     rows = np.zeros((len(R), f + len(span.U)), R.dtype)
     rows[:, :f], rows[A.any(axis=1), f:] = R[:, free], span.U.T
