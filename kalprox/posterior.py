@@ -14,6 +14,7 @@ from kalprox._arrays import Array, certainly, is_traced, namespace
 from kalprox.information import Equations, Information, LeastSquares, merge
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.linalg.factor import Factor
+from kalprox.linalg.rank import surely_full
 from kalprox.linalg.row_space import RowSpace, WideFactor, surely_determined
 from kalprox.noise import Noise, effective_dof
 from kalprox.predictive import Predictive
@@ -255,6 +256,9 @@ class InformationPosterior(Posterior):
     def proper(self) -> bool:  # type: ignore[override]
         if self._wide is not None and surely_determined(*self._wide, self.data.rows):
             return True
+        if self._row_space is None and self._absorbed is not None and "metric_factors" not in self.__dict__:
+            if surely_full(self._absorbed.R, self._absorbed.rows):
+                return True
         return super().proper
 
     @cached_property
@@ -292,8 +296,7 @@ class InformationPosterior(Posterior):
         if self._row_space is not None:
             return self._row_space.theta(self._reduced.mean), True
         if self._absorbed is not None:
-            full = self.metric_factors[0].proper
-            return (self._absorbed.solve_full_rank() if full else self._absorbed.solve()), True
+            return (self._absorbed.solve_full_rank() if self.proper else self._absorbed.solve()), True
         known, g = self.known, self.regularizer
         start = self._start(known.z)
         if self.targets is None:
