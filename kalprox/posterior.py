@@ -256,9 +256,9 @@ class InformationPosterior(Posterior):
     def proper(self) -> bool:  # type: ignore[override]
         if self._wide is not None and surely_determined(*self._wide, self.data.rows):
             return True
-        if self._row_space is None and self._absorbed is not None and "metric_factors" not in self.__dict__:
-            if surely_full(self._absorbed.R, self._absorbed.rows):
-                return True
+        dense = "metric_factors" not in self.__dict__ and self._row_space is None
+        if dense and self._absorbed is not None and surely_full(self._absorbed.R, self._absorbed.rows):
+            return True
         return super().proper
 
     @cached_property

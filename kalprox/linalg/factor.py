@@ -120,7 +120,6 @@ class Factor:
         The variance of a coordinate with a part along `null` is infinite: the limit of an ever vaguer prior. So is its
         covariance with another such coordinate, with the sign of that limit, unless the two do not vary together.
         """
-        xp = namespace(self.L)
         C = _times(self.L, self.L.T)
         if self.null.shape[1]:
             C = with_infinities(C, _times(self.null, self.null.T))

@@ -12,12 +12,12 @@ from kalprox._arrays import Array, namespace
 from kalprox._control import compiled, cond_rare
 from kalprox.linalg.centering import FAR, GRADED, follow_mean, graded, graded_triangle, recenter, stacked_triangle
 from kalprox.linalg.gram import (
+    add_gram,
     cholesky,
     far_from_collinear,
     gram_in_place,
     keeps_digits,
     smallest_square,
-    worth_a_try,
 )
 from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product, square
 
@@ -112,7 +112,8 @@ def _fold_numpy(
     start, length = 0, max(_FIRST_GRAM, 4 * p)
     if n < p and not T[0, 0] and not T.any():
         T = T[:1]  # which stays as short as there are rows
-    if T[0, 0] ** 2 >= length and far_from_collinear(T):  # Gram matrices have done well on as many rows before
+    straight = n >= 2 * p and far_from_collinear(T)
+    if T[0, 0] ** 2 >= length and straight:  # Gram matrices have done well on as many rows before
         length = max(_LONGEST_GRAM, 16 * p)
     while start < n:
         stop = n if n - start < 2 * length else start + length
@@ -121,17 +122,17 @@ def _fold_numpy(
             T, shift = _chosen_shift(T, shift, X[start:stop][:_CHUNK], Y[start:stop][:_CHUNK], w)
         chunks = [(i, min(i + _CHUNK, stop)) for i in range(start, stop, _CHUNK)]
         factor = None
-        if worth_a_try(T, stop - start):
+        # There must be enough rows. A triangle of few rows does not tell whether the columns are collinear.
+        if stop - start >= 2 * p and (straight or T[0, 0] ** 2 < (stop - start) / 2):
             if unchanged and not shift[:d].any():
-                twice = [(i, min(i + 2 * _CHUNK, stop)) for i in range(start, stop, 2 * _CHUNK)]
-                G = gram_in_place(X, Y, shift[d:], twice, visit)
+                G = gram_in_place(X, Y, shift[d:], start, stop, visit)
             else:
                 G = np.zeros((p, p), T.dtype, order="F")
                 for i, j in chunks:
                     G = syrk(1.0, rows(i, j).T, beta=1.0, c=G, overwrite_c=1)
-            if T.any():
-                G = syrk(1.0, T, trans=1, beta=1.0, c=G, overwrite_c=1)
-            tiny = np.flatnonzero(np.diagonal(G) < smallest_square(G.dtype))
+            if T[0, 0] or T.any():
+                G = add_gram(G, T)
+            tiny = np.flatnonzero(G.diagonal() < smallest_square(G.dtype))
             lost = tiny.size > 0 and (T[:, tiny].any() or any(rows(i, j)[:, tiny].any() for i, j in chunks))
             factor = None if lost else cholesky(G)
         if factor is None:
@@ -141,6 +142,9 @@ def _fold_numpy(
                 mixed = (few or weights is not None) and _differ_in_weight(T, b, weights is not None)
                 T = graded_triangle(np.concatenate([T, b])) if mixed else append(T, b)
             factor, shift = follow_mean(nonnegative_diagonal(T), shift)
+            straight = far_from_collinear(factor)
+        else:
+            straight = True
         T, start, length = factor, stop, min(2 * length, max(_LONGEST_GRAM, 16 * p))
     return T, shift
 

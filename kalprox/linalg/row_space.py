@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from kalprox.linalg.factor import Factor, with_infinities
-from kalprox.linalg.gram import cholesky
+from kalprox.linalg.gram import cholesky, smallest_square
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, lapack, qr_factors, solve_triangular
 
@@ -133,7 +133,9 @@ class _Span:
         A = A[A.any(axis=1)]
         if len(A) == 0:
             return cls(A, np.zeros((0, 0)), A.T)
-        U = cholesky(lapack("syrk", A.dtype)(1.0, A.T, trans=1))
+        with np.errstate(all="ignore"):
+            G = lapack("syrk", A.dtype)(1.0, A.T, trans=1)
+            U = cholesky(G) if (G.diagonal() >= smallest_square(G.dtype)).all() else None
         return cls(A, U, None) if U is not None else cls(A, *qr_factors(A.T)[::-1])
 
     @cached_property

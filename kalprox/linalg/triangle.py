@@ -2,8 +2,9 @@
 
 An upper triangle T stands for rows B wherever only B'B = T'T matters: T is the R factor of B's QR factorisation,
 made unique by a nonnegative diagonal. Of fewer rows than columns it has only these rows: it is an upper trapezoid, and
-the rows of zeros that would make it square are left out. NumPy arrays go to the BLAS and LAPACK that SciPy ships, throughout: NumPy's
-own BLAS has a second thread pool, and the two would compete for the cores. JAX arrays stay on their device.
+the rows of zeros that would make it square are left out. NumPy arrays go to the BLAS and LAPACK that SciPy ships,
+throughout: NumPy's own BLAS has a second thread pool, and the two would compete for the cores. JAX arrays stay on their
+device.
 """
 
 from collections.abc import Callable
@@ -32,6 +33,7 @@ __all__ = [
     "triangular_inverse",
 ]
 
+_BLAS = "gemm", "gemv", "syrk"
 _SAFE = 1e-20, 1e20  # between these a sum of squares keeps its digits, in float32 too
 _WIDE = 32  # columns from which the test whether a matrix is a triangle pays
 
@@ -39,7 +41,7 @@ _WIDE = 32  # columns from which the test whether a matrix is a triangle pays
 @cache
 def lapack(name: str, dtype: Any) -> Callable:
     """SciPy's BLAS or LAPACK routine for float32 or float64. Cached: the look-up costs as much as a short fold."""
-    find = scipy.linalg.get_blas_funcs if name in ("gemm", "syrk") else scipy.linalg.get_lapack_funcs
+    find = scipy.linalg.get_blas_funcs if name in _BLAS else scipy.linalg.get_lapack_funcs
     return find(name, dtype=dtype)
 
 
