@@ -24,7 +24,8 @@ from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, produc
 __all__ = ["fold"]
 
 _CHUNK = 512  # rows at a time: enough for BLAS, few enough for the cache
-_FIRST_GRAM, _LONGEST_GRAM = 1024, 65536  # rows in one Gram matrix, doubled while it succeeds: a failure is cheap
+# Rows in one Gram matrix, four times as many while it succeeds: a failure is cheap.
+_FIRST_GRAM, _LONGEST_GRAM = 4096, 65536
 
 
 def fold(
@@ -145,7 +146,7 @@ def _fold_numpy(
             straight = far_from_collinear(factor)
         else:
             straight = True
-        T, start, length = factor, stop, min(2 * length, max(_LONGEST_GRAM, 16 * p))
+        T, start, length = factor, stop, min(4 * length, max(_LONGEST_GRAM, 16 * p))
     return T, shift
 
 
