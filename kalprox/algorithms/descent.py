@@ -143,8 +143,12 @@ _HEAVY = 10.0  # the largest damping of the last steps: with more of it they wou
 _STRAIGHT = 0.1  # below this the curvature is not computed again while steps decrease (1) as predicted
 
 
-def descend(problem: Problem, point: Point, max_passes: int, tol: float) -> tuple[Point, float]:
+def descend(
+    problem: Problem, point: Point, max_passes: int, tol: float, *, straight: bool = False
+) -> tuple[Point, float]:
     """Descend from `point` to a minimum; return the last point, and the relative length of the next undamped step.
+
+    With `straight` the curvature of h is not computed for the first step, as after one that went as predicted.
 
     The scales S are the largest column norms of J so far, with slow decay, so that the path does not depend on the
     units of the parameters. The damping mu follows the ratio of actual to predicted decrease (Nielsen's rule). Each
@@ -159,7 +163,7 @@ def descend(problem: Problem, point: Point, max_passes: int, tol: float) -> tupl
     minimization", arXiv:1201.5885, 2012.
     """
     S = np.zeros_like(point.theta)
-    mu, growth, bend, near = 1e-4, 2.0, np.inf, _NEAR
+    mu, growth, bend, near = 1e-4, 2.0, 0.0 if straight else np.inf, _NEAR
     while True:
         S = np.maximum(np.linalg.norm(point.R, axis=0), 0.7 * S)
         R, z = _damped(point, mu, S)
