@@ -253,7 +253,7 @@ class InformationPosterior(Posterior):
         return None if h is None else (R, h)
 
     @cached_property
-    def proper(self) -> bool:  # type: ignore[override]
+    def proper(self) -> bool:
         if self._wide is not None and surely_determined(*self._wide, self.data.rows):
             return True
         dense = "metric_factors" not in self.__dict__ and self._row_space is None

@@ -90,7 +90,7 @@ class Problem:
             return None
         self.passes += 1
         E = self.source.fold(partial(curvature_left_out, self.model, self.likelihood, theta)).total
-        return E if np.isfinite(E).all() else None
+        return E if E is not None and np.isfinite(E).all() else None
 
     def g(self, theta: Array) -> float:
         return float(self.regularizer.value(theta))
@@ -251,7 +251,7 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
                 point, p = trial, next_p
                 thetas, steps = [*thetas[-_MEMORY:], point.theta], [*steps[-_MEMORY:], p]
                 left = relative_length(S, p, point.theta)
-                if not tried and left > enough * ratio**-_MANY and problem.passes < max_passes - 1:
+                if not tried and left * ratio**_MANY > enough and problem.passes < max_passes - 1:
                     E, tried = problem.curvature_left_out(point.theta), True
                     p = step(point)
                     thetas, steps = [point.theta], [p]

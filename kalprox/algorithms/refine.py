@@ -150,7 +150,7 @@ def refine(
         theta = np.zeros_like(theta)
     elif not np.isfinite(problem.g(theta)):
         raise ValueError(f"start must lie where g is finite; {type(regularizer).__name__} is {problem.g(theta)} there.")
-    nearer = None if exact else _from_sample(problem, rows, weights, theta, max_passes)
+    nearer = None if exact or max_passes < 2 else _from_sample(problem, rows, weights, theta, max_passes)
     point = None if nearer is None else problem.at(nearer)
     straight = point is not None
     point = problem.at(theta) if point is None else point
