@@ -18,7 +18,7 @@ from kalprox.predictive import standard_quantile
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import curvature
 
-__all__ = ["Noise", "effective_dof", "log_evidence"]
+__all__ = ["Noise", "effective_dof", "log_evidence", "ridge_log_evidence"]
 
 
 @pytree
@@ -273,8 +273,43 @@ def log_evidence(
     S = ((U[d:, d] ** 2).sum() + rss) / fading
     rows = xp.asarray(rows / fading, R.dtype)
     volumes = xp.log(s).sum() - xp.log(xp.abs(xp.diagonal(U)[:d])).sum()
-    volumes = xp.where(proper, volumes, xp.nan)  # under jit no exception can be raised
+    return _log_density(xp.where(proper, volumes, xp.nan), S, rows, gamma)  # under jit no exception can be raised
+
+
+def ridge_log_evidence(
+    s: np.ndarray, z: np.ndarray, rss: Any, rows: float, alpha: float, gamma: float | None = None, fading: float = 1.0
+) -> np.ndarray:
+    """Return `log_evidence` for the penalty alpha/2 ||theta||^2 in O(d k), given the singular values of R.
+
+    Parameters
+    ----------
+    s : array of shape (m,)
+        The singular values of R = U diag(s) V'.
+    z : array of shape (m, k)
+        U'z, for each of k targets.
+    rss, rows, gamma, fading
+        As for `log_evidence`; rss has shape (k,).
+    alpha : float
+        A number > 0.
+
+    Returns
+    -------
+    array of shape (k,)
+
+    Examples
+    --------
+    >>> ridge_log_evidence(np.ones(1), np.zeros((1, 1)), np.zeros(1), 1, 1.0, gamma=1.0).round(6)  # N(0; 0, 2)
+    array([-1.265512])
+    """
+    kept = alpha / (alpha + s**2)  # the part of the prior precision in each direction
+    S = (kept @ z**2 + rss) / fading
+    return _log_density(np.log(kept).sum() / 2, S, np.asarray(rows / fading), gamma)
+
+
+def _log_density(volumes: Array, S: Array, rows: Array, gamma: Any | None) -> Array:
+    """Return the log evidence, given 1/2 log(det A'A / det(R'R + A'A)), the objective S and the number of rows."""
+    xp = namespace(volumes, S)
     if gamma is not None:
-        return volumes + rows / 2 * xp.log(xp.asarray(gamma / (2 * math.pi), R.dtype)) - gamma * S / 2
+        return volumes + rows / 2 * xp.log(xp.asarray(gamma / (2 * math.pi), rows.dtype)) - gamma * S / 2
     log_S = xp.where(S > 0, xp.log(xp.where(S > 0, math.pi * S, 1)), -math.inf)  # no noise at all is infinitely likely
     return volumes + special_functions(xp).gammaln(rows / 2) - rows / 2 * log_S

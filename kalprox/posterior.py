@@ -14,9 +14,12 @@ from kalprox._arrays import Array, certainly, is_traced, namespace
 from kalprox.information import Equations, Information, LeastSquares, merge
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.linalg.factor import Factor
+from kalprox.linalg.rank import surely_full
+from kalprox.linalg.row_space import RowSpace, WideFactor, surely_determined
 from kalprox.noise import Noise, effective_dof
 from kalprox.predictive import Predictive
-from kalprox.regularizers import Regularizer
+from kalprox.regularizers import Regularizer, Ridge
+from kalprox.solvers.curvature import diagonal_curvature
 
 __all__ = ["GivenPosterior", "InformationPosterior", "Posterior"]
 
@@ -44,11 +47,11 @@ class Posterior(ABC):
 
     @property
     @abstractmethod
-    def factors(self) -> list[Factor]:
+    def factors(self) -> list[Factor | WideFactor]:
         """Factors of the covariance in units of the noise variance: one per target, or one that all targets share."""
 
     @property
-    def metric_factors(self) -> list[Factor]:
+    def metric_factors(self) -> list[Factor | WideFactor]:
         """Factors of (R'R + Hess g)^-1, which are `factors` unless rows were forgotten."""
         return self.factors
 
@@ -58,7 +61,7 @@ class Posterior(ABC):
         """The noise variance and its degrees of freedom, shape () or (k,)."""
 
     @property
-    def factor(self) -> Factor:
+    def factor(self) -> Factor | WideFactor:
         """The first of `factors`."""
         return self.factors[0]
 
@@ -168,7 +171,7 @@ class Posterior(ABC):
             sigma = np.full(n, variance[j] ** 0.5)
             if np.isfinite(dof[j]):
                 sigma = sigma * np.sqrt(dof[j] / rng.chisquare(dof[j], n))
-            normals = rng.standard_normal((n, factor.L.shape[1]))
+            normals = rng.standard_normal((n, factor.normals))
             draws[:, j] = columns[:, j] + sigma[:, None] * factor.draws(normals)
         return draws if self.targets is not None else draws[:, 0]
 
@@ -232,6 +235,40 @@ class InformationPosterior(Posterior):
         return merge(self.data, self.prior)
 
     @cached_property
+    def _row_space(self) -> RowSpace | None:
+        """The directions that the rows span, where there are fewer rows than coefficients and g = 1/2 theta'Dtheta.
+
+        D is diagonal. None elsewhere, with a prior, or if the arrays are JAX arrays.
+        """
+        wide = self._wide
+        return None if wide is None else RowSpace.of(*wide, self.data.rows)
+
+    @cached_property
+    def _wide(self) -> tuple[Array, Array] | None:
+        """R, of fewer rows than columns, and the diagonal D; None as for `_row_space`."""
+        if self.prior is not None or namespace(self.data.rows, self.regularizer) is not np:
+            return None
+        R, d = self.data.compact()[0], self.data.d
+        h = None if len(R) == d else diagonal_curvature(self.regularizer, d)
+        return None if h is None else (R, h)
+
+    @cached_property
+    def proper(self) -> bool:
+        if self._wide is not None and surely_determined(*self._wide, self.data.rows):
+            return True
+        dense = "metric_factors" not in self.__dict__ and self._row_space is None
+        if dense and self._absorbed is not None and surely_full(self._absorbed.R, self._absorbed.rows):
+            return True
+        return super().proper
+
+    @cached_property
+    def _reduced(self) -> "InformationPosterior":
+        """The posterior of the coordinates phi in the row space."""
+        space = self._row_space
+        assert space is not None
+        return InformationPosterior(self.data.in_coordinates(space.rows), Ridge(space.curvature), gamma=self.gamma)
+
+    @cached_property
     def _root(self) -> Array | None:
         """The matrix A with g = 1/2 ||A theta||^2; None if g is not quadratic."""
         return self.regularizer.root(self.known.d)
@@ -256,9 +293,10 @@ class InformationPosterior(Posterior):
     def _found(self) -> tuple[Array, bool]:
         if self._given is not None:
             return self._given, True
+        if self._row_space is not None:
+            return self._row_space.theta(self._reduced.mean), True
         if self._absorbed is not None:
-            full = self.metric_factors[0].proper
-            return (self._absorbed.solve_full_rank() if full else self._absorbed.solve()), True
+            return (self._absorbed.solve_full_rank() if self.proper else self._absorbed.solve()), True
         known, g = self.known, self.regularizer
         start = self._start(known.z)
         if self.targets is None:
@@ -278,15 +316,19 @@ class InformationPosterior(Posterior):
         return namespace(z).zeros_like(z) if few else self.known.solve()
 
     @cached_property
-    def factors(self) -> list[Factor]:
+    def factors(self) -> list[Factor | WideFactor]:
         fading = self.data.fading
         if certainly(fading == 1):
             return self.metric_factors
-        return [factor.faded(self.data.R, fading) for factor in self.metric_factors]
+        return [factor.faded(self.data.compact()[0], fading) for factor in self.metric_factors]
 
     @cached_property
-    def metric_factors(self) -> list[Factor]:
+    def metric_factors(self) -> list[Factor | WideFactor]:
         """Factors of (R'R + Hess g)^-1, by which a row moves the estimate; `factors` if nothing was forgotten."""
+        if self._row_space is not None:
+            inner = self._reduced.metric_factors[0]
+            assert isinstance(inner, Factor)
+            return [WideFactor(inner, self._row_space)]
         if self._absorbed is not None:
             return [Factor.of(self._absorbed.R, self._absorbed.rows)]
         thetas = [self.mean] if self.targets is None else list(self.mean.T)
@@ -295,6 +337,8 @@ class InformationPosterior(Posterior):
     @cached_property
     def edf(self) -> Array:
         """The effective degrees of freedom of the fit, shape () or (k,); see `kalprox.noise.effective_dof`."""
+        if self._row_space is not None:
+            return self._reduced.edf
         R, g, mean = self.data.R, self.regularizer, self.mean
         prior = None if self.prior is None else self.prior.R
         if self._absorbed is not None:
@@ -325,7 +369,8 @@ class InformationPosterior(Posterior):
             rows, fading = self.data.effective_rows, self.data.fading
             if self._unpenalised is None:
                 return Noise.learned(self.rss / fading, rows, self.edf)
-            penalty = ((self._root @ self.mean) ** 2).sum(axis=0)
+            thetas = self.mean.reshape(len(self.mean), -1).T
+            penalty = self.per_target([2 * self.regularizer.value(theta) for theta in thetas])
             return Noise.learned((self.rss + penalty) / fading, rows, self._unpenalised)
         known = Noise.known(1.0 if self.gamma is None else self.gamma)
         return known if self.targets is None else Noise(np.full(self.targets, known.variance), known.dof)
@@ -347,5 +392,5 @@ class GivenPosterior(Posterior):
         return Noise.known(self.gamma)
 
     @cached_property
-    def factors(self) -> list[Factor]:
+    def factors(self) -> list[Factor | WideFactor]:
         return [Factor.of_covariance(np.asarray(self._cov) * float(self.gamma))]

@@ -9,9 +9,10 @@ from scipy.linalg import solve_triangular
 
 from kalprox._arrays import Array, namespace
 from kalprox.information import Information
-from kalprox.information.linearized import Linearized, curvature_along, linearize
+from kalprox.information.linearized import Linearized, curvature_along, curvature_left_out, linearize
 from kalprox.likelihoods import Likelihood
-from kalprox.models import Model
+from kalprox.linalg.triangle import square
+from kalprox.models import Model, Predictor
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.prox import prox
 from kalprox.sources import Source
@@ -69,7 +70,7 @@ class Problem:
             return None
         if not rows.information.rows > 0:
             raise ValueError("The source must have at least one row of positive weight; got zeros only.")
-        T = np.asarray(rows.information.triangle(), theta.dtype)
+        T = square(np.asarray(rows.information.triangle(), theta.dtype))
         R, z, prior = T[:-1, :-1], T[:-1, -1], 0.0
         if self.prior is not None:
             before, target = self.prior
@@ -82,6 +83,14 @@ class Problem:
         """Make one pass for J'W h_pp, shape (d,), with h_pp the second derivative of h along p."""
         self.passes += 1
         return self.source.fold(partial(curvature_along, self.model, self.likelihood, theta, p)).total
+
+    def curvature_left_out(self, theta: Array) -> Array | None:
+        """Make one pass for what the linearisation leaves out of the Hessian of the loss; None for a general model."""
+        if not isinstance(self.model, Predictor):
+            return None
+        self.passes += 1
+        E = self.source.fold(partial(curvature_left_out, self.model, self.likelihood, theta)).total
+        return E if E is not None and np.isfinite(E).all() else None
 
     def g(self, theta: Array) -> float:
         return float(self.regularizer.value(theta))
@@ -134,8 +143,12 @@ _HEAVY = 10.0  # the largest damping of the last steps: with more of it they wou
 _STRAIGHT = 0.1  # below this the curvature is not computed again while steps decrease (1) as predicted
 
 
-def descend(problem: Problem, point: Point, max_passes: int, tol: float) -> tuple[Point, float]:
+def descend(
+    problem: Problem, point: Point, max_passes: int, tol: float, *, straight: bool = False
+) -> tuple[Point, float]:
     """Descend from `point` to a minimum; return the last point, and the relative length of the next undamped step.
+
+    With `straight` the curvature of h is not computed for the first step, as after one that went as predicted.
 
     The scales S are the largest column norms of J so far, with slow decay, so that the path does not depend on the
     units of the parameters. The damping mu follows the ratio of actual to predicted decrease (Nielsen's rule). Each
@@ -150,7 +163,7 @@ def descend(problem: Problem, point: Point, max_passes: int, tol: float) -> tupl
     minimization", arXiv:1201.5885, 2012.
     """
     S = np.zeros_like(point.theta)
-    mu, growth, bend, near = 1e-4, 2.0, np.inf, _NEAR
+    mu, growth, bend, near = 1e-4, 2.0, 0.0 if straight else np.inf, _NEAR
     while True:
         S = np.maximum(np.linalg.norm(point.R, axis=0), 0.7 * S)
         R, z = _damped(point, mu, S)
@@ -209,6 +222,7 @@ def _accelerated(problem: Problem, point: Point, R: Array, z: Array, p: Array) -
 
 
 _MEMORY = 10  # the number of earlier steps in Anderson mixing
+_MANY = 4  # more passes than this at the rate of the last one are worth one for the Hessian
 
 
 def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int, enough: float) -> Point:
@@ -217,26 +231,49 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
     Near the minimum the objective is constant up to rounding, and only the lengths of the steps show progress: half of
     all digits are gained here. (1) may not increase beyond rounding. If the residuals are large, steps shrink only by a
     constant factor; Anderson mixing with earlier steps then finds the combination whose step would be shortest if
-    steps were linear in theta.
+    steps were linear in theta. If that takes many passes, one is spent on what the linearisation leaves out of the
+    Hessian, which makes the next steps those of Newton's method with the Hessian of that point.
     """
+    E: Array | None = None
 
     def step(point: Point) -> Array:
-        return problem.step(*_damped(point, mu, S), point.theta)
+        R, z = _damped(point, mu, S)
+        return problem.step(*(_bent(R, z, E) if E is not None else (R, z)), point.theta)
 
-    p = step(point)
+    p, tried = step(point), False
     thetas, steps = [point.theta], [p]
     while problem.passes < max_passes and relative_length(S, p, point.theta) > enough:
         trial = problem.at(_mixed(problem, thetas, steps, S))
         if trial is not None and trial.objective <= point.objective + 4 * point.rounding:
             next_p = step(trial)
-            if np.linalg.norm(S * next_p) < 0.9 * np.linalg.norm(S * p):
+            ratio = float(np.linalg.norm(S * next_p) / np.linalg.norm(S * p))
+            if ratio < 0.9:
                 point, p = trial, next_p
                 thetas, steps = [*thetas[-_MEMORY:], point.theta], [*steps[-_MEMORY:], p]
+                left = relative_length(S, p, point.theta)
+                if not tried and left * ratio**_MANY > enough and problem.passes < max_passes - 1:
+                    E, tried = problem.curvature_left_out(point.theta), True
+                    p = step(point)
+                    thetas, steps = [point.theta], [p]
                 continue
-        if len(thetas) == 1:
+        if len(thetas) == 1 and E is None:
             break
-        thetas, steps = [point.theta], [p]  # try again without the earlier steps
+        E = None  # try again without it, and without the earlier steps
+        p = step(point)
+        thetas, steps = [point.theta], [p]
     return point
+
+
+def _bent(R: Array, z: Array, E: Array) -> tuple[Array, Array]:
+    """Return the R and z of ||R t - z||^2 + t'E t, up to a constant; those given where it has no minimum."""
+    scale = np.linalg.norm(R, axis=0)
+    scale = np.where(scale > 0, scale, 1)
+    A = R / scale
+    try:
+        U = np.linalg.cholesky(A.T @ A + E / scale[:, None] / scale).T
+    except np.linalg.LinAlgError:
+        return R, z
+    return U * scale, solve_triangular(U, A.T @ z, trans=1)
 
 
 def _mixed(problem: Problem, thetas: list[Array], steps: list[Array], S: Array) -> Array:

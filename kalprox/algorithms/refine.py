@@ -45,7 +45,8 @@ class Refined:
     cov : array of shape (d, d)
         The covariance noise_var (J'J + Hess g)^-1, with the Jacobian J at the mean.
     passes : int
-        The number of passes over the rows, including those for the curvature of h.
+        The number of passes over the rows, including those for the curvature of h, and not those over a sample of the
+        rows that finds a start.
     converged : bool
         Whether the refinement has converged to a stationary point. False on a plateau, where the model does not respond
         to theta, and where theta runs to infinity.
@@ -90,7 +91,8 @@ def refine(
     The refinement converges to a stationary point of (1), for smooth and nonsmooth g (zeros are exact), whatever the
     scales of the parameters. The covariance is (J'J + Hess g)^-1 / gamma there: exact for a linear model with Gaussian
     likelihood and quadratic g, Laplace's approximation otherwise. Each pass costs the Jacobian of the model and O(d^2)
-    per row; a linear model with Gaussian likelihood takes one pass. `kalprox.refine` also takes partitions and Dask
+    per row; a linear model with Gaussian likelihood takes one pass. Of very many rows in memory a sample is refined
+    first, and its minimiser is the start if it is clearly better. `kalprox.refine` also takes partitions and Dask
     arrays.
 
     Parameters
@@ -142,20 +144,51 @@ def refine(
     check_weights(weights)
     likelihood = Gaussian() if likelihood is None else likelihood
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
-    problem = Problem(model, likelihood, regularizer, CountedSource(as_source(source), weights), prior)
+    rows = as_source(source)
+    problem = Problem(model, likelihood, regularizer, CountedSource(rows, weights), prior)
     if exact:
         theta = np.zeros_like(theta)
     elif not np.isfinite(problem.g(theta)):
         raise ValueError(f"start must lie where g is finite; {type(regularizer).__name__} is {problem.g(theta)} there.")
-    point = problem.at(theta)
+    nearer = None if exact or max_passes < 2 else _from_sample(problem, rows, weights, theta, max_passes)
+    point = None if nearer is None else problem.at(nearer)
+    straight = point is not None
+    point = problem.at(theta) if point is None else point
     if point is None:
         raise ValueError(_why_not_finite(problem, theta))
     if exact:
         point = problem.moved(point)
         left = steps_left(problem, point, np.linalg.norm(point.R, axis=0))
     else:
-        point, left = descend(problem, point, max_passes, tol)
+        point, left = descend(problem, point, max_passes, tol, straight=straight)
     return _read(problem, point, gamma, *_verdict(problem, point, left, max_passes, tol))
+
+
+_SAMPLE = 16384, 256  # rows of a sample: as many, or as many for each parameter
+_LARGE = 8  # samples in the rows from which on one is taken
+_CLEAR = 20  # times what noise explains, by which the minimiser of a sample must be better than the start
+_ROUGH = 1e-2  # the tolerance of that minimiser
+
+
+def _from_sample(problem: Problem, rows: Source, weights: str, theta: Array, max_passes: int) -> Array | None:
+    """Return the minimiser of (1) for a sample of the rows, as a start for all of them.
+
+    None if the rows are few or not in memory, or if the start is about as good: noise alone lets the minimiser of m
+    rows decrease their sum of squares by d / m of it.
+    """
+    size = max(_SAMPLE[0], _SAMPLE[1] * theta.size)
+    sample = getattr(rows, "sample", None)
+    part = None if sample is None else sample(size, _LARGE * size)
+    if part is None:
+        return None
+    counted = CountedSource(part, weights)
+    about = Problem(problem.model, problem.likelihood, problem.regularizer, counted, problem.before)
+    start = about.at(theta)
+    if start is None:
+        return None
+    found, left = descend(about, start, max_passes, _ROUGH)
+    better = start.objective - found.objective > _CLEAR * theta.size / size * abs(found.loss)
+    return found.theta if better and left <= _ROUGH and not _on_plateau(found) else None
 
 
 def _verdict(problem: Problem, point: Point, left: float, max_passes: int, tol: float) -> tuple[bool, str]:

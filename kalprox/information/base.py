@@ -9,7 +9,7 @@ from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._pickling import PickledFields
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import inverse, minimum_norm, rank, undetermined
-from kalprox.linalg.triangle import product, solve_triangular, triangle_of
+from kalprox.linalg.triangle import product, qr, solve_triangular, square, triangle_of
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.prox import Prox, posterior_root, prox
 
@@ -54,17 +54,29 @@ class LeastSquares(PickledFields, ABC):
 
     @abstractmethod
     def triangle(self) -> Array:
-        """Return the upper triangle [[R, z], [0, rho]]; the squared column norms of rho are `rss`."""
+        """Return the upper triangle [[R, z], [0, rho]]; the squared column norms of rho are `rss`.
+
+        Of fewer rows than columns, the rows of zeros below them may be missing.
+        """
+
+    def compact(self) -> tuple[Array, Array, Array]:
+        """Return R, z and rss; R and z have fewer than d rows where the rows of zeros below them are not held."""
+        triangle = self.triangle()
+        d = triangle.shape[-1] - (self.targets or 1)
+        R, z, rss = triangle[:d, :d], triangle[:d, d:], (triangle[d:, d:] ** 2).sum(axis=0)
+        return (R, z[:, 0], rss[0]) if self.targets is None else (R, z, rss)
 
     @property
     def R(self) -> Array:
         """The upper triangular matrix R of shape (d, d), with a nonnegative diagonal."""
-        return _split(self.triangle(), self.targets)[0]
+        return square(self.compact()[0])
 
     @property
     def z(self) -> Array:
         """The right-hand side, shape (d,) or (d, k)."""
-        return _split(self.triangle(), self.targets)[1]
+        R, z, _ = self.compact()
+        missing = R.shape[1] - len(R)
+        return z if missing == 0 else namespace(z).pad(z, ((0, missing), (0, 0))[: z.ndim])
 
     @property
     def rss(self) -> Array:
@@ -73,16 +85,16 @@ class LeastSquares(PickledFields, ABC):
         It is the minimum of the residual sum of squares if the rank is d. If the rank is smaller, rounding moves up to
         d - rank of its terms into z; the minimum is then `residual(solve())`.
         """
-        return _split(self.triangle(), self.targets)[2]
+        return self.compact()[2]
 
     @property
     def d(self) -> int:
         """The number of coefficients, including the intercept if it is one of them."""
-        return self.R.shape[-1]
+        return self.triangle().shape[-1] - (self.targets or 1)
 
     def precision(self) -> Array:
         """Return R'R, the inverse covariance of theta in units of the noise variance; positive semi-definite."""
-        R = self.R
+        R = self.compact()[0]
         return product(R.T, R)
 
     def residual(self, theta: Array) -> Array:
@@ -103,7 +115,7 @@ class LeastSquares(PickledFields, ABC):
         >>> round(float(info.residual(np.array([2.0]))), 12)
         3.0
         """
-        R, z, rss = _split(self.triangle(), self.targets)
+        R, z, rss = self.compact()
         return ((product(R, theta) - z) ** 2).sum(axis=0) + rss
 
     def solve(self) -> Array:
@@ -115,13 +127,11 @@ class LeastSquares(PickledFields, ABC):
         -------
         array of shape (d,) or (d, k)
         """
-        R, z, _ = _split(self.triangle(), self.targets)
-        return minimum_norm(R, self.rows, z)
+        return minimum_norm(self.R, self.rows, self.z)
 
     def solve_full_rank(self) -> Array:
         """Return the least-squares solution by back-substitution, in O(d^2); the rank must be known to be d."""
-        R, z, _ = _split(self.triangle(), self.targets)
-        return solve_triangular(R, z)
+        return solve_triangular(self.R, self.z)
 
     def single_targets(self) -> list["Equations"]:
         """Return the equations of each column of y separately; an empty list if y was a vector."""
@@ -133,6 +143,15 @@ class LeastSquares(PickledFields, ABC):
             T[:d, :d], T[:d, d], T[d, d] = R, z[:, j], rss[j] ** 0.5
             found.append(Equations(T, self.rows, self.squares))
         return found
+
+    def in_coordinates(self, P: Array) -> "Equations":
+        """Return the equations of phi where R theta = P phi, for P of shape (m, r) and R of m rows. NumPy only."""
+        _, z, rss = self.compact()
+        r, k = P.shape[1], self.targets or 1
+        T = np.zeros((r + k, r + k), P.dtype)
+        T[:r, :r], T[:r, r:] = qr(P, z.reshape(len(z), k))
+        T[r:, r:] = np.diag(np.sqrt(rss).reshape(k))
+        return Equations(T, self.rows, self.squares, self.targets)
 
     def with_rows(self, A: Array) -> "Equations":
         """Return the equations with ||A theta||^2 added, as a Gaussian prior or a quadratic penalty adds it. O(d^3).
@@ -146,7 +165,7 @@ class LeastSquares(PickledFields, ABC):
         Equations
             `rows` is unchanged, because a prior has no rows. Only NumPy arrays are supported.
         """
-        T = np.asarray(self.triangle())
+        T = square(np.asarray(self.triangle()))
         p, d = len(T), len(T) - (self.targets or 1)
         A = np.asarray(A, T.dtype)
         if len(A) == 0:
@@ -174,7 +193,8 @@ class LeastSquares(PickledFields, ABC):
         -------
         Prox
         """
-        return prox(self.R, self.z, g, start, rows=self.rows)
+        R, z, _ = self.compact()
+        return prox(R, z, g, start, rows=self.rows)
 
     def factor(self, g: Regularizer, theta: Array) -> Factor:
         """Return a factor of (R'R + Hess g(theta))^-1 on the coordinates that g leaves free at theta. O(d^3).
@@ -254,10 +274,3 @@ class Equations(LeastSquares):
 
     def triangle(self) -> Array:
         return self.held
-
-
-def _split(triangle: Array, targets: int | None) -> tuple[Array, Array, Array]:
-    """Return R, z and rss of the triangle [[R, z], [0, rho]]."""
-    d = triangle.shape[-1] - (targets or 1)
-    z, rss = triangle[:d, d:], (triangle[d:, d:] ** 2).sum(axis=0)
-    return (triangle[:d, :d], z[:, 0], rss[0]) if targets is None else (triangle[:d, :d], z, rss)

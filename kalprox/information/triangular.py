@@ -37,7 +37,7 @@ from kalprox.information.base import Equations, LeastSquares
 from kalprox.linalg.centering import recenter, stacked_triangle
 from kalprox.linalg.downdate import downdate
 from kalprox.linalg.fold import fold
-from kalprox.linalg.triangle import product, triangle_of
+from kalprox.linalg.triangle import product, square, triangle_of
 from kalprox.sources import Block
 
 __all__ = ["Information", "NotContained", "merge"]
@@ -51,7 +51,8 @@ class NotContained(ValueError):
 class Information(LeastSquares):
     """The information of rows (X, y) about the coefficients of a linear model, in units of the noise variance.
 
-    An `Information` is an immutable JAX pytree of O(d^2) numbers, however many rows it sums up. Its own attributes and
+    An `Information` is an immutable JAX pytree of O(d^2) numbers, however many rows it sums up; of n < d rows in NumPy
+    arrays it holds O(n d) numbers. Its own attributes and
     methods (`R`, `z`, `solve` and so on) belong to the model without intercept; `with_intercept()` and `centered()`
     return those of the model with an intercept. All three are exact views of the same triangle: rows are stored
     relative to a shift, which costs nothing and keeps the digits of features far from zero.
@@ -60,8 +61,9 @@ class Information(LeastSquares):
 
     Parameters
     ----------
-    T : array of shape (1 + d + k, 1 + d + k)
-        The upper triangle of the weighted rows [1 | X - c | Y - m], with a nonnegative diagonal.
+    T : array of shape (1 + d + k, 1 + d + k), or (m, 1 + d + k) with 1 <= m <= d + k
+        The upper triangle of the weighted rows [1 | X - c | Y - m], with a nonnegative diagonal. Of m rows, fewer than
+        columns, NumPy arrays need not hold the rows of zeros below.
     shift : array of shape (d + k,)
         (c, m), subtracted from [X | Y]. It follows the means of columns that lie far from zero for their spread.
     rows : scalar array
@@ -73,7 +75,7 @@ class Information(LeastSquares):
         forgotten.
     targets : int or None
         The number k of columns of y if y is a matrix, None if y is a vector.
-    lost : array of the shape of T, or None
+    lost : array of shape (1 + d + k, 1 + d + k), or None
         The account of `subtract`: the triangle of all that was held whenever something was subtracted, whose rounding
         error is still in T. None if nothing was.
 
@@ -354,9 +356,9 @@ class Information(LeastSquares):
                 "To delete every row, start again from Information.zero or from_prior."
             )
         xp = namespace(self.T, other.T)
-        S = np.asarray(_moved(other.T, other.shift, self.shift))
-        lost = np.asarray(_pooled(self.T, self.lost, _moved(other.lost, other.shift, self.shift)))
-        T = downdate(np.asarray(self.T), S, np.asarray(self.rows), lost)
+        T, S = square(self.T), np.asarray(square(_moved(other.T, other.shift, self.shift)))
+        lost = np.asarray(_pooled(T, self.lost, _moved(other.lost, other.shift, self.shift)))
+        T = downdate(np.asarray(T), S, np.asarray(self.rows), lost)
         if isinstance(T, str):
             raise NotContained(T)
         rows, squares = (xp.asarray(count, self.rows.dtype) for count in (rows, squares))
@@ -470,11 +472,12 @@ def _merge(a: Information, b: Information) -> Information:
         return b
     xp = namespace(a.T, b.T)
     dtype = _dtype(xp, a.T, b.T)
-    Ta, Tb = xp.asarray(a.T, dtype), xp.asarray(b.T, dtype)
+    Ta, Tb = (xp.asarray(T if xp is np else square(T), dtype) for T in (a.T, b.T))
     ca, cb = xp.asarray(a.shift, dtype), xp.asarray(b.shift, dtype)
     shift = xp.where(Ta[0, 0] >= Tb[0, 0], ca, cb)
     T = stacked_triangle(recenter(Ta, ca - shift), recenter(Tb, cb - shift), triangles=True)
-    T = xp.where(Tb.any(), xp.where(Ta.any(), T, Tb), Ta)  # zero information is the identity, bit for bit
+    if xp is not np:  # zero information is the identity, bit for bit
+        T = xp.where(Tb.any(), xp.where(Ta.any(), T, Tb), Ta)
     rows, more, squares, more_squares = alike(T, a.rows, b.rows, a.squares, b.squares)
     lost = _pooled(_moved(a.lost, ca, shift), _moved(b.lost, cb, shift))
     return Information(T, shift, rows + more, squares + more_squares, a.targets, lost)

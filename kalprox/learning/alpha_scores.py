@@ -203,6 +203,7 @@ def null_ratio(penalty: Penalty, R: Array, dof: float | None) -> float:
     """
     rng = np.random.default_rng(0)
     _, s, Vt = np.linalg.svd(R)
+    Vt *= np.sign(Vt[np.arange(len(Vt)), np.abs(Vt).argmax(axis=1)])[:, None]  # the signs are otherwise arbitrary
     rank = int((s > len(s) * np.finfo(float).eps * s[0]).sum())
     noise = rng.standard_normal((rank, _DRAWS))
     if dof is not None:

@@ -343,7 +343,7 @@ class Belief(PickledFields, ABC):
         found = np.ones(len(thetas))
         for j, theta in enumerate(thetas):
             factor = posterior.metric_factors[j % len(posterior.metric_factors)]
-            root = np.asarray(posterior.data.R @ factor.L)  # a smooth penalty leaves every coefficient free
+            root = np.asarray(factor.whitened(posterior.data.compact()[0]))
             H = root.T @ root
             total, squares = np.trace(H) - first, (H**2).sum() - first  # an intercept is not penalised
             if variance[j] > 0 and squares > 0:

@@ -155,6 +155,12 @@ class DesignedSource:
         """Make one pass; see `kalprox.sources.Source`."""
         return self.source.fold(partial(_through, self.design, part))
 
+    def sample(self, rows: int, least: int) -> "DesignedSource | None":
+        """Return a part of the rows, if the source can give one; see `kalprox.sources.ArraySource`."""
+        sample = getattr(self.source, "sample", None)
+        part = None if sample is None else sample(rows, least)
+        return None if part is None else DesignedSource(part, self.design)
+
 
 def _through(design: Design, part: Callable[[Block], T], block: Block) -> T:
     return part(design.block(block))

@@ -13,6 +13,7 @@ from kalprox._checks import LARGEST, check_usable
 from kalprox.information import Information, merge
 from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, piece_reaching
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
+from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
@@ -21,7 +22,11 @@ from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect, expect_information
 from kalprox.learning.scorer import SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
+from kalprox.linalg.row_space import row_coordinates
+from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive, Student
+from kalprox.regularizers import Ridge
+from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import CountedSource, counts_of
@@ -53,7 +58,8 @@ class ExactBelief(LinearBelief):
             raise ValueError(
                 f"noise='inputs' needs y of shape (n,); got shape {block.y.shape}. Fit one model per target."
             )
-        return cls(settings, Information.zero(block.X.shape[1], targets))
+        zero = Information.zero(block.X.shape[1], targets)
+        return cls(settings, replace(zero, T=zero.T[:1]))  # the triangle has no more rows than were learned
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["ExactBelief", Counts]:
@@ -191,7 +197,10 @@ class ExactBelief(LinearBelief):
         """Whether the penalty is a quadratic that does not depend on the rows: `SquareRootFilter` is then exact."""
         settings = self.settings
         fixed = not self._chooses_alpha and not settings.standardize and not settings.noise_depends_on_inputs
-        return fixed and settings.penalty.regularizer(settings.penalty.alpha).root(self.information.d) is not None
+        if not fixed:
+            return False
+        g, d = settings.penalty.regularizer(settings.penalty.alpha), self.information.d
+        return diagonal_curvature(g, d) is not None or g.root(d) is not None
 
     @property
     def _needs_every_leverage(self) -> bool:
@@ -292,9 +301,8 @@ class ExactBelief(LinearBelief):
         else:
             return len(X)
         run = int(np.argmin(new)) if not new.all() else len(new)
-        run = min(run, factor.null.shape[1])
-        inputs = self.design.rows(X[:run])
-        parts = (inputs if factor.free is None else inputs[:, factor.free]) / factor.scale @ factor.null
+        run = min(run, factor.n_undetermined)
+        parts = factor.along_null(self.design.rows(X[:run]))
         size = np.abs(np.diagonal(np.linalg.qr(parts.T, mode="r")))
         repeated = size <= np.finfo(float).eps ** 0.5 * np.linalg.norm(parts, axis=1)
         return max(int(np.argmax(repeated)) if repeated.any() else run, 1)
@@ -348,12 +356,32 @@ class ExactBelief(LinearBelief):
         options: dict[str, Any] = {"own": own, "counts": counts, "forget": forget, "last": True}
         block = replace(block, weights=self._weights(block))
         if len(posterior.factors) == 1:
-            return self.filter.take(block, **options)
+            start, design, block = self._in_row_space(block)
+            return SquareRootFilter.of(start, design, settings.noise_var).take(block, **options)
         filters = (
             SquareRootFilter.of(posterior, self.design, settings.noise_var, j) for j in range(len(posterior.factors))
         )
         columns = (Block(block.X, y, block.weights) for y in block.y.T)
         return Innovations.joined([one.take(rows, **options) for one, rows in zip(filters, columns, strict=True)])
+
+    def _in_row_space(self, block: Block) -> tuple[InformationPosterior, Design, Block]:
+        """Return the posterior, the design and a block in the coordinates that the rows so far and these rows span.
+
+        What is orthogonal to them is at its prior before and after the block. O((m + b)^2 d) for m rows so far.
+        """
+        posterior, design = self.posterior, self.design
+        h = diagonal_curvature(posterior.regularizer, posterior.data.d)
+        R = posterior.data.compact()[0]
+        if h is None or not h.any() or len(R) + len(block) >= posterior.data.d:
+            return posterior, design, block
+        found = row_coordinates(np.concatenate([R, design.rows(block.X)]), h, posterior.data.rows)
+        if found is None:
+            return posterior, design, block
+        rows, curvature = found
+        data = posterior.data.in_coordinates(rows[: len(R)])
+        reduced = InformationPosterior(data, Ridge(curvature), gamma=posterior.gamma)
+        design = Design(offset=design.offset, offset_rest=design.offset_rest)
+        return reduced, design, replace(block, X=rows[len(R) :])
 
     def own_variance(self, block: Block) -> Array | None:
         own, relative = super().own_variance(block), self.relative_variance(block.X)

@@ -14,7 +14,8 @@ from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, null_ratio
 from kalprox.learning.belief import Belief, Path
 from kalprox.learning.design import Design
 from kalprox.learning.intervals import TUNED_ROWS
-from kalprox.noise import Noise, log_evidence
+from kalprox.linalg.triangle import qr, svd
+from kalprox.noise import Noise, log_evidence, ridge_log_evidence
 from kalprox.posterior import InformationPosterior
 from kalprox.solvers.l1_path import l1_path
 
@@ -54,7 +55,7 @@ class LinearBelief(Belief):
     @cached_property
     def column_std(self) -> Array:
         info = self.information
-        return np.linalg.norm(info.centered().R, axis=0) / (float(info.T[0, 0]) or 1.0)
+        return np.linalg.norm(info.centered().compact()[0], axis=0) / (float(info.T[0, 0]) or 1.0)
 
     @cached_property
     def design(self) -> Design:
@@ -72,7 +73,7 @@ class LinearBelief(Belief):
         info = self.information
         T = info.centered().triangle() if self.settings.fit_intercept else info.triangle()
         if self.settings.standardize:
-            T = T / np.concatenate([self.scale, np.ones(len(T) - info.d)])
+            T = T / np.concatenate([self.scale, np.ones(T.shape[1] - info.d)])
         return Equations(T, info.rows, info.squares, info.targets)
 
     @cached_property
@@ -81,7 +82,7 @@ class LinearBelief(Belief):
         if not self.settings.fit_intercept:
             return self.centered
         held = self.centered.held
-        T = np.zeros((len(held) + 1, len(held) + 1))
+        T = np.zeros((held.shape[0] + 1, held.shape[1] + 1))
         T[0, 0], T[1:, 1:] = self.information.T[0, 0], held
         return Equations(T, self.centered.rows, self.centered.squares, self.centered.targets)
 
@@ -165,7 +166,7 @@ class LinearBelief(Belief):
         before = np.zeros(info.d) if self.spread_before is None else self.spread_before
         if float(info.rows) < FEWEST_ROWS or before.all():
             return before
-        now = (info.centered().R ** 2).sum(axis=0) / float(info.rows)
+        now = (info.centered().compact()[0] ** 2).sum(axis=0) / float(info.rows)
         return np.where(before > 0, before, now if self.settings.fit_intercept else now + info.x_mean**2)
 
     def _tuning(self) -> Array:
@@ -203,12 +204,25 @@ class LinearBelief(Belief):
     @cached_property
     def log_evidence(self) -> Array:
         """The log evidence, shape () or (k,), exact for a proper quadratic g; see `kalprox.noise.log_evidence`."""
-        eq, g = self.centered, self.settings.penalty.regularizer(self.alpha)
-        z, rss = eq.z.reshape(len(eq.R), -1), np.atleast_1d(eq.rss)
-        gamma, fading = self.settings.gamma, float(eq.fading)
+        eq, penalty = self.centered, self.settings.penalty
+        rss, gamma, fading = np.atleast_1d(eq.rss), self.settings.gamma, float(eq.fading)
         rows = float(eq.rows) - self.settings.fit_intercept * fading
-        values = [log_evidence(eq.R, z[:, j], rss[j], rows, g, gamma, fading) for j in range(z.shape[1])]
-        return np.asarray(values[0]) if eq.targets is None else np.stack(values)
+        if penalty.kind == "ridge" and self.alpha > 0:
+            values = ridge_log_evidence(*self._spectrum, rss, rows, self.alpha, gamma, fading)
+        else:
+            R, z, g = eq.R, eq.z.reshape(eq.d, -1), penalty.regularizer(self.alpha)
+            values = np.array([log_evidence(R, z[:, j], rss[j], rows, g, gamma, fading) for j in range(z.shape[1])])
+        return np.asarray(values[0]) if eq.targets is None else values
+
+    @cached_property
+    def _spectrum(self) -> tuple[Array, Array]:
+        """The singular values s of R = U diag(s) V', and U'z of shape (m, k). O(m^2 d) for m <= d rows of R."""
+        R, z, _ = self.centered.compact()
+        m, d = R.shape
+        if m == 0:
+            return np.zeros(0), z.reshape(0, self.information.targets or 1)
+        U, s, _ = svd(R if m == d else qr(R.T)[0].T)
+        return s, U.T @ z.reshape(m, -1)
 
     @property
     def score(self) -> float:
@@ -230,7 +244,8 @@ class LinearBelief(Belief):
     def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> Self:
         """Return the belief of the same rows with another alpha."""
         belief = type(self)(self.settings, self.information, None, found, begin, float(alpha), self.spread_before)
-        for name in ("column_std", "scale", "design", "centered", "equations"):  # they do not depend on alpha
+        independent = ("column_std", "scale", "design", "centered", "equations")  # of alpha
+        for name in (*independent, "_spectrum") if self.settings.penalty.kind == "ridge" else independent:
             belief.__dict__[name] = getattr(self, name)
         return belief
 
@@ -285,10 +300,11 @@ class LinearBelief(Belief):
         or alpha is beyond what float64 can tell from 0 or infinity. If the columns are collinear, it takes half of the
         digits to tell them apart by the penalty alone.
         """
-        grid = self.settings.penalty.alphas(self.centered.R, self.centered.z)
+        R, z, _ = self.centered.compact()
+        grid = self.settings.penalty.alphas(R, z)
         found = [read(belief) for belief in self.for_alphas(grid)]
         step, eps = grid[1] / grid[0], np.finfo(float).eps
-        squares = (self.centered.R**2).sum(axis=0)
+        squares = (R**2).sum(axis=0)
         varies = squares > 0
         unpenalised = np.asarray(self.with_alpha(0.0).posterior.factor.variances())[-len(squares) :]
         least = _COLLINEAR if np.isinf(unpenalised[varies]).any() else eps
@@ -364,5 +380,5 @@ class LinearBelief(Belief):
         With the prior N(0, noise / alpha) of the coefficients, signal and noise have the ratio u = |R|^2 / (alpha sum
         w), and the share is u / (1 + u). It keeps alpha from 0 and infinity, where the evidence of few rows is flat.
         """
-        u = (self.centered.R**2).sum() / (alpha * float(self.information.T[0, 0]) ** 2)
+        u = (self.centered.compact()[0] ** 2).sum() / (alpha * float(self.information.T[0, 0]) ** 2)
         return np.log(u) - 2 * np.log1p(u)

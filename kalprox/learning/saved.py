@@ -95,8 +95,8 @@ def expect_information(info: Any, d: int, targets: int | None) -> None:
     """Raise a ValueError unless an `Information` has the shapes and signs of one about d inputs and these targets."""
     expect(targets is None or (is_count(targets) and targets >= 1))
     p = d + (targets or 1)
-    expect(info.T.shape == (1 + p, 1 + p) and info.shift.shape == (p,))
-    expect(info.lost is None or info.lost.shape == info.T.shape)
+    expect(info.T.ndim == 2 and 1 <= len(info.T) <= 1 + p == info.T.shape[1] and info.shift.shape == (p,))
+    expect(info.lost is None or info.lost.shape == (1 + p, 1 + p))
     expect(all(np.shape(count) == () and count >= 0 for count in (info.rows, info.squares)))
     expect(not np.tril(info.T, -1).any() and (np.diagonal(info.T) >= 0).all())
     expect_moderate(*(a for a in (info.T, info.shift, info.lost, info.rows, info.squares) if a is not None))

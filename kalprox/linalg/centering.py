@@ -19,7 +19,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace
 from kalprox._control import compiled_on_jax, cond_rare
-from kalprox.linalg.triangle import triangle_of
+from kalprox.linalg.triangle import append, nonnegative_diagonal, triangle_of
 
 __all__ = ["FAR", "GRADED", "follow_mean", "graded", "graded_triangle", "recenter", "stacked_triangle"]
 
@@ -37,7 +37,7 @@ def recenter(T: Array, change: Array) -> Array:
 def follow_mean(T: Array, c: Array) -> tuple[Array, Array]:
     """Move c to the mean of the rows in the columns in which it is far from it, on the scale of their spread."""
     xp = namespace(T)
-    if xp is np and (np.abs(T[0]) <= FAR**0.5 * T.diagonal())[1:].all():
+    if xp is np and len(T) == T.shape[1] and (np.abs(T[0]) <= FAR**0.5 * T.diagonal())[1:].all():
         return T, c  # the diagonal is a lower bound of the spread, in O(d)
     far = T[0, 1:] ** 2 > FAR * (T[1:, 1:] ** 2).sum(axis=0)
     if xp is np and not far.any():
@@ -49,8 +49,13 @@ def follow_mean(T: Array, c: Array) -> tuple[Array, Array]:
 @compiled_on_jax
 def stacked_triangle(T: Array, B: Array, triangles: bool = False) -> Array:
     """Return the triangle of the rows of T, an upper triangle, and of B, whatever their sizes; see `triangle_of`."""
-    rows = namespace(T, B).concatenate([T, B])
-    return cond_rare(graded(rows), lambda: graded_triangle(rows), lambda: triangle_of(rows, triangles))
+    xp = namespace(T, B)
+    rows = xp.concatenate([T, B])
+
+    def by_qr() -> Array:
+        return nonnegative_diagonal(append(T, B, triangles)) if xp is np else triangle_of(rows)
+
+    return cond_rare(graded(rows), lambda: graded_triangle(rows), by_qr)
 
 
 def graded(rows: Array) -> Array:

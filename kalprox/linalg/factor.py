@@ -10,7 +10,7 @@ from kalprox._control import compiled, cond_rare
 from kalprox.linalg.rank import Singular, inverse_and_doubt
 from kalprox.linalg.triangle import product
 
-__all__ = ["Factor"]
+__all__ = ["Factor", "with_infinities"]
 
 
 @pytree
@@ -86,6 +86,24 @@ class Factor:
             return leverage
         return xp.where(self._undetermined(D), xp.inf, leverage)
 
+    def whitened(self, R: Array) -> Array:
+        """R L: rows whose squared norms are the leverages of the rows of R, which have no part along `null`."""
+        return (R if self.free is None else R[:, self.free]) @ self.L
+
+    @property
+    def rank(self) -> int:
+        """The number of directions that are determined."""
+        return self.L.shape[1]
+
+    @property
+    def n_undetermined(self) -> int:
+        """The number of columns of `null`."""
+        return self.null.shape[1]
+
+    def along_null(self, D: Array) -> Array:
+        """The coordinates of each row of D along the undetermined directions: zero where none has a part in it."""
+        return (D if self.free is None else D[:, self.free]) / self.scale @ self.null
+
     def undetermined(self, D: Array) -> Array:
         """Whether x'theta has an infinite variance, for each row x of D, shape (n,). O(d) for each column of `null`."""
         if self.null.shape[1] == 0:
@@ -102,13 +120,9 @@ class Factor:
         The variance of a coordinate with a part along `null` is infinite: the limit of an ever vaguer prior. So is its
         covariance with another such coordinate, with the sign of that limit, unless the two do not vary together.
         """
-        xp = namespace(self.L)
         C = _times(self.L, self.L.T)
         if self.null.shape[1]:
-            along, share = _times(self.null, self.null.T), self._share_in_null()
-            size = share[:, None] * share[None]
-            infinite = (size > 0) & (xp.abs(along) > xp.finfo(C.dtype).eps ** 0.5 * size)
-            C = xp.where(infinite, xp.where(along > 0, xp.inf, -xp.inf), C)
+            C = with_infinities(C, _times(self.null, self.null.T))
         if self.free is None:
             return C
         everywhere = np.zeros((self.d, self.d), C.dtype)
@@ -133,6 +147,11 @@ class Factor:
         share = xp.sqrt((self.null**2).sum(axis=1))
         return xp.where(share > xp.finfo(share.dtype).eps ** 0.5, share, 0)
 
+    @property
+    def normals(self) -> int:
+        """The number of independent standard normal numbers that a draw takes."""
+        return self.L.shape[1]
+
     def draws(self, normals: Array) -> Array:
         """L e for each row e of `normals`, which has as many columns as L: draws of theta about its mean, (n, d)."""
         moved = normals @ self.L.T
@@ -141,6 +160,20 @@ class Factor:
         everywhere = np.zeros((len(moved), self.d))
         everywhere[:, self.free] = moved
         return everywhere
+
+
+def with_infinities(C: Array, along: Array) -> Array:
+    """Return the covariance C with infinities along undetermined directions, onto which `along` projects.
+
+    An entry is infinite, with the sign of `along`, unless its two coordinates do not vary together along them.
+    """
+    xp = namespace(C)
+    eps = xp.finfo(C.dtype).eps ** 0.5
+    share = xp.sqrt(xp.maximum(along.diagonal(), 0))
+    share = xp.where(share > eps, share, 0)
+    size = share[:, None] * share[None]
+    infinite = (size > 0) & (xp.abs(along) > eps * size)
+    return xp.where(infinite, xp.where(along > 0, xp.inf, -xp.inf), C)
 
 
 def _times(A: Array, B: Array) -> Array:

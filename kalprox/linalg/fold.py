@@ -12,19 +12,20 @@ from kalprox._arrays import Array, namespace
 from kalprox._control import compiled, cond_rare
 from kalprox.linalg.centering import FAR, GRADED, follow_mean, graded, graded_triangle, recenter, stacked_triangle
 from kalprox.linalg.gram import (
+    add_gram,
     cholesky,
     far_from_collinear,
     gram_in_place,
     keeps_digits,
     smallest_square,
-    worth_a_try,
 )
-from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product
+from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product, square
 
 __all__ = ["fold"]
 
 _CHUNK = 512  # rows at a time: enough for BLAS, few enough for the cache
-_FIRST_GRAM, _LONGEST_GRAM = 1024, 65536  # rows in one Gram matrix, doubled while it succeeds: a failure is cheap
+# Rows in one Gram matrix, four times as many while it succeeds: a failure is cheap.
+_FIRST_GRAM, _LONGEST_GRAM = 4096, 65536
 
 
 def fold(
@@ -45,7 +46,8 @@ def fold(
     Parameters
     ----------
     T : array of shape (1 + d + k, 1 + d + k)
-        The triangle of the rows folded so far.
+        The triangle of the rows folded so far. As long as there are fewer of them than columns, it may be an upper
+        trapezoid without the rows of zeros; NumPy arrays that were zero become one.
     shift : array of shape (d + k,)
         The vector subtracted from every row of [X | Y].
     X, Y : array of shape (n, d) and (n, k)
@@ -67,7 +69,7 @@ def fold(
     if xp is not np:
         visit(0, len(X))
         w = xp.ones(len(X), dtype) if weights is None else weights
-        return compiled(_fold_jax)(*(xp.asarray(a, dtype) for a in (T, shift, X, Y, w)))
+        return compiled(_fold_jax)(*(xp.asarray(a, dtype) for a in (square(T), shift, X, Y, w)))
     if weights is not None and not weights.all():
         visit(0, len(X))  # the numbers of the rows that are left are others
         visit = _no_visit
@@ -91,7 +93,7 @@ def _fold_numpy(
     visit: Callable[[int, int], None],
 ) -> tuple[np.ndarray, np.ndarray]:
     """`fold` for weights > 0."""
-    n, p, d = len(X), len(T), X.shape[1]
+    n, p, d = len(X), T.shape[1], X.shape[1]
     root_w = None if weights is None else np.sqrt(weights).astype(T.dtype)[:, None]
     unchanged = root_w is None and X.flags.c_contiguous and X.dtype == T.dtype
     B = np.empty((min(n, _CHUNK), p), T.dtype)
@@ -109,7 +111,10 @@ def _fold_numpy(
         return b if root_w is None else np.multiply(b, root_w[i:j], out=b)
 
     start, length = 0, max(_FIRST_GRAM, 4 * p)
-    if T[0, 0] ** 2 >= length and far_from_collinear(T):  # Gram matrices have done well on as many rows before
+    if n < p and not T[0, 0] and not T.any():
+        T = T[:1]  # which stays as short as there are rows
+    straight = n >= 2 * p and far_from_collinear(T)
+    if T[0, 0] ** 2 >= length and straight:  # Gram matrices have done well on as many rows before
         length = max(_LONGEST_GRAM, 16 * p)
     while start < n:
         stop = n if n - start < 2 * length else start + length
@@ -118,17 +123,17 @@ def _fold_numpy(
             T, shift = _chosen_shift(T, shift, X[start:stop][:_CHUNK], Y[start:stop][:_CHUNK], w)
         chunks = [(i, min(i + _CHUNK, stop)) for i in range(start, stop, _CHUNK)]
         factor = None
-        if worth_a_try(T, stop - start):
+        # There must be enough rows. A triangle of few rows does not tell whether the columns are collinear.
+        if stop - start >= 2 * p and (straight or T[0, 0] ** 2 < (stop - start) / 2):
             if unchanged and not shift[:d].any():
-                twice = [(i, min(i + 2 * _CHUNK, stop)) for i in range(start, stop, 2 * _CHUNK)]
-                G = gram_in_place(X, Y, shift[d:], twice, visit)
+                G = gram_in_place(X, Y, shift[d:], start, stop, visit)
             else:
                 G = np.zeros((p, p), T.dtype, order="F")
                 for i, j in chunks:
                     G = syrk(1.0, rows(i, j).T, beta=1.0, c=G, overwrite_c=1)
-            if T.any():
-                G = syrk(1.0, T, trans=1, beta=1.0, c=G, overwrite_c=1)
-            tiny = np.flatnonzero(np.diagonal(G) < smallest_square(G.dtype))
+            if T[0, 0] or T.any():
+                G = add_gram(G, T)
+            tiny = np.flatnonzero(G.diagonal() < smallest_square(G.dtype))
             lost = tiny.size > 0 and (T[:, tiny].any() or any(rows(i, j)[:, tiny].any() for i, j in chunks))
             factor = None if lost else cholesky(G)
         if factor is None:
@@ -138,7 +143,10 @@ def _fold_numpy(
                 mixed = (few or weights is not None) and _differ_in_weight(T, b, weights is not None)
                 T = graded_triangle(np.concatenate([T, b])) if mixed else append(T, b)
             factor, shift = follow_mean(nonnegative_diagonal(T), shift)
-        T, start, length = factor, stop, min(2 * length, max(_LONGEST_GRAM, 16 * p))
+            straight = far_from_collinear(factor)
+        else:
+            straight = True
+        T, start, length = factor, stop, min(4 * length, max(_LONGEST_GRAM, 16 * p))
     return T, shift
 
 
@@ -169,7 +177,7 @@ def _differ_in_weight(T: np.ndarray, B: np.ndarray, weighted: bool) -> bool:
     heaviest = roots.max() if weighted else 1.0
     if weighted and heaviest > GRADED * roots.min():
         return True
-    if not T[0, 0] or 4 * len(T) * heaviest**2 < T[0, 0] ** 2:
+    if not T[0, 0] or 4 * T.shape[1] * heaviest**2 < T[0, 0] ** 2:
         return False
     diagonal = np.abs(T.diagonal())
     light = diagonal.min(where=diagonal > 0, initial=np.inf) * GRADED < np.abs(B).max()

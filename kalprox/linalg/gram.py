@@ -2,6 +2,7 @@
 digits only where the columns are far from collinear."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,11 @@ import numpy as np
 from kalprox._arrays import Array, namespace
 from kalprox.linalg.triangle import lapack, triangular_inverse
 
-__all__ = ["cholesky", "far_from_collinear", "gram_in_place", "keeps_digits", "smallest_square", "worth_a_try"]
+__all__ = ["add_gram", "cholesky", "far_from_collinear", "gram_in_place", "keeps_digits", "smallest_square"]
+
+# Entries of X in a chunk, which its products find in the cache; and bounds of the rows of a chunk.
+_CACHED, _SHORTEST, _LONGEST = 1 << 17, 1024, 4096
+_LONG, _FEW = 512, 2  # columns from which, and targets up to which, products by vectors pay
 
 
 def cholesky(G: np.ndarray) -> np.ndarray | None:
@@ -17,11 +22,11 @@ def cholesky(G: np.ndarray) -> np.ndarray | None:
 
     A column that is exactly zero stays exactly zero and is left out of the factorisation.
     """
-    scale = np.sqrt(np.diagonal(G))
-    empty = scale == 0
-    scale = np.where(empty, 1, scale)
-    G /= scale
-    G /= scale[:, None]
+    scale = np.sqrt(G.diagonal())
+    empty = np.flatnonzero(scale == 0)
+    scale[empty] = 1
+    G *= 1 / scale
+    G *= (1 / scale)[:, None]
     G[empty, empty] = 1
     U, failed = lapack("potrf", G.dtype)(G, lower=0, clean=1, overwrite_a=1)
     if failed or not keeps_digits(U):
@@ -32,37 +37,51 @@ def cholesky(G: np.ndarray) -> np.ndarray | None:
 
 
 def gram_in_place(
-    X: np.ndarray, Y: np.ndarray, m: np.ndarray, chunks: list[tuple[int, int]], visit: Callable[[int, int], None]
+    X: np.ndarray, Y: np.ndarray, m: np.ndarray, start: int, stop: int, visit: Callable[[int, int], None]
 ) -> np.ndarray:
-    """Return the upper half of B'B, with B = [1 | X | Y - m], for some chunks of rows, reading X in place.
+    """Return the upper half of B'B, with B = [1 | X | Y - m], for the rows from `start` to `stop`, reading X in place.
 
     `visit` is called with the ends of each chunk, which is then in the cache.
     """
     d, k = X.shape[1], Y.shape[1]
-    syrk, gemm = lapack("syrk", X.dtype), lapack("gemm", X.dtype)
-    shapes = (d, d), (1 + k, d), (1 + k, 1 + k), (1 + d + k, 1 + d + k)
-    XX, EX, EE, G = (np.zeros(shape, X.dtype, order="F") for shape in shapes)
-    for i, j in chunks:
+    syrk, gemm, gemv = (lapack(name, X.dtype) for name in ("syrk", "gemm", "gemv"))
+    E = np.empty((stop - start, 1 + k), X.dtype)
+    E[:, 0] = 1
+    np.subtract(Y[start:stop], m, out=E[:, 1:], casting="same_kind")
+    XX, EX = (np.zeros(shape, X.dtype, order="F") for shape in ((d, d), (1 + k, d)))
+    EE = syrk(1.0, E.T)
+    by_vectors = d >= _LONG and k <= _FEW  # a product by few vectors need not copy X
+    chunk = min(max(_CACHED // d, _SHORTEST), _LONGEST)
+    for i in range(start, stop, chunk):
+        j = min(i + chunk, stop)
         visit(i, j)
-        e = np.concatenate([np.ones((j - i, 1)), Y[i:j] - m], axis=1, dtype=X.dtype)
-        XX = syrk(1.0, X[i:j].T, beta=1.0, c=XX, overwrite_c=1)
-        EX = gemm(1.0, e.T, X[i:j].T, trans_b=1, beta=1.0, c=EX, overwrite_c=1)
-        EE = syrk(1.0, e.T, beta=1.0, c=EE, overwrite_c=1)
+        x, e = X[i:j].T, E[i - start : j - start].T
+        XX = syrk(1.0, x, beta=1.0, c=XX, overwrite_c=1)
+        if by_vectors:
+            EX += [gemv(1.0, x, one) for one in e]
+        else:
+            EX = gemm(1.0, e, x, trans_b=1, beta=1.0, c=EX, overwrite_c=1)
+    G = np.empty((1 + d + k, 1 + d + k), X.dtype, order="F")
     G[1 : 1 + d, 1 : 1 + d] = XX
     G[0, 1 : 1 + d], G[1 : 1 + d, 1 + d :] = EX[0], EX[1:].T
     G[0, 0], G[0, 1 + d :], G[1 + d :, 1 + d :] = EE[0, 0], EE[0, 1:], EE[1:, 1:]
     return G
 
 
-def worth_a_try(T: np.ndarray, b: int) -> bool:
-    """Whether to try a Gram matrix for b more rows: there must be enough rows, and T must not be collinear."""
-    if b < 2 * len(T):
-        return False
-    return T[0, 0] ** 2 < b / 2 or far_from_collinear(T)  # T of few rows does not tell whether its columns are
+def add_gram(G: np.ndarray, T: np.ndarray) -> np.ndarray:
+    """Return G + T'T, in place, of which only the upper half is set. The zeros of a large triangle are not touched."""
+    p = len(G)
+    if len(T) < p or p < _LONG // 2:
+        return lapack("syrk", G.dtype)(1.0, T, trans=1, beta=1.0, c=G, overwrite_c=1)
+    reverse = np.asfortranarray(T[::-1, ::-1])  # a lower triangle L, of which LAPACK forms L'L
+    G += lapack("lauum", G.dtype)(reverse, lower=1, overwrite_c=1)[0][::-1, ::-1]
+    return G
 
 
 def far_from_collinear(T: np.ndarray) -> bool:
     """Whether every pivot of the triangle T, relative to its column's norm, is large enough for a Gram matrix."""
+    if len(T) < T.shape[1]:
+        return False
     norms = np.sqrt(np.einsum("ij,ij->j", T, T))
     return bool((np.diagonal(T) >= _least_pivot(T.dtype) * norms).all())
 
@@ -81,11 +100,13 @@ def keeps_digits(U: Array) -> Array:
     return (U.diagonal().min() >= least) & (inverse <= len(U) / least**2)
 
 
+@cache
 def smallest_square(dtype: Any) -> float:
     """The value below which a sum of squares that is not exactly zero has lost digits to underflow."""
     return float(np.finfo(dtype).tiny / np.finfo(dtype).eps)
 
 
+@cache
 def _least_pivot(dtype: Any) -> float:
     """The smallest pivot of an equilibrated Gram matrix that is accepted: 0.01 in float64, 0.14 in float32.
 

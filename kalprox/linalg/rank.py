@@ -20,6 +20,7 @@ from kalprox._arrays import Array, namespace
 from kalprox._control import compiled_on_jax, cond_rare, with_jvp
 from kalprox.linalg.triangle import (
     column_norms,
+    lapack,
     product,
     qr_factors,
     rounding,
@@ -35,6 +36,7 @@ __all__ = [
     "minimum_norm",
     "rank",
     "solve_and_factor",
+    "surely_full",
     "tolerance",
     "undetermined",
 ]
@@ -76,6 +78,19 @@ def inverse(R: np.ndarray, rows: Any = None) -> np.ndarray | None:
     """Return R^-1 where the rank is surely full, and None where singular values have to decide. NumPy only, O(d^3)."""
     found, doubt = inverse_and_doubt(R, rows)
     return None if doubt else found
+
+
+def surely_full(R: np.ndarray, rows: Any = None) -> bool:
+    """Whether LAPACK's estimate of the condition leaves no doubt that the rank is full. NumPy only, O(d^2).
+
+    The estimate of ||R^-1||_1, columns scaled, is seldom wrong by a factor of 10: 100 times that is allowed for.
+    """
+    if not (R.size and R.diagonal().all()):
+        return False
+    scaled, d = _unit_columns(R)[0], len(R)
+    rcond = lapack("trcon", R.dtype)(scaled)[0]
+    size = np.abs(scaled).sum(axis=0).max()  # the 1-norm; s_min >= 1 / (sqrt(d) ||R^-1||_1), and s_max <= sqrt(d)
+    return bool(1000 * tolerance(d, rows, R.dtype) * d < rcond * size)
 
 
 def inverse_and_doubt(R: Array, rows: Any) -> tuple[Array, Array]:

@@ -1,8 +1,10 @@
 """Products, QR factors and triangular solves, for NumPy and JAX under one name.
 
 An upper triangle T stands for rows B wherever only B'B = T'T matters: T is the R factor of B's QR factorisation,
-made unique by a nonnegative diagonal. NumPy arrays go to the BLAS and LAPACK that SciPy ships, throughout: NumPy's
-own BLAS has a second thread pool, and the two would compete for the cores. JAX arrays stay on their device.
+made unique by a nonnegative diagonal. Of fewer rows than columns it has only these rows: it is an upper trapezoid, and
+the rows of zeros that would make it square are left out. NumPy arrays go to the BLAS and LAPACK that SciPy ships,
+throughout: NumPy's own BLAS has a second thread pool, and the two would compete for the cores. JAX arrays stay on their
+device.
 """
 
 from collections.abc import Callable
@@ -24,12 +26,14 @@ __all__ = [
     "qr_factors",
     "rounding",
     "solve_triangular",
+    "square",
     "sum_of_squares",
     "svd",
     "triangle_of",
     "triangular_inverse",
 ]
 
+_BLAS = "gemm", "gemv", "syrk"
 _SAFE = 1e-20, 1e20  # between these a sum of squares keeps its digits, in float32 too
 _WIDE = 32  # columns from which the test whether a matrix is a triangle pays
 
@@ -37,7 +41,7 @@ _WIDE = 32  # columns from which the test whether a matrix is a triangle pays
 @cache
 def lapack(name: str, dtype: Any) -> Callable:
     """SciPy's BLAS or LAPACK routine for float32 or float64. Cached: the look-up costs as much as a short fold."""
-    find = scipy.linalg.get_blas_funcs if name in ("gemm", "syrk") else scipy.linalg.get_lapack_funcs
+    find = scipy.linalg.get_blas_funcs if name in _BLAS else scipy.linalg.get_lapack_funcs
     return find(name, dtype=dtype)
 
 
@@ -142,10 +146,29 @@ def triangle_of(stacked: Array, triangles: bool = False) -> Array:
 
 
 def append(T: np.ndarray, B: np.ndarray, triangle: bool = False) -> np.ndarray:
-    """Return the R factor of [T; B] by LAPACK's tpqrt, with rows of either sign; B is as in `triangle_of`."""
-    p = len(T)
-    panel = min(p, 8 if p < 160 else 16 if p < 400 else 32)  # columns applied together; measured
-    return lapack("tpqrt", T.dtype)(p if triangle else 0, panel, T, B)[0]
+    """Return the R factor of [T; B] by LAPACK's tpqrt, with rows of either sign; B is as in `triangle_of`.
+
+    T may have fewer rows than columns, m of p: the result then has up to b more, in O(b m p). One row of zeros
+    stands for no row.
+    """
+    m, p = T.shape
+    if m < 2 and not T.any():
+        return _qr_numpy(B, min(B.shape))
+    panel = min(m, 8 if m < 160 else 16 if m < 400 else 32)  # columns applied together; measured
+    if m == p:
+        return lapack("tpqrt", T.dtype)(min(B.shape) if triangle else 0, panel, T, B)[0]
+    left, reflections, t, _ = lapack("tpqrt", T.dtype)(0, panel, T[:, :m], B[:, :m])
+    right, below, _ = lapack("tpmqrt", T.dtype)(0, reflections, t, T[:, m:], B[:, m:], trans="T")
+    below = _qr_numpy(below, min(below.shape))
+    stacked = np.zeros((m + len(below), p), T.dtype)
+    stacked[:m, :m], stacked[:m, m:], stacked[m:, m:] = left, right, below
+    return stacked
+
+
+def square(T: Array) -> Array:
+    """Return the triangle T with the rows of zeros that it lacks where it has fewer rows than columns."""
+    missing = T.shape[1] - len(T)
+    return T if missing == 0 else namespace(T).pad(T, ((0, missing), (0, 0)))
 
 
 def nonnegative_diagonal(T: Array) -> Array:

@@ -89,6 +89,19 @@ class ArraySource:
         size, groups = self.block_rows, self.groups
         return ArraySource(self.X, self.y, weights, block_rows=size, counts=counts, squares=squares, groups=groups)
 
+    def sample(self, rows: int, least: int) -> "ArraySource | None":
+        """As many rows drawn at random, always the same ones, with weights that make their sums those of all rows.
+
+        None if there are not even `least` rows.
+        """
+        n = len(self.y)
+        if n < least:
+            return None
+        drawn = np.sort(np.random.default_rng(0).integers(n, size=rows))
+        weights = np.full(rows, n / rows) if self.weights is None else self.weights[drawn] * (n / rows)
+        counts, squares = (None if a is None else a[drawn] * (n / rows) for a in (self.counts, self.squares))
+        return ArraySource(self.X[drawn], self.y[drawn], weights, counts=counts, squares=squares)
+
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """One pass; see `Source`."""
         return fold_blocks(self, part)

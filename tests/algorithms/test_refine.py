@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import least_squares
 from scipy.special import expit
 
+from kalprox.algorithms.descent import Problem
 from kalprox.algorithms.refine import refine
 from kalprox.information import Information
 from kalprox.models import GLM, Function, Linear
@@ -263,8 +264,9 @@ def test_vector_outputs_are_scalar_rows():
 class Counted:
     """A source of another kind: two shards, summed in the other order, that counts its passes."""
 
-    def __init__(self, x, y):
-        self.shards = [ArraySource(x[::2], y[::2]), ArraySource(x[1::2], y[1::2])]
+    def __init__(self, x, y, weights=()):
+        parts = [(x, y, weights) if len(weights) else (x, y)] * 2
+        self.shards = [ArraySource(*(a[i::2] for a in arrays)) for i, arrays in enumerate(parts)]
         self.passes = 0
 
     def fold(self, part):
@@ -349,6 +351,55 @@ def test_the_papers_sigmoid_reaches_an_independent_minimum(size, n):
     gradient = jacobian(fit.mean).T @ residuals(fit.mean)
     scale = np.linalg.norm(jacobian(fit.mean), axis=0) * np.linalg.norm(residuals(fit.mean))
     assert np.abs(gradient / scale).max() < 1e-12
+
+
+def test_one_pass_for_the_hessian_saves_several(monkeypatch):
+    X, y, _ = _sigmoid(1.0, 20_000, seed=2)
+    fit = refine(GLM("sigmoid"), Ridge(1.0), (X, y), np.zeros(50))
+    monkeypatch.setattr(Problem, "curvature_left_out", lambda *_: None)
+    slow = refine(GLM("sigmoid"), Ridge(1.0), (X, y), np.zeros(50))
+    assert fit.converged and slow.converged
+    assert fit.passes <= slow.passes - 3
+    np.testing.assert_allclose(fit.mean, slow.mean, atol=1e-9 * np.abs(slow.mean).max())
+
+
+def _many(n=8 * 16384):
+    rng = np.random.default_rng(3)
+    X, theta = rng.standard_normal((n, 4)), np.array([2.0, -1.0, 0.5, 0.0])
+    return X, expit(X @ theta) + 0.3 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("weights", [None, 1.5])
+def test_very_many_rows_start_from_a_sample(weights):
+    X, y = _many()
+    rows = (X, y) if weights is None else (X, y, np.full(len(y), weights))
+    fit = refine(GLM("sigmoid"), L1(3.0), rows, np.zeros(4))
+    few = refine(GLM("sigmoid"), L1(3.0), Counted(X, y, rows[2:] and rows[2]), np.zeros(4))  # which has no sample
+    assert fit.converged and few.converged
+    assert fit.passes <= few.passes - 3
+    np.testing.assert_allclose(fit.mean, few.mean, atol=1e-10)
+    np.testing.assert_allclose(fit.cov, few.cov, rtol=1e-8)
+    assert fit.dof == pytest.approx(few.dof)
+
+
+def test_a_good_start_is_better_than_a_sample():
+    X, y = _many()
+    best = refine(GLM("sigmoid"), Zero(), (X, y), np.zeros(4)).mean
+    again = refine(GLM("sigmoid"), Zero(), (X, y), best * (1 + 1e-9))
+    assert again.converged and again.passes <= 3
+    np.testing.assert_allclose(again.mean, best, rtol=1e-10)
+
+
+def test_a_sample_that_leads_nowhere_is_not_the_start():
+    """Rows that only a few of all say anything about: the sample has none of them, and its objective is flat."""
+    X, y = _many()
+    X[:], y[:] = 0.0, 0.0
+    at = np.arange(7, len(y), len(y) // 40)
+    X[at] = np.random.default_rng(0).standard_normal((len(at), 4))
+    y[at] = expit(X[at] @ np.ones(4))
+    fit = refine(GLM("sigmoid"), Zero(), (X, y), np.zeros(4))
+    assert fit.converged, fit.message
+    np.testing.assert_allclose(fit.mean, np.ones(4), atol=1e-6)
 
 
 @pytest.mark.parametrize("regularizer", [Zero(), Ridge(1.0), L1(1.0)])
