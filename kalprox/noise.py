@@ -277,7 +277,7 @@ def log_evidence(
 
 
 def ridge_log_evidence(
-    s: np.ndarray, z: np.ndarray, rss: Any, rows: float, alpha: float, gamma: float | None = None, fading: float = 1.0
+    s: np.ndarray, z: np.ndarray, rss: Any, rows: float, alpha: Any, gamma: float | None = None, fading: float = 1.0
 ) -> np.ndarray:
     """Return `log_evidence` for the penalty alpha/2 ||theta||^2 in O(d k), given the singular values of R.
 
@@ -289,21 +289,22 @@ def ridge_log_evidence(
         U'z, for each of k targets.
     rss, rows, gamma, fading
         As for `log_evidence`; rss has shape (k,).
-    alpha : float
-        A number > 0.
+    alpha : float or array of shape (a,)
+        Numbers > 0.
 
     Returns
     -------
-    array of shape (k,)
+    array of shape (k,) or (a, k)
 
     Examples
     --------
     >>> ridge_log_evidence(np.ones(1), np.zeros((1, 1)), np.zeros(1), 1, 1.0, gamma=1.0).round(6)  # N(0; 0, 2)
     array([-1.265512])
     """
+    alpha = np.asarray(alpha)[..., None]
     kept = alpha / (alpha + s**2)  # the part of the prior precision in each direction
     S = (kept @ z**2 + rss) / fading
-    return _log_density(np.log(kept).sum() / 2, S, np.asarray(rows / fading), gamma)
+    return _log_density(np.log(kept).sum(axis=-1, keepdims=True) / 2, S, np.asarray(rows / fading), gamma)
 
 
 def _log_density(volumes: Array, S: Array, rows: Array, gamma: Any | None) -> Array:

@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 _FLAT = 0.01  # a score that a step of the grid improves by less is that of a limit, alpha -> 0 or infinity
 _COLLINEAR = 1e-10  # the smallest alpha, relative to the squares of a column, that tells collinear columns apart
+_ZOOMS, _POINTS = 3, 33  # grids, and alphas of each, in which the largest evidence is looked for
 _FURTHER = 6  # alphas by which a grid is extended at a time
 
 
@@ -205,14 +206,24 @@ class LinearBelief(Belief):
     def log_evidence(self) -> Array:
         """The log evidence, shape () or (k,), exact for a proper quadratic g; see `kalprox.noise.log_evidence`."""
         eq, penalty = self.centered, self.settings.penalty
-        rss, gamma, fading = np.atleast_1d(eq.rss), self.settings.gamma, float(eq.fading)
-        rows = float(eq.rows) - self.settings.fit_intercept * fading
         if penalty.kind == "ridge" and self.alpha > 0:
-            values = ridge_log_evidence(*self._spectrum, rss, rows, self.alpha, gamma, fading)
+            values = self._ridge_evidence(self.alpha)
         else:
-            R, z, g = eq.R, eq.z.reshape(eq.d, -1), penalty.regularizer(self.alpha)
-            values = np.array([log_evidence(R, z[:, j], rss[j], rows, g, gamma, fading) for j in range(z.shape[1])])
+            R, z, rss, g = eq.R, eq.z.reshape(eq.d, -1), np.atleast_1d(eq.rss), penalty.regularizer(self.alpha)
+            how = self._evidence_rows, g, self.settings.gamma, float(eq.fading)
+            values = np.array([log_evidence(R, z[:, j], rss[j], *how) for j in range(z.shape[1])])
         return np.asarray(values[0]) if eq.targets is None else values
+
+    def _ridge_evidence(self, alpha: Any) -> Array:
+        """Return the log evidence of one or several alphas, shape (k,) or (a, k)."""
+        eq = self.centered
+        rss, how = np.atleast_1d(eq.rss), (self.settings.gamma, float(eq.fading))
+        return ridge_log_evidence(*self._spectrum, rss, self._evidence_rows, alpha, *how)
+
+    @property
+    def _evidence_rows(self) -> float:
+        """The number of rows, less one for an intercept that is minimised out."""
+        return float(self.centered.rows) - self.settings.fit_intercept * float(self.centered.fading)
 
     @cached_property
     def _spectrum(self) -> tuple[Array, Array]:
@@ -285,16 +296,19 @@ class LinearBelief(Belief):
         def read(belief: Self) -> tuple[Array, Array, Array, float]:
             return belief.coef, belief.intercept, belief.edf, belief.score
 
+        def read_all(alphas: Array) -> list[tuple[Array, Array, Array, float]]:
+            return [read(belief) for belief in self.for_alphas(alphas)]
+
         if alphas is None:
-            alphas, rows = self._along_grid(read, lambda row: row[-1])
+            alphas, rows = self._along_grid(read_all, lambda row: row[-1])
         else:
             alphas = np.asarray(alphas, float)
             check_positive("alphas", alphas, strict=False)
-            rows = [read(belief) for belief in self.for_alphas(alphas)]
+            rows = read_all(alphas)
         return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
 
-    def _along_grid(self, read: Callable[[Self], T], score: Callable[[T], float]) -> tuple[Array, list[T]]:
-        """Return a descending grid of alphas, and what `read` makes of the belief for each.
+    def _along_grid(self, read: Callable[[Array], list[T]], score: Callable[[T], float]) -> tuple[Array, list[T]]:
+        """Return a descending grid of alphas, and what `read` returns for them, one value for each.
 
         The grid is extended until the best score is inside, or at an end that is a limit: the score changes no more,
         or alpha is beyond what float64 can tell from 0 or infinity. If the columns are collinear, it takes half of the
@@ -302,7 +316,7 @@ class LinearBelief(Belief):
         """
         R, z, _ = self.centered.compact()
         grid = self.settings.penalty.alphas(R, z)
-        found = [read(belief) for belief in self.for_alphas(grid)]
+        found = read(grid)
         step, eps = grid[1] / grid[0], np.finfo(float).eps
         squares = (R**2).sum(axis=0)
         varies = squares > 0
@@ -318,10 +332,10 @@ class LinearBelief(Belief):
                 return grid, found
             if i == 0:
                 more = grid[0] * step ** np.arange(-_FURTHER, 0)
-                grid, found = np.append(more, grid), [read(belief) for belief in self.for_alphas(more)] + found
+                grid, found = np.append(more, grid), read(more) + found
             else:
                 more = grid[-1] * step ** np.arange(1, _FURTHER + 1)
-                grid, found = np.append(grid, more), found + [read(belief) for belief in self.for_alphas(more)]
+                grid, found = np.append(grid, more), found + read(more)
 
     @cached_property
     def _choice(self) -> tuple[float, float | None]:
@@ -335,7 +349,7 @@ class LinearBelief(Belief):
             if best is None or self.scores is None:
                 return self._safe_alpha(), None
             return best * float(self.information.rows) ** 0.5, self.scores.limit
-        grid, found = self._along_grid(lambda belief: belief.score, float)
+        grid, found = self._along_grid(lambda alphas: self._ridge_evidence(alphas).sum(axis=1).tolist(), float)
         scores = np.array(found)
         i, ends = int(np.argmax(scores)), (0, len(grid) - 1)
         weak, limit = self._few_rows or i in ends, {0: np.inf, ends[1]: 0.0}.get(i)
@@ -343,15 +357,12 @@ class LinearBelief(Belief):
             i = int(np.argmax(scores + self._log_prior(grid)))
         if i in ends:
             return float(grid[i]), limit
-        from scipy.optimize import minimize_scalar
 
-        def loss(log_alpha: float) -> float:
-            alpha = np.exp(log_alpha)
-            return -self.with_alpha(alpha).score - (float(self._log_prior(alpha)) if weak else 0.0)
+        def value(log_alpha: Array) -> Array:
+            alphas = np.exp(log_alpha)
+            return self._ridge_evidence(alphas).sum(axis=1) + (self._log_prior(alphas) if weak else 0.0)
 
-        low, high = np.log(grid[i + 1]), np.log(grid[i - 1])
-        found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-8})
-        return float(np.exp(found.x)), limit
+        return float(np.exp(_largest(value, np.log(grid[i + 1]), np.log(grid[i - 1])))), limit
 
     def _safe_alpha(self) -> float:
         """Return the alpha that noise of the size of the residuals would exceed with probability 0.01.
@@ -382,3 +393,18 @@ class LinearBelief(Belief):
         """
         u = (self.centered.compact()[0] ** 2).sum() / (alpha * float(self.information.T[0, 0]) ** 2)
         return np.log(u) - 2 * np.log1p(u)
+
+
+def _largest(value: Callable[[Array], Array], low: float, high: float) -> float:
+    """Return where a smooth function with one maximum between two ends is largest, to 1e-8 of their distance.
+
+    Three grids, each between the neighbours of the best point before, and a parabola through the last three points.
+    """
+    for _ in range(_ZOOMS):
+        x = np.linspace(low, high, _POINTS)
+        y = value(x)
+        i = min(max(int(np.argmax(y)), 1), _POINTS - 2)
+        low, high = x[i - 1], x[i + 1]
+    below, above = y[i] - y[i - 1], y[i] - y[i + 1]
+    move = (below - above) / (below + above) / 2 if below + above > 0 else 0.0
+    return float(x[i] + min(max(move, -1.0), 1.0) * (x[i + 1] - x[i]))
