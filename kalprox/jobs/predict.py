@@ -16,6 +16,7 @@ from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.sources._arrow import load, pa
+from kalprox.sources.arrow_arrays import from_bytes, from_numpy
 from kalprox.sources.cell_types import plain
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import Notes, check_known
@@ -169,7 +170,7 @@ class _Output:
                     f"{place.file}: column {name!r}, which is to be kept, is of type {column.type}, and of type "
                     f"{self.schema.field(i).type} in the rows before. Predict the files one by one."
                 ) from None
-        predicted = [pa.array(column, mask=~place.good) for column in columns]
+        predicted = [from_numpy(column, ~place.good) for column in columns]
         self._writer.write_batch(pa.record_batch([*kept, *predicted], schema=self.schema))
 
     def _shown(self, column: Any) -> Any:
@@ -179,5 +180,5 @@ class _Output:
             return column
         coded = column.dictionary_encode()
         texts = [cell.decode("utf-8", "backslashreplace") for cell in coded.dictionary.to_pylist()]
-        texts = list(map(csv_cell, texts)) if self.kind == "csv" else texts
-        return pa.DictionaryArray.from_arrays(coded.indices, pa.array(texts, pa.string())).cast(pa.string())
+        safe = from_bytes([(csv_cell(text) if self.kind == "csv" else text).encode() for text in texts])
+        return pa.DictionaryArray.from_arrays(coded.indices, safe.cast(pa.string())).cast(pa.string())

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from kalprox.sources._arrow import pa
+from kalprox.sources.arrow_arrays import from_numpy
 from kalprox.sources.base import Block, Folded, fold_blocks
 from kalprox.sources.files import (
     MAX_RECORD,
@@ -286,4 +286,4 @@ def _aligned(part: Any, places: np.ndarray, n: int) -> Any:
         return part
     at = np.full(n, -1)
     at[places] = np.arange(len(places))
-    return part.take(pa.array(at, mask=at < 0))
+    return part.take(from_numpy(at, at < 0))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kalprox.sources._arrow import load, pa
+from kalprox.sources.arrow_arrays import from_bytes
 from kalprox.sources.cell_parsing import MISSING, certainly_exact, certainly_usable
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted
@@ -80,7 +81,7 @@ class CsvParser:
         if as_latin_1:
             bad = [cell._replace(value=_from_latin_1(cell.value)) for cell in bad]
             back = [[cell.decode().encode("latin-1") for cell in column.to_pylist()] for column in table.columns]
-            table = pa.table([pa.array(column, pa.binary()) for column in back], names=list(self.names))
+            table = pa.table([from_bytes(column) for column in back], names=list(self.names))
         bad = [cell._replace(value=cell.value[:80]) for cell in bad]
         read = table.num_rows + len(bad)
         rows = np.setdiff1d(np.arange(read), [cell.at for cell in bad]) if bad else None
@@ -107,7 +108,7 @@ class CsvParser:
         )
 
     def _empty(self) -> Any:
-        return pa.table([pa.array([], pa.binary())] * len(self.names), names=list(self.names))
+        return pa.table([from_bytes([])] * len(self.names), names=list(self.names))
 
 
 def _from_latin_1(value: str) -> str:

@@ -2,13 +2,14 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from kalprox._checks import LARGEST
 from kalprox.sources._arrow import load, pa
+from kalprox.sources.arrow_arrays import from_bytes, from_numpy
 from kalprox.sources.cell_parsing import certainly_exact, certainly_usable, why_bad
 from kalprox.sources.files import MAX_RECORD, SourceError
 from kalprox.sources.quarantine import Reason
@@ -113,13 +114,17 @@ class JsonReader:
 
 def _table(numbers: Sequence[str], texts: Sequence[str], values: dict[str, list]) -> Any:
     arrays = {name: _numbers(values[name]) for name in numbers}
-    return pa.table(arrays | {name: pa.array(values[name], pa.binary()) for name in texts})
+    return pa.table(arrays | {name: from_bytes(values[name]) for name in texts})
 
 
 def _numbers(values: list[str | None]) -> Any:
     """Numbers, given as they are written, as float64; or as text, which has all digits, where some may be rounded."""
-    column = pa.array([None if value is None else float(value) for value in values], pa.float64())
-    return column if certainly_exact(column) else pa.array([value and value.encode() for value in values], pa.binary())
+    column = _array(values, float, np.float64)
+    return (
+        column
+        if certainly_exact(column)
+        else from_bytes([None if value is None else value.encode() for value in values])
+    )
 
 
 def _by_pyarrow(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock | None:
@@ -212,17 +217,24 @@ def _column(key: str, objects: list[dict]) -> Any:
     values = [value for one in objects if (value := one.get(key)) is not None]
     numbers = sum(isinstance(value, bool | _Number) for value in values)
     if values and all(isinstance(value, bool) for value in values):
-        return pa.array([one.get(key) for one in objects], pa.bool_())
+        return _array([one.get(key) for one in objects], bool, np.bool_)
     if 2 * numbers >= len(values):
         return _typed_numbers([_number(one.get(key), 0, key, []) for one in objects])
     if any(isinstance(value, list | dict) for value in values):
-        return pa.array([[] for _ in objects], pa.list_(pa.null()))
-    return pa.array([_text(one.get(key), 0, key, []) for one in objects], pa.binary())
+        return pa.nulls(len(objects), pa.list_(pa.null()))
+    return from_bytes([_text(one.get(key), 0, key, []) for one in objects])
 
 
 def _typed_numbers(values: list[str | None]) -> Any:
     """Numbers as integers where all are, so that none of their digits is lost, else as float64."""
-    for kind in (pa.int64(), pa.uint64()):
+    for kind in (np.int64, np.uint64):
         with contextlib.suppress(ValueError, OverflowError):
-            return pa.array([None if value is None else int(value) for value in values], kind)
-    return pa.array([None if value is None else float(value) for value in values], pa.float64())
+            return _array(values, int, kind)
+    return _array(values, float, np.float64)
+
+
+def _array(values: Sequence[Any], convert: Callable[[Any], Any], kind: type) -> Any:
+    """The converted values as an Arrow array of this type of NumPy's; None is null."""
+    null = [value is None for value in values]
+    cells = [convert(0 if value is None else value) for value in values]
+    return from_numpy(np.array(cells, kind), np.array(null, bool))
