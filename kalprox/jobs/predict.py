@@ -21,7 +21,6 @@ from kalprox.sources.cell_types import plain
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import Notes, check_known
 from kalprox.sources.places import Place
-from kalprox.sources.prefetch import prefetch
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
@@ -96,7 +95,7 @@ def predict(
     ends = found.learner.conformal_ends(level) if interval == "conformal" else None
     quality = DataQuality()
     with _writer(out, table.keep) as write:
-        for block in prefetch(table.blocks()):
+        for block in table.blocks_ahead():
             quarantine.take(block.bad, block.read)
             columns = np.full((len(NAMES), block.read), np.nan)
             if len(block):

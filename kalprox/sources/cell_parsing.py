@@ -22,7 +22,6 @@ __all__ = [
     "Faults",
     "cell_labels",
     "certainly_exact",
-    "certainly_usable",
     "hash_levels",
     "parse_booleans",
     "parse_days",
@@ -44,6 +43,7 @@ _DAY = 86_400e6  # microseconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BLANKS = r"^[ \t]+|[ \t]+$"
 _WHOLE = 2.0**53  # all smaller integers are numbers of float64, and no other integer is rounded to one of them
+_BELOW_WHOLE = _WHOLE - 1
 _MANY_DIGITS = r"[0-9.]{16}"
 _DIGITS = Context(prec=400)  # more than a float64 of at most LARGEST has
 _BOOLEANS = {"true": b"1", "false": b"0"}
@@ -70,25 +70,23 @@ def parse_numbers(column: Any) -> tuple[np.ndarray, Faults | None]:
     if column.type == _BYTES:
         return _from_text(column)
     values = _float(column)
-    good = np.abs(values) <= LARGEST
-    if good.all():
+    if _within(values, LARGEST):
         return values, None
-    at = np.flatnonzero(~good)
+    at = np.flatnonzero(~(np.abs(values) <= LARGEST))
     null = to_numpy(column.is_null())[at]
     reasons = [Reason.MISSING if missing else why_bad(values[i]) for i, missing in zip(at, null, strict=True)]
     return values, Faults(at, reasons)
 
 
-def certainly_usable(column: Any) -> bool:
-    """Whether no cell of a float64 column is NaN or too large. False, too, where only the sum of the sizes is."""
-    total = pc.sum(pc.abs(column)).as_py()
-    return total is None or total <= LARGEST
-
-
 def certainly_exact(column: Any) -> bool:
-    """Whether all cells of a float64 column are below 2^53 in size, so that none can be an integer that was rounded."""
-    largest = pc.max(pc.abs(column)).as_py()
-    return largest is None or largest < _WHOLE
+    """Whether each cell of a float64 column is null or below 2^53 in size: no integer that was rounded, and not NaN."""
+    column = plain(column)
+    return _within(to_numpy(column.drop_null() if column.null_count else column), _BELOW_WHOLE)
+
+
+def _within(values: np.ndarray, limit: float) -> bool:
+    """Whether no value is NaN or larger than `limit` in size, without a temporary array."""
+    return not len(values) or bool(-limit <= values.min() and values.max() <= limit)
 
 
 def rounded(column: Any, values: np.ndarray) -> np.ndarray:
@@ -245,7 +243,7 @@ def _in_days(column: Any) -> np.ndarray:
 def _from_text(column: Any) -> tuple[np.ndarray, Faults | None]:
     try:
         values = _float(column)
-        if (np.abs(values) <= LARGEST).all():
+        if _within(values, LARGEST):
             return values, None
     except pa.ArrowInvalid:
         pass

@@ -24,6 +24,7 @@ from kalprox.sources.files import (
 )
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.places import Cursor, Place
+from kalprox.sources.prefetch import cores, prefetch
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.readers import RawBlock, reader
 from kalprox.sources.readers.notation import Notation
@@ -34,6 +35,7 @@ __all__ = ["Cursor", "Place", "Size", "Table"]
 
 T = TypeVar("T")
 _COPIES = 16  # of a block in memory at a time: as read, decoded, encoded, and the copies that the learner makes
+_MAX_THREADS = 4  # that parse: more would hold more raw blocks than `_COPIES` allows for
 _MAX_ROWS, _MAX_BYTES = 1 << 15, 1 << 21  # larger blocks are no faster to read or to learn
 
 
@@ -131,17 +133,22 @@ class Table:
             return tuple(name for name in names if name)
         return ()
 
-    def blocks(self, start: Cursor | None = None) -> Iterator[Block]:
+    def blocks_ahead(self, start: Cursor | None = None) -> Iterator[Block]:
+        """The blocks of `blocks`, read and parsed in threads, as many as there are cores, while others are learned."""
+        return prefetch(self.blocks(start, threads=min(cores(), _MAX_THREADS)))
+
+    def blocks(self, start: Cursor | None = None, *, threads: int = 1) -> Iterator[Block]:
         """The blocks after the cursor `start`: the same blocks as in a run from the beginning.
 
-        Raises SourceChanged if a file changed since the table was made, before the first block or after the last one.
+        `threads` raw blocks of a text file are parsed at a time; of standard input one, as soon as it has come. Raises
+        SourceChanged if a file changed since the table was made, before the first block or after the last one.
         """
         start = start or Cursor()
         self.check_unchanged()
         for index in range(start.file, len(self.files)):
             cursor = start if index == start.file else Cursor(index)
             try:
-                yield from self._blocks_of_file(self.files[index], cursor)
+                yield from self._blocks_of_file(self.files[index], cursor, threads)
             except (Unreadable, OSError) as error:
                 self.check_unchanged()  # a file that changes while it is read may look damaged
                 if isinstance(error, OSError):
@@ -222,8 +229,8 @@ class Table:
             groups=None if columns.cluster is None else np.empty(0, str),
         )
 
-    def _blocks_of_file(self, file: Path, cursor: Cursor) -> Iterator[Block]:
-        opened = reader(file, **self._options)
+    def _blocks_of_file(self, file: Path, cursor: Cursor, threads: int) -> Iterator[Block]:
+        opened = reader(file, **self._options, threads=1 if file == STDIN else threads)
         try:
             if opened.empty:
                 yield self._bad_file(cursor.file, Reason.EMPTY)

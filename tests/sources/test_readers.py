@@ -1,6 +1,7 @@
 """CSV and JSON lines: any bytes are read or refused, and the size of the chunks changes nothing."""
 
 import io
+import json
 import os
 from contextlib import closing, suppress
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kalprox.sources.cell_types import plain
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
-from kalprox.sources.readers import reader
+from kalprox.sources.readers import jsonl, reader
 from kalprox.sources.readers.base import Wanted, check_names
 from kalprox.sources.readers.csv import CsvReader
 from kalprox.sources.readers.csv_records import CsvRecords
@@ -195,6 +197,72 @@ def test_a_first_line_of_json_without_an_end_is_refused_with_the_limit(tmp_path)
         pytest.raises(SourceError, match=r"first line does not end within 50,000 bytes, the value of max_record"),
     ):
         opened.head(None, 10)
+
+
+MIXED = [
+    {"y": 1.5, "x": 2, "on": True, "level": "a", "code": 7, "flag": False},
+    {"y": -2, "x": None, "on": False, "level": None, "code": -12, "flag": True},
+    {"y": 3e2, "on": None, "x": 4.25, "level": "é\n", "code": None, "flag": True},
+    {"y": 0, "x": 5, "on": True, "level": "", "code": 2**53 + 1, "flag": True},
+]
+
+
+def json_file(tmp_path, rows):
+    (file := tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_json_with_booleans_and_whole_levels_is_parsed_in_blocks_and_not_line_by_line(tmp_path, monkeypatch):
+    file = json_file(tmp_path, MIXED * 10)
+    wanted = Wanted(("y", "x", "flag"), ("level", "on", "code"))
+
+    def blocks():
+        with closing(reader(file)) as opened:
+            return [(raw.table.to_pydict(), raw.read, raw.bad) for raw in opened.blocks(wanted)]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jsonl, "_read", lambda *args, **options: None)
+        expected = blocks()
+    monkeypatch.setattr(jsonl, "_line_by_line", lambda *args: pytest.fail("line by line"))
+    [(found, read, bad)], [(by_line, *_)] = blocks(), expected
+    assert read == 40 and bad == [] and found["code"][:4] == ["7", "-12", None, "9007199254740993"]
+    assert found == {name: [x.decode() if isinstance(x, bytes) else x for x in by_line[name]] for name in by_line}
+
+
+@pytest.mark.parametrize("cell", ["-0", "1.0", "12345678901234567890", "1e3", '"b"', "true", "[1]"])
+def test_a_level_of_another_type_than_the_first_one_is_kept_as_it_is_written(tmp_path, cell):
+    (file := tmp_path / "a.jsonl").write_text('{"y":1,"code":7}\n{"y":2,"code":' + cell + "}\n")
+    with closing(reader(file)) as opened:
+        [raw] = opened.blocks(Wanted(("y",), ("code",)))
+    bad = cell.startswith("[")
+    assert raw.table.column("code").to_pylist() == [b"7", None if bad else cell.strip('"').encode()]
+    assert [(one.at, one.column) for one in raw.bad] == ([(1, "code")] if bad else [])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        MIXED,
+        [{"a": 1, "b": "x"}, {"b": "y", "a": 2}, {"a": None}],
+        [{"a": 1}, {"a": 2.5}],
+        [{"a": 1}, {"a": "x"}, {"a": "y"}],
+        [{"a": 1}, {"b": 2}],
+        [{"a": None}, {"a": 2}],
+        [{"a": 2**63}, {"a": 2**53 + 1}],
+        [{"a": [1]}, {"a": 2}],
+        [{"a": 1e300}, {"a": float("nan")}],
+        [{"a": "2020-01-01"}, {"a": "2020-01-01 10:00:00"}],
+    ],
+)
+def test_the_first_rows_of_json_are_the_same_parsed_in_blocks_or_line_by_line(tmp_path, monkeypatch, rows):
+    with closing(reader(json_file(tmp_path, rows))) as opened:
+        found = opened.head(None, 100)
+        monkeypatch.setattr(jsonl, "_read", lambda *args, **options: None)
+        expected = opened.head(None, 100)
+        assert opened.head(["a"], 100).column_names == ["a"] * ("a" in found.column_names)
+    assert found.column_names == expected.column_names and found.num_rows == expected.num_rows
+    for name in found.column_names:
+        assert plain(found.column(name)).equals(plain(expected.column(name)))
 
 
 def test_the_limit_of_a_record_is_an_option_of_tables(tmp_path):

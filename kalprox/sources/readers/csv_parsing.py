@@ -7,7 +7,7 @@ import numpy as np
 
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.arrow_arrays import from_bytes
-from kalprox.sources.cell_parsing import MISSING, certainly_exact, certainly_usable
+from kalprox.sources.cell_parsing import MISSING, certainly_exact
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted
 from kalprox.sources.readers.notation import PLAIN, Notation
@@ -51,17 +51,15 @@ class CsvParser:
             return self._parse_as_text(chunk)
         try:
             table = self._read(chunk.data, dict.fromkeys(self.numbers, pa.float64()))
-            if all(certainly_usable(table.column(name)) for name in self.numbers):
-                exact = [name for name in self.numbers if certainly_exact(table.column(name))]
-                if len(exact) < len(self.numbers):  # as text, which has all digits
-                    if not self.notation.is_plain:
-                        return self._parse_as_text(chunk)
-                    table = self._read(chunk.data, dict.fromkeys(exact, pa.float64()))
-                table = table.rename_columns(self.names)
-                return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
+            exact = [name for name in self.numbers if certainly_exact(table.column(name))]
+            if len(exact) < len(self.numbers):  # the others as text, which has all digits
+                if not self.notation.is_plain:
+                    return self._parse_as_text(chunk)
+                table = self._read(chunk.data, dict.fromkeys(exact, pa.float64()))
         except pa.ArrowInvalid:
-            pass
-        return self._parse_as_text(chunk)
+            return self._parse_as_text(chunk)
+        table = table.rename_columns(self.names)
+        return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
 
     def _parse_as_text(self, chunk: Chunk) -> RawBlock:
         """Read all cells as text, so that a bad cell affects no other cell; rows of the wrong length are bad rows."""
