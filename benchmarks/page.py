@@ -31,6 +31,7 @@ def main(page: Path, *results: Path) -> None:
         "sweep": "sweep of 40 step sizes",
         "rows": "one row, then one prediction",
         "l1": "L1 to optimality",
+        "commands": "commands",
     }.items():
         parts[name] = _tables([r for r in rows if r["work"] == work])
     parts["files"] = _files([r for r in rows if r["work"].startswith("from files")])
