@@ -151,8 +151,10 @@ class _Output:
         names = [csv_cell(name) for name in self.keep] if self.kind == "csv" else list(self.keep)
         kept = list(zip(names, types, strict=True))
         self.schema = pa.schema([*kept, *((name, pa.float64()) for name in NAMES)])
-        writer = _csv.CSVWriter if self.kind == "csv" else _parquet.ParquetWriter
-        self._writer = writer(self.file, self.schema)
+        if self.kind == "csv":
+            self._writer = _csv.CSVWriter(self.file, self.schema)
+        else:  # predictions are hardly ever the same number twice, so that dictionaries of them cost time alone
+            self._writer = _parquet.ParquetWriter(self.file, self.schema, use_dictionary=names)
 
     def write(self, columns: np.ndarray, place: Place) -> None:
         """Write the predictions of the rows of a place."""

@@ -115,8 +115,8 @@ class DataQuality:
         new = self._with_bad(list(block.bad), block.read, block.notes)
         if len(block.X) == 0:
             return new
-        low, high, total = block.ranges()
-        return new._with_ranges(low if ranges else [], high if ranges else [], total)
+        low, high = block.ranges() if ranges else ([], [])
+        return new._with_ranges(low, high, np.ones(len(block)) @ block.X)
 
     def after_partition(self, summary: "PartitionSummary", *, ranges: bool = True) -> "DataQuality":
         """Return the data quality after one more partition; see `after`."""

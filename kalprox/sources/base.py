@@ -74,8 +74,8 @@ class Block:
         weights, groups = (None if a is None else a[rows] for a in (self.weights, self.groups))
         return Block(self.X[rows], self.y[rows], weights, groups=groups)
 
-    def ranges(self) -> tuple[Array, Array, Array]:
-        """The minimum, the maximum and the sum of each column of X, which must have two dimensions and a row."""
+    def ranges(self) -> tuple[Array, Array]:
+        """The minimum and the maximum of each column of X, which must have two dimensions and a row."""
         n, d = self.X.shape
         sides = 1 << (min(n, _MAX_SIDES).bit_length() - 1)  # rows side by side: reductions are fast where rows are long
         wide = self.X[: n - n % sides].reshape(-1, sides * d)
@@ -84,7 +84,7 @@ class Block:
             reduce(np.concatenate([reduce(wide, axis=0).reshape(sides, d), rest]), axis=0)
             for reduce in (np.min, np.max)
         )
-        return low, high, np.ones(n) @ self.X
+        return low, high
 
     @property
     def count(self) -> int:
