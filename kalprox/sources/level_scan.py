@@ -13,6 +13,7 @@ from kalprox.sources.cell_parsing import cell_labels, parse_numbers
 from kalprox.sources.cell_types import plain
 from kalprox.sources.files import STDIN, SourceError, Unreadable
 from kalprox.sources.labels import number_in
+from kalprox.sources.prefetch import parsers
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers import reader
 from kalprox.sources.readers.base import Wanted
@@ -155,7 +156,7 @@ def scan_levels(
 
 
 def _tables(file: Path, wanted: Wanted, options: dict[str, Any]) -> Iterable[Any]:
-    opened = reader(file, **options)
+    opened = reader(file, **options, threads=parsers())
     try:
         if not opened.empty:
             for raw in opened.blocks(wanted):

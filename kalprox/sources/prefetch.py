@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["cores", "map_ahead", "prefetch"]
+__all__ = ["cores", "map_ahead", "parsers", "prefetch"]
 
 S = TypeVar("S")
 T = TypeVar("T")
 _END = object()
+_MAX_PARSERS = 4  # more would hold more raw blocks at a time than a table's memory allows for
 
 
 def prefetch(blocks: Iterator[T], depth: int = 2) -> Iterator[T]:
@@ -95,22 +96,29 @@ def map_ahead(function: Callable[[S], T], items: Iterable[S], threads: int) -> I
         return
     waiting: deque[Future[T]] = deque()
     failed: BaseException | None = None
+    source, item = iter(items), object()
     pool = ThreadPoolExecutor(threads, thread_name_prefix="kalprox-parse")
     try:
-        source = iter(items)
         while True:
             try:
-                while failed is None and len(waiting) <= threads:
-                    waiting.append(pool.submit(function, next(source)))
-            except BaseException as error:  # at the end, StopIteration
-                failed = error
+                while item is not _END and len(waiting) <= threads:
+                    if (item := next(source, _END)) is not _END:
+                        waiting.append(pool.submit(function, item))  # type: ignore[arg-type]
+            except BaseException as error:
+                failed, item = error, _END
             if not waiting:
                 break
             yield waiting.popleft().result()
+        if failed is not None:
+            raise failed
     finally:
+        failed = None  # whose traceback refers to this frame
         pool.shutdown(cancel_futures=True)
-    if failed is not None and not isinstance(failed, StopIteration):
-        raise failed
+
+
+def parsers() -> int:
+    """The number of threads that parse the raw blocks of a text file."""
+    return min(cores(), _MAX_PARSERS)
 
 
 def cores() -> int:

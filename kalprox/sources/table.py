@@ -24,7 +24,7 @@ from kalprox.sources.files import (
 )
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.places import Cursor, Place
-from kalprox.sources.prefetch import cores, prefetch
+from kalprox.sources.prefetch import parsers, prefetch
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.readers import RawBlock, reader
 from kalprox.sources.readers.notation import Notation
@@ -35,7 +35,6 @@ __all__ = ["Cursor", "Place", "Size", "Table"]
 
 T = TypeVar("T")
 _COPIES = 16  # of a block in memory at a time: as read, decoded, encoded, and the copies that the learner makes
-_MAX_THREADS = 4  # that parse: more would hold more raw blocks than `_COPIES` allows for
 _MAX_ROWS, _MAX_BYTES = 1 << 15, 1 << 21  # larger blocks are no faster to read or to learn
 
 
@@ -135,7 +134,7 @@ class Table:
 
     def blocks_ahead(self, start: Cursor | None = None) -> Iterator[Block]:
         """The blocks of `blocks`, read and parsed in threads, as many as there are cores, while others are learned."""
-        return prefetch(self.blocks(start, threads=min(cores(), _MAX_THREADS)))
+        return prefetch(self.blocks(start, threads=parsers()))
 
     def blocks(self, start: Cursor | None = None, *, threads: int = 1) -> Iterator[Block]:
         """The blocks after the cursor `start`: the same blocks as in a run from the beginning.

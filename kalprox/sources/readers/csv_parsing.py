@@ -16,6 +16,7 @@ from kalprox.sources.readers.text import BOM, Chunk
 __all__ = ["CsvParser"]
 
 _arrow_csv = load("pyarrow.csv")
+_EMPTY = [""]  # the missing cells of most files: the fewer there are to look for, the faster pyarrow is
 _BLANK = re.compile(rb"[\r\n]*")
 
 
@@ -39,6 +40,7 @@ class CsvParser:
         self.kept = [position[name] for name in self.names]
         self.numbers = [position[name] for name in wanted.numbers]
         self.wanted, self.delimiter, self.notation = wanted, delimiter, notation
+        self._missing = _EMPTY
 
     def parse(self, chunk: Chunk) -> RawBlock:
         """The records of a chunk; parsed cell by cell where pyarrow refuses the chunk as a whole."""
@@ -50,7 +52,7 @@ class CsvParser:
         if self.notation.thousands is not None:  # pyarrow does not read them
             return self._parse_as_text(chunk)
         try:
-            table = self._read(chunk.data, dict.fromkeys(self.numbers, pa.float64()))
+            table = self._read_numbers(chunk.data)
             exact = [name for name in self.numbers if certainly_exact(table.column(name))]
             if len(exact) < len(self.numbers):  # the others as text, which has all digits
                 if not self.notation.is_plain:
@@ -60,6 +62,17 @@ class CsvParser:
             return self._parse_as_text(chunk)
         table = table.rename_columns(self.names)
         return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
+
+    def _read_numbers(self, data: bytes) -> Any:
+        """Read the columns of numbers as such; cells such as NA are looked for from the first chunk on that has one."""
+        numbers, missing = dict.fromkeys(self.numbers, pa.float64()), self._missing
+        try:
+            return self._read(data, numbers, missing=missing)
+        except pa.ArrowInvalid:
+            if missing is MISSING:
+                raise
+            self._missing = MISSING
+            return self._read(data, numbers)
 
     def _parse_as_text(self, chunk: Chunk) -> RawBlock:
         """Read all cells as text, so that a bad cell affects no other cell; rows of the wrong length are bad rows."""
@@ -87,19 +100,23 @@ class CsvParser:
         bad += cells if rows is None else [cell._replace(at=int(rows[cell.at])) for cell in cells]
         return RawBlock(table, read, chunk.offset, rows, bad, chunk.sha256)
 
-    def _read(self, data: bytes, types: dict[str, Any], refuse: Any = None) -> Any:
+    def _read(self, data: bytes, types: dict[str, Any], refuse: Any = None, missing: list[str] = MISSING) -> Any:
         if data.startswith(BOM):  # part of a cell; pyarrow would remove it, unless an empty line comes first
             data = b"\n" + data
+        quoted = b'"' in data
         return _arrow_csv.read_csv(
             pa.BufferReader(data),
             _arrow_csv.ReadOptions(column_names=self.positions, use_threads=False, block_size=len(data) + 1),
             _arrow_csv.ParseOptions(
-                delimiter=self.delimiter, newlines_in_values=b'"' in data, invalid_row_handler=refuse
+                delimiter=self.delimiter,
+                quote_char='"' if quoted else False,
+                newlines_in_values=quoted,
+                invalid_row_handler=refuse,
             ),
             _arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(self.kept, pa.binary()) | types,
                 include_columns=self.kept,
-                null_values=MISSING,
+                null_values=missing,
                 strings_can_be_null=False,
                 decimal_point=self.notation.decimal,
             ),
