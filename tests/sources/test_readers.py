@@ -1,8 +1,11 @@
 """CSV and JSON lines: any bytes are read or refused, and the size of the chunks changes nothing."""
 
 import io
+import itertools
 import json
 import os
+import threading
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -11,12 +14,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kalprox.sources import prefetch
 from kalprox.sources.cell_types import plain
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
 from kalprox.sources.readers import jsonl, reader
 from kalprox.sources.readers.base import Wanted, check_names
 from kalprox.sources.readers.csv import CsvReader
+from kalprox.sources.readers.csv_parsing import CsvParser
 from kalprox.sources.readers.csv_records import CsvRecords
 from kalprox.sources.readers.jsonl import JsonReader
 from kalprox.sources.readers.text import Text, chunks
@@ -197,6 +202,46 @@ def test_a_first_line_of_json_without_an_end_is_refused_with_the_limit(tmp_path)
         pytest.raises(SourceError, match=r"first line does not end within 50,000 bytes, the value of max_record"),
     ):
         opened.head(None, 10)
+
+
+def test_csv_is_parsed_once_a_chunk_and_once_more_where_cells_such_as_NA_begin(tmp_path, monkeypatch):
+    lines = [f"{i},{'NA' if i % 100 == 99 else i}" for i in range(2000)]
+    (tmp_path / "a.csv").write_text("y,x\n" + "\n".join(lines))
+    (tmp_path / "b.csv").write_text("y,x\n" + "\n".join(line for line in lines if "NA" not in line))
+    reads, read = [], CsvParser._read
+    monkeypatch.setattr(
+        CsvParser, "_read", lambda self, *args, **options: reads.append(1) or read(self, *args, **options)
+    )
+    for name, more in (("b.csv", 0), ("a.csv", 1)):
+        reads.clear()
+        with closing(reader(tmp_path / name, chunk_bytes=1000)) as opened:
+            raws = list(opened.blocks(Wanted(("y", "x"))))
+        assert len(reads) == len(raws) + more and len(raws) > 10 and not any(raw.bad for raw in raws)
+    x = [cell for raw in raws for cell in raw.table.column("x").to_pylist()]
+    assert x == [None if i % 100 == 99 else i for i in range(2000)]
+
+
+def test_chunks_are_parsed_side_by_side_while_blocks_are_learned(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("y,x\n" + "".join(f"{i},{i % 7}.{'0' * 30}\n" for i in range(5000)))
+    both, calls, parsed, parse = threading.Barrier(2), itertools.count(), [], CsvParser.parse
+
+    def watched(self, chunk):
+        if next(calls) < 2:
+            both.wait(timeout=300)  # two threads are here at once
+        parsed.append(threading.get_ident())
+        return parse(self, chunk)
+
+    monkeypatch.setattr(prefetch, "cores", lambda: 2)
+    table = Table([tmp_path / "a.csv"], Columns("y", numeric=("x",)), memory=1 << 16)
+    monkeypatch.setattr(CsvParser, "parse", watched)
+    blocks = table.blocks_ahead()
+    found = [next(blocks)]
+    deadline = time.monotonic() + 60
+    while len(parsed) < 5 and time.monotonic() < deadline:  # of the 50 or so chunks, a block each
+        time.sleep(0.001)
+    assert len(parsed) >= 5 and len(set(parsed)) == 2 and threading.get_ident() not in parsed
+    found.extend(blocks)
+    assert np.array_equal(np.concatenate([block.y for block in found]), np.arange(5000))
 
 
 MIXED = [
