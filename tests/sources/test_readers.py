@@ -250,6 +250,7 @@ MIXED = [
     {"y": 3e2, "on": None, "x": 4.25, "level": "é\n", "code": None, "flag": True},
     {"y": 0, "x": 5, "on": True, "level": "", "code": 2**53 + 1, "flag": True},
 ]
+LONG = [{"y": i, "id": 2**53 + i, "x": i / 7} for i in range(50)]
 
 
 def json_file(tmp_path, rows):
@@ -272,6 +273,18 @@ def test_json_with_booleans_and_whole_levels_is_parsed_in_blocks_and_not_line_by
     [(found, read, bad)], [(by_line, *_)] = blocks(), expected
     assert read == 40 and bad == [] and found["code"][:4] == ["7", "-12", None, "9007199254740993"]
     assert found == {name: [x.decode() if isinstance(x, bytes) else x for x in by_line[name]] for name in by_line}
+
+
+def test_json_with_long_integers_is_parsed_in_blocks_and_its_rounded_cells_are_said(tmp_path, monkeypatch):
+    columns = Columns("y", numeric=("id", "x"))
+    table = Table([json_file(tmp_path, LONG)], columns)
+    with monkeypatch.context() as patch:
+        patch.setattr(jsonl, "_read", lambda *args, **options: None)
+        [expected] = table.blocks()
+    monkeypatch.setattr(jsonl, "_line_by_line", lambda *args: pytest.fail("line by line"))
+    [found] = table.blocks()
+    assert np.array_equal(found.X, expected.X) and found.notes == expected.notes
+    assert found.notes.rounded["id"].count == 25
 
 
 @pytest.mark.parametrize("cell", ["-0", "1.0", "12345678901234567890", "1e3", '"b"', "true", "[1]"])

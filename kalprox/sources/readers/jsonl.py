@@ -103,7 +103,7 @@ class JsonReader:
         for chunk in self._chunks(0, None, again=True):
             types = types or _types(chunk.data)
             table = _read(chunk.data, types, unexpected="error") if types and chunk.fault is None else None
-            if table is None or not all(certainly_exact(one) for one in table.columns if one.type == pa.float64()):
+            if table is None or not all(map(_is_exact, table.columns)):
                 return None
             tables.append(table)
             if sum(table.num_rows for table in tables) >= rows:
@@ -158,11 +158,19 @@ def _by_pyarrow(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> R
     types |= {name: pa.string() for name in texts if types[name] in (pa.null(), pa.float64())}
     if _INTEGER in types.values() and _MINUS_ZERO.search(chunk.data):  # which would lose its sign
         return None
-    table = _read(chunk.data, types, unexpected="ignore")
-    if table is None or not all(types[name] == _BOOLEAN or certainly_exact(table.column(name)) for name in numbers):
-        return None
     kinds = dict.fromkeys(numbers, pa.float64()) | dict.fromkeys(texts, pa.string())
+    table = _read(chunk.data, types, unexpected="ignore")
+    if table is not None and (long := [name for name in numbers if not _is_exact(table.column(name))]):
+        kinds |= dict.fromkeys(long, _INTEGER)  # integers have all their digits as such
+        table = _read(chunk.data, types | dict.fromkeys(long, _INTEGER), unexpected="ignore")
+    if table is None:
+        return None
     return RawBlock(table.cast(pa.schema(kinds)), table.num_rows, chunk.offset, sha256=chunk.sha256)
+
+
+def _is_exact(column: Any) -> bool:
+    """Whether a column of booleans, integers, text or floats certainly has all digits of its cells."""
+    return column.type != pa.float64() or certainly_exact(column)
 
 
 def _read(data: bytes, types: dict[str, Any], *, unexpected: str) -> Any:
