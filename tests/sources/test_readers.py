@@ -160,6 +160,10 @@ def test_fuzz_json(changes):
     expected = json_rows(data, 1 << 10)
     for size in (1, 30, 60):
         assert json_rows(data, size) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        for size in (1, 30, 80):
+            patch.setattr(jsonl, "_PIECE", size)
+            assert json_rows(data, 1 << 10) == expected
 
 
 # no quadratic scan, and nothing that waits for ever
@@ -285,6 +289,25 @@ def test_json_with_long_integers_is_parsed_in_blocks_and_its_rounded_cells_are_s
     [found] = table.blocks()
     assert np.array_equal(found.X, expected.X) and found.notes == expected.notes
     assert found.notes.rounded["id"].count == 25
+
+
+def test_only_lines_around_a_bad_one_are_read_one_by_one(tmp_path, monkeypatch):
+    rows = [json.dumps({"y": i, "x": i / 7, "c": "ab"[i % 2]}) for i in range(40_000)]
+    rows[10_000], rows[20_000], rows[30_000] = '{"y": oops}', "", '{"y": 1, "x": "no", "c": 2}'
+    (file := tmp_path / "a.jsonl").write_text("\n".join(rows))
+    columns = Columns("y", numeric=("x",), categorical={"c": ("a", "b")}, unseen="reject")
+    loads, load = [], jsonl._load
+    monkeypatch.setattr(jsonl, "_load", lambda line: loads.append(1) or load(line))
+    found = list(Table([file], columns).blocks())
+    assert [(row.row, row.column, row.value) for block in found for row in block.bad] == [
+        (10_001, "", '{"y": oops}'),
+        (30_000, "x", "no"),
+    ]
+    assert sum(len(block) for block in found) == 39_997 and len(loads) < 10_000
+    monkeypatch.setattr(jsonl, "_by_pyarrow", lambda *args: None)
+    for one, other in zip(found, Table([file], columns).blocks(), strict=True):
+        assert np.array_equal(one.X, other.X) and np.array_equal(one.y, other.y) and one.bad == other.bad
+        assert np.array_equal(one.place.rows, other.place.rows) and np.array_equal(one.place.good, other.place.good)
 
 
 @pytest.mark.parametrize("cell", ["-0", "1.0", "12345678901234567890", "1e3", '"b"', "true", "[1]"])

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from kalprox.sources.readers.text import BOM, Chunk, Text, chunks, last_line
 __all__ = ["JsonReader"]
 
 _arrow_json = load("pyarrow.json")
+_PIECE = 1 << 17  # bytes of a chunk that are parsed together where pyarrow refuses the chunk
 _BOOLEAN, _INTEGER = pa.bool_(), pa.int64()
 _MINUS_ZERO = re.compile(rb"[:\s]-0[,}\s]")
 
@@ -121,7 +123,7 @@ class JsonReader:
                 table = _table(wanted.numbers, texts, {name: [] for name in wanted.names})
                 return RawBlock(table, 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
             with guarded(self.text.name, "JSON lines"):
-                return _by_pyarrow(chunk, wanted.numbers, texts) or _line_by_line(chunk, wanted.numbers, texts)
+                return _by_pyarrow(chunk, wanted.numbers, texts) or _in_pieces(chunk, wanted.numbers, texts)
 
         yield from map_ahead(parse, self._chunks(start, sha256, again=False), self.threads)
         self.text.close()
@@ -211,6 +213,27 @@ def _types(data: bytes) -> dict[str, Any] | None:
         if isinstance(value, _Number)
     }
     return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _in_pieces(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock:
+    """The chunk cut into pieces, of which only those that pyarrow refuses are parsed line by line."""
+    ends = [chunk.data.find(b"\n", at) + 1 or len(chunk.data) for at in range(_PIECE, len(chunk.data), _PIECE)]
+    cuts = sorted({0, *ends, len(chunk.data)})
+    pieces = [chunk._replace(data=chunk.data[a:b]) for a, b in pairwise(cuts)]
+    parsed = [_by_pyarrow(piece, numbers, texts) or _line_by_line(piece, numbers, texts) for piece in pieces]
+    kinds = [one.table.schema.field(name).type for one in parsed for name in numbers]
+    if len(parsed) == 1:
+        return parsed[0]
+    if kinds != len(parsed) * kinds[: len(numbers)]:  # long integers, some of them among floats
+        return _line_by_line(chunk, numbers, texts)
+    schema = pa.schema(dict(zip(numbers, kinds, strict=False)) | dict.fromkeys(texts, pa.binary()))
+    first = np.cumsum([0, *(one.read for one in parsed)])
+    rows = [
+        at + (np.arange(one.read) if one.rows is None else one.rows) for at, one in zip(first, parsed, strict=False)
+    ]
+    bad = [cell._replace(at=int(at) + cell.at) for at, one in zip(first, parsed, strict=False) for cell in one.bad]
+    table = pa.concat_tables(one.table.cast(schema) for one in parsed)
+    return RawBlock(table, int(first[-1]), chunk.offset, np.concatenate(rows), bad, chunk.sha256)
 
 
 def _line_by_line(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock:
