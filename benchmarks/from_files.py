@@ -1,8 +1,12 @@
 """(f) From files: reading alone, reading in blocks with kalprox, a whole fit job, and SGD on the same blocks.
 
-`error` is the relative distance to the solution with intercept by QR of the rows in memory.
+The last case is whole commands on a long file, start-up included: `kalprox fit` from CSV, and Vowpal Wabbit with its
+own settings, in one pass, from its own text format. `error` is the relative distance to the exact solution with
+intercept.
 """
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,20 +18,28 @@ from benchmarks.harness import FLOOR, Case, Data, Peer, Settings
 from benchmarks.linear import floor
 
 _folder = tempfile.TemporaryDirectory(prefix="kalprox-bench-")
+_KALPROX, _VW = "kalprox fit, the command", "Vowpal Wabbit, the command"
+_PIECE = 100_000  # rows of the long file that are made at a time
 _FORMATS = {"Parquet": "parquet", "CSV": "csv", "Arrow": "arrow", "JSON lines": "jsonl"}
 
 
 def cases(quick: bool) -> list[Case]:
-    n = 20_000 if quick else 100_000
+    n, long = (20_000, 200_000) if quick else (100_000, 5_000_000)
+    others = tuple(peer.name for peer in PEERS if peer.name not in (_KALPROX, _VW))
     return [
-        Case(f"from files, {name}", {"d": 20, "n": n, "file": str(Path(_folder.name) / f"rows.{ending}")})
-        for name, ending in _FORMATS.items()
+        *(
+            Case(f"from files, {name}", {"d": 20, "n": n, "file": str(Path(_folder.name) / f"rows.{ending}")}, others)
+            for name, ending in _FORMATS.items()
+        ),
+        Case("commands", {"d": 20, "n": long, "file": str(Path(_folder.name) / "long.csv")}, (_KALPROX, _VW)),
     ]
 
 
 def data(settings: Settings) -> Data:
     from kalprox.paper import problems
 
+    if settings["file"].endswith("long.csv"):
+        return {"solution": _write_long(Path(settings["file"]), settings["n"], settings["d"])}
     rows = problems.ridge(settings["n"], settings["d"], 5)
     if not Path(settings["file"]).exists():
         _write(Path(settings["file"]), rows.X, rows.y)
@@ -53,9 +65,33 @@ def _write(file: Path, X: np.ndarray, y: np.ndarray) -> None:
         file.write_text("".join(line % tuple(row) for row in rows))
 
 
+def _write_long(file: Path, n: int, d: int) -> np.ndarray:
+    """Write rows as CSV and, beside it, in the format of Vowpal Wabbit; return the ridge solution with intercept."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    rng, names = np.random.default_rng(5), [f"x{j}" for j in range(d)]
+    theta, gram = rng.standard_normal(d), np.zeros((d + 2, d + 2))
+    line = "%r |" + "".join(f" {name}:%r" for name in names) + "\n"
+    schema = pa.schema([(name, pa.float64()) for name in ("y", *names)])
+    with pa.csv.CSVWriter(file, schema) as writer, file.with_suffix(".vw").open("w") as text:
+        for begin in range(0, n, _PIECE):
+            X = rng.standard_normal((min(_PIECE, n - begin), d))
+            rows = np.column_stack([X @ theta + 2 + rng.standard_normal(len(X)), X])
+            writer.write_table(pa.table(list(rows.T), schema=schema))
+            text.write("".join(line % tuple(row) for row in rows.tolist()))
+            B = np.column_stack([np.ones(len(X)), rows])
+            gram += B.T @ B
+    centred = gram[1:, 1:] - np.outer(gram[0, 1:], gram[0, 1:]) / n
+    return np.linalg.solve(centred[1:, 1:] + np.eye(d), centred[1:, 0])
+
+
 def judge(settings: Settings, data: Data, peer: Peer, rows: int, answer: Any) -> dict[str, Any]:
     from benchmarks.reference import distance, ridge
 
+    if peer.name in (_KALPROX, _VW):  # whose memory is that of another process
+        coef = _coef_of_model(peer.name, answer, settings["d"])
+        return {"error": distance(coef, data["solution"]), "peak_mb": None, "import_mb": None}
     if peer.name == FLOOR or not isinstance(answer, np.ndarray):
         return {"rows_per_s": None}
     X, y = data["X"], data["y"]
@@ -114,10 +150,42 @@ def _sgd(data: Data, settings: Settings) -> Callable[[], Any]:
     return go
 
 
+def _command(*args: str) -> Callable[[Data, Settings], Callable[[], str]]:
+    """A peer that runs a command on the file; it returns the model file."""
+
+    def build(data: Data, settings: Settings) -> Callable[[], str]:
+        file = Path(settings["file"])
+        model = str(file.with_name(f"{args[0]}.model"))
+        names = {"CSV": str(file), "VW": str(file.with_suffix(".vw")), "MODEL": model}
+
+        def go() -> str:
+            subprocess.run(
+                [sys.executable, "-m", *(names.get(arg, arg) for arg in args)], check=True, stdout=subprocess.DEVNULL
+            )
+            return model
+
+        return go
+
+    return build
+
+
+def _coef_of_model(peer: str, model: str, d: int) -> np.ndarray:
+    if peer == _KALPROX:
+        from kalprox.jobs.model import TableModel
+
+        return TableModel.load(model).belief.coef
+    from vowpalwabbit import Workspace
+
+    fitted = Workspace(f"-t -i {model} --quiet")
+    return np.array([fitted.predict(f"| x{j}:1") for j in range(d)]) - fitted.predict("|")
+
+
 PEERS = [
     Peer(FLOOR, "scipy", floor),
     Peer("pyarrow, reading alone", "pyarrow", _reading),
     Peer("kalprox Table.blocks", "kalprox", _blocks),
     Peer("kalprox FitJob, whole", "kalprox", _job),
     Peer("scikit-learn SGDRegressor on Table.blocks", "scikit-learn", _sgd),
+    Peer(_KALPROX, "kalprox", _command("kalprox", "fit", "CSV", "--target", "y", "--out", "MODEL")),
+    Peer(_VW, "vowpalwabbit", _command("vowpalwabbit", "-d", "VW", "-f", "MODEL", "--quiet")),
 ]

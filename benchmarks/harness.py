@@ -176,14 +176,20 @@ def _serve(pipe: Any, module: str, name: str, settings: dict[str, Any], folder: 
         pipe.send(_resident() - before)
         before = _forget_peak()
         while pipe.recv():
-            wall, cpu = time.perf_counter(), time.process_time()
+            wall, cpu = time.perf_counter(), _cpu()
             answer = go()
-            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+            cpu, wall = _cpu() - cpu, time.perf_counter() - wall
             pipe.send((cpu, wall, answer, _peak() - before))
     except EOFError:
         pass
     except Exception as error:
         pipe.send(f"{type(error).__name__}: {str(error)[:300]}")
+
+
+def _cpu() -> float:
+    """Return the CPU time of this process and of the commands that it has run."""
+    commands = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + commands.ru_utime + commands.ru_stime
 
 
 def _status(key: str) -> float:

@@ -44,6 +44,7 @@ _COMPARED = (
         )
         for size in (16, 256, 1024)
     ),
+    ("`kalprox fit` of a CSV file", "commands", "kalprox fit, the command", "Vowpal Wabbit, the command"),
     ("L1 path of 100 points", "L1 to optimality", "kalprox fit and path", "scikit-learn lasso_path"),
     ("the sigmoid, from zero to the MAP", "sigmoid", "kalprox refine, from zero to the MAP", "SciPy least_squares, lm"),
     ("the paper's recursion", "sigmoid", "kalprox pipg, one pass", "numba, the same formula"),

@@ -9,7 +9,6 @@ import os
 import re
 import stat
 import sys
-import tempfile
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -281,6 +280,8 @@ def _checked(check: Callable[[str], None] | None) -> Iterator[BinaryIO | None]:
     if check is None:
         yield None
         return
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "content", "w+b") as file:
         yield file
 
@@ -299,6 +300,8 @@ def _content(file: BinaryIO, check: Callable[[str], None] | None) -> bytes:
 
 def _create_partial(target: Path) -> tuple[BinaryIO, str]:
     """Create and lock a temporary file of `target`, for its owner alone."""
+    import tempfile  # here, because it would take a tenth of the time of `kalprox --help`
+
     for _ in range(_ATTEMPTS):
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=_SUFFIX)
         if _lock(handle) and os.path.exists(name):  # else another process took it for a dead one's before the lock

@@ -1,11 +1,16 @@
 """The package as a tree of modules: what importing it costs, and what its names are bound to."""
 
 import importlib
+import json
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 import kalprox
@@ -46,3 +51,44 @@ def test_nothing_is_imported_that_is_not_needed(code, unwanted):
     script = f"import sys; {code}; print([name for name in {unwanted!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
+def test_commands_on_files_import_neither_pandas_nor_other_large_packages(tmp_path, kind):
+    """pyarrow imports pandas at its first conversion from or to NumPy; that takes longer than a small fit."""
+    file, model = str(tmp_path / f"rows.{kind}"), str(tmp_path / "model.kp")
+    _write(file, kind)
+    commands = (
+        ["fit", file, "--target", "y", "--out", model, "--max-bad", "10%"],
+        ["show", model],
+        ["predict", model, file, "--out", str(tmp_path / "out.csv"), "--keep", "y,at", "--max-bad", "10%"],
+    )
+    unwanted = ("pandas", "scipy.stats", "sklearn", "matplotlib", "jax", "dask", "kalprox.engines")
+    script = (
+        f"import sys\nfrom kalprox.cli import main\nfor args in {commands!r}:\n    main(args, standalone_mode=False)\n"
+        f"    print('imported', [name for name in {unwanted!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("imported")] == ["imported []"] * 3
+
+
+def _write(file, kind):
+    """Rows with missing and bad cells, so that the slow paths of the readers are taken too."""
+    n = 60
+    table = pa.table(
+        {
+            "y": pa.array([i % 7 + 0.5 for i in range(n)]),
+            "x": pa.array([None if i % 20 == 3 else i % 5 for i in range(n)], pa.int64()),
+            "on": pa.array([i % 3 == 0 for i in range(n)]),
+            "level": pa.array(["ab"[i % 2] for i in range(n)]),
+            "at": pa.array([f"2020-01-{i % 28 + 1:02}" for i in range(n)]),
+        }
+    )
+    if kind == "parquet":
+        pyarrow.parquet.write_table(table, file)
+    elif kind == "csv":
+        pyarrow.csv.write_csv(table, file)
+    else:
+        Path(file).write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))

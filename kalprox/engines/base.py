@@ -141,7 +141,7 @@ def fold_partition(partition: Partition, index: int, part: Part) -> PartialFold:
             value = _with_note(partition.name, part, block)
             total = value if total is None else total + value
             if block.X.ndim == 2:
-                smallest, largest, sum_ = block.X.min(axis=0), block.X.max(axis=0), np.ones(len(block)) @ block.X
+                (smallest, largest), sum_ = block.ranges(), np.ones(len(block)) @ block.X
                 low = smallest if low is None else np.minimum(low, smallest)
                 high = largest if high is None else np.maximum(high, largest)
                 sums = sum_ if sums is None else sums + sum_

@@ -1,6 +1,5 @@
 """The engine on this machine: threads or processes."""
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +12,7 @@ from kalprox.engines.base import Engine, EngineFailed, Part, PartialFold, Seen, 
 from kalprox.engines.pickling import ModelPickler
 from kalprox.engines.threads import one_blas_thread
 from kalprox.engines.tree import Tree
+from kalprox.sources.prefetch import cores
 
 __all__ = ["LocalEngine"]
 
@@ -35,7 +35,7 @@ class LocalEngine(Engine):
     """
 
     def __init__(self, workers: int | None = None, *, processes: bool = False) -> None:
-        self.workers, self.processes = workers or _cores(), processes
+        self.workers, self.processes = workers or cores(), processes
         self._started: tuple[ProcessPoolExecutor, ModelPickler] | None = None
         if self.workers < 1:
             raise ValueError(f"workers must be at least 1; got {workers}.")
@@ -112,7 +112,3 @@ class LocalEngine(Engine):
         finally:
             for future in submitted:
                 future.cancel()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

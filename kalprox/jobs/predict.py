@@ -16,11 +16,11 @@ from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.sources._arrow import load, pa
+from kalprox.sources.arrow_arrays import from_bytes, from_numpy
 from kalprox.sources.cell_types import plain
 from kalprox.sources.files import SourceError
 from kalprox.sources.notes import Notes, check_known
 from kalprox.sources.places import Place
-from kalprox.sources.prefetch import prefetch
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
@@ -95,7 +95,7 @@ def predict(
     ends = found.learner.conformal_ends(level) if interval == "conformal" else None
     quality = DataQuality()
     with _writer(out, table.keep) as write:
-        for block in prefetch(table.blocks()):
+        for block in table.blocks_ahead():
             quarantine.take(block.bad, block.read)
             columns = np.full((len(NAMES), block.read), np.nan)
             if len(block):
@@ -151,8 +151,10 @@ class _Output:
         names = [csv_cell(name) for name in self.keep] if self.kind == "csv" else list(self.keep)
         kept = list(zip(names, types, strict=True))
         self.schema = pa.schema([*kept, *((name, pa.float64()) for name in NAMES)])
-        writer = _csv.CSVWriter if self.kind == "csv" else _parquet.ParquetWriter
-        self._writer = writer(self.file, self.schema)
+        if self.kind == "csv":
+            self._writer = _csv.CSVWriter(self.file, self.schema)
+        else:  # predictions are hardly ever the same number twice, so that dictionaries of them cost time alone
+            self._writer = _parquet.ParquetWriter(self.file, self.schema, use_dictionary=names)
 
     def write(self, columns: np.ndarray, place: Place) -> None:
         """Write the predictions of the rows of a place."""
@@ -169,7 +171,7 @@ class _Output:
                     f"{place.file}: column {name!r}, which is to be kept, is of type {column.type}, and of type "
                     f"{self.schema.field(i).type} in the rows before. Predict the files one by one."
                 ) from None
-        predicted = [pa.array(column, mask=~place.good) for column in columns]
+        predicted = [from_numpy(column, ~place.good) for column in columns]
         self._writer.write_batch(pa.record_batch([*kept, *predicted], schema=self.schema))
 
     def _shown(self, column: Any) -> Any:
@@ -179,5 +181,5 @@ class _Output:
             return column
         coded = column.dictionary_encode()
         texts = [cell.decode("utf-8", "backslashreplace") for cell in coded.dictionary.to_pylist()]
-        texts = list(map(csv_cell, texts)) if self.kind == "csv" else texts
-        return pa.DictionaryArray.from_arrays(coded.indices, pa.array(texts, pa.string())).cast(pa.string())
+        safe = from_bytes([(csv_cell(text) if self.kind == "csv" else text).encode() for text in texts])
+        return pa.DictionaryArray.from_arrays(coded.indices, safe.cast(pa.string())).cast(pa.string())

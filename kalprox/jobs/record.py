@@ -4,15 +4,17 @@ The field names are also the keys in model files and checkpoints, so they cannot
 """
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kalprox.calibration import Calibration
-from kalprox.engines import PartitionSummary
 from kalprox.sources import Block
 from kalprox.sources.notes import Notes
 from kalprox.sources.quarantine import BadRow
+
+if TYPE_CHECKING:
+    from kalprox.engines import PartitionSummary
 
 __all__ = ["DataQuality", "ErrorHistory", "FitRecord"]
 
@@ -113,10 +115,10 @@ class DataQuality:
         new = self._with_bad(list(block.bad), block.read, block.notes)
         if len(block.X) == 0:
             return new
-        low, high = (block.X.min(axis=0), block.X.max(axis=0)) if ranges else ([], [])
-        return new._with_ranges(low, high, np.ones(len(block.X)) @ block.X)
+        low, high = block.ranges() if ranges else ([], [])
+        return new._with_ranges(low, high, np.ones(len(block)) @ block.X)
 
-    def after_partition(self, summary: PartitionSummary, *, ranges: bool = True) -> "DataQuality":
+    def after_partition(self, summary: "PartitionSummary", *, ranges: bool = True) -> "DataQuality":
         """Return the data quality after one more partition; see `after`."""
         new = self._with_bad(list(summary.bad), summary.read, summary.notes)
         low, high = (summary.low, summary.high) if ranges else ((), ())

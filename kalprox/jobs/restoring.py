@@ -10,7 +10,6 @@ import numpy as np
 from kalprox.jobs.record import FitRecord
 from kalprox.learning.saved import expect
 from kalprox.sources.columns import Columns
-from kalprox.sources.formula import FormulaColumns
 from kalprox.sources.places import Cursor
 from kalprox.sources.quarantine import BadRow
 from kalprox.sources.table_columns import TableColumns
@@ -48,7 +47,11 @@ def conforms(hint: Any, value: Any) -> bool:
 
 def checked_columns(data: Any) -> TableColumns:
     """Return the columns of a table or of a formula from JSON; raise a ValueError if they are invalid."""
-    kind = FormulaColumns if isinstance(data, dict) and "terms" in data else Columns
+    kind: Any = Columns
+    if isinstance(data, dict) and "terms" in data:
+        from kalprox.sources.formula import FormulaColumns
+
+        kind = FormulaColumns
     expect(conforms(kind, data))
     return kind.from_json(data)
 

@@ -13,7 +13,6 @@ from kalprox.jobs.restoring import checked_cursor
 from kalprox.jobs.totals import can_be_saved, load_totals, save_totals
 from kalprox.sources import Block, Counts, Folded
 from kalprox.sources.files import check_rows
-from kalprox.sources.prefetch import prefetch
 from kalprox.sources.table import Cursor, Table
 
 __all__ = ["ResumableSource"]
@@ -53,7 +52,7 @@ class ResumableSource:
             return self._done[number]
         total: Any = self._current.total
         counts, since = self._current.counts, 0
-        for block in prefetch(self.table.blocks(self._cursor)):
+        for block in self.table.blocks_ahead(self._cursor):
             self._seen(block, number)
             counts = counts + Counts.of(block)
             if len(block):

@@ -10,7 +10,6 @@ from kalprox.jobs.restoring import checked_cursor
 from kalprox.learning.learner import Learner
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError, check_rows
-from kalprox.sources.prefetch import prefetch
 
 __all__ = ["StreamingRun"]
 
@@ -27,7 +26,7 @@ class StreamingRun(FitRun):
             with self.resuming():
                 cursor = checked_cursor(header["cursor"])
         for number in range(self.number, job.passes or 1):
-            for block in prefetch(job.table.blocks(cursor)):
+            for block in job.table.blocks_ahead(cursor):
                 self.take(block, number)
                 if _learn(learner, block) and number == 0:
                     history = self.record.history.after(learner.n_rows, learner.score)

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
 from kalprox._arrays import Array
 from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.quarantine import BadRow
 
 __all__ = ["Block", "Counts", "Folded", "Source", "fold_blocks"]
 
+_MAX_SIDES = 64
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -70,6 +73,18 @@ class Block:
         rows = slice(start, stop)
         weights, groups = (None if a is None else a[rows] for a in (self.weights, self.groups))
         return Block(self.X[rows], self.y[rows], weights, groups=groups)
+
+    def ranges(self) -> tuple[Array, Array]:
+        """The minimum and the maximum of each column of X, which must have two dimensions and a row."""
+        n, d = self.X.shape
+        sides = 1 << (min(n, _MAX_SIDES).bit_length() - 1)  # rows side by side: reductions are fast where rows are long
+        wide = self.X[: n - n % sides].reshape(-1, sides * d)
+        rest = self.X[n - n % sides :]
+        low, high = (
+            reduce(np.concatenate([reduce(wide, axis=0).reshape(sides, d), rest]), axis=0)
+            for reduce in (np.min, np.max)
+        )
+        return low, high
 
     @property
     def count(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from kalprox._checks import LARGEST
 from kalprox.sources._arrow import pa, pc
+from kalprox.sources.arrow_arrays import from_bytes, from_numpy, to_numpy
 from kalprox.sources.cell_types import is_number, plain
 from kalprox.sources.labels import label_of
 from kalprox.sources.levels import LevelIndex, level_hash
@@ -21,7 +22,6 @@ __all__ = [
     "Faults",
     "cell_labels",
     "certainly_exact",
-    "certainly_usable",
     "hash_levels",
     "parse_booleans",
     "parse_days",
@@ -35,13 +35,15 @@ __all__ = [
 ]
 
 MISSING = ["", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "-", "--", "?"]
-_MISSING = pa.array([text.encode() for text in MISSING], pa.binary())
+MISSING_CELLS = from_bytes([text.encode() for text in MISSING])
+EMPTY_CELL = MISSING_CELLS[0]
 NUMBER = r"(?i)^[ \t]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?[ \t]*$|^[ \t]*[+-]?(nan|inf|infinity)[ \t]*$"
 _FLOAT, _BYTES = pa.float64(), pa.binary()
 _DAY = 86_400e6  # microseconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BLANKS = r"^[ \t]+|[ \t]+$"
 _WHOLE = 2.0**53  # all smaller integers are numbers of float64, and no other integer is rounded to one of them
+_BELOW_WHOLE = _WHOLE - 1
 _MANY_DIGITS = r"[0-9.]{16}"
 _DIGITS = Context(prec=400)  # more than a float64 of at most LARGEST has
 _BOOLEANS = {"true": b"1", "false": b"0"}
@@ -68,25 +70,23 @@ def parse_numbers(column: Any) -> tuple[np.ndarray, Faults | None]:
     if column.type == _BYTES:
         return _from_text(column)
     values = _float(column)
-    good = np.abs(values) <= LARGEST
-    if good.all():
+    if _within(values, LARGEST):
         return values, None
-    at = np.flatnonzero(~good)
-    null = np.asarray(column.is_null())[at]
+    at = np.flatnonzero(~(np.abs(values) <= LARGEST))
+    null = to_numpy(column.is_null())[at]
     reasons = [Reason.MISSING if missing else why_bad(values[i]) for i, missing in zip(at, null, strict=True)]
     return values, Faults(at, reasons)
 
 
-def certainly_usable(column: Any) -> bool:
-    """Whether no cell of a float64 column is NaN or too large. False, too, where only the sum of the sizes is."""
-    total = pc.sum(pc.abs(column)).as_py()
-    return total is None or total <= LARGEST
-
-
 def certainly_exact(column: Any) -> bool:
-    """Whether all cells of a float64 column are below 2^53 in size, so that none can be an integer that was rounded."""
-    largest = pc.max(pc.abs(column)).as_py()
-    return largest is None or largest < _WHOLE
+    """Whether each cell of a float64 column is null or below 2^53 in size: no integer that was rounded, and not NaN."""
+    column = plain(column)
+    return _within(to_numpy(column.drop_null() if column.null_count else column), _BELOW_WHOLE)
+
+
+def _within(values: np.ndarray, limit: float) -> bool:
+    """Whether no value is NaN or larger than `limit` in size, without a temporary array."""
+    return not len(values) or bool(-limit <= values.min() and values.max() <= limit)
 
 
 def rounded(column: Any, values: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ def rounded(column: Any, values: np.ndarray) -> np.ndarray:
     if kind == _BYTES:
         at = np.flatnonzero((np.abs(values) >= _WHOLE) & (np.abs(values) <= LARGEST))
         if len(at):
-            at = at[np.asarray(pc.match_substring_regex(column.take(pa.array(at)), _MANY_DIGITS))]
+            at = at[to_numpy(pc.match_substring_regex(column.take(from_numpy(at)), _MANY_DIGITS))]
         return at[[_loses_digits(Decimal(column[i].as_py().strip().decode()), values[i]) for i in at.tolist()]]
     if pa.types.is_decimal(kind):
         # An integer up to 2^52, in units of the last place, has all its digits.
@@ -108,7 +108,7 @@ def rounded(column: Any, values: np.ndarray) -> np.ndarray:
         return at[[_loses_digits(column[i].as_py(), values[i]) for i in at.tolist()]]
     if kind not in (pa.int64(), pa.uint64()) or not (np.abs(values) >= _WHOLE).any():
         return np.empty(0, np.int64)
-    whole = column.fill_null(0).to_numpy(zero_copy_only=False)
+    whole = to_numpy(column)
     end = 2.0 ** (63 if kind == pa.int64() else 64)  # values that are rounded up to it are no integers of this type
     inside = np.where(np.nan_to_num(values) < end, np.nan_to_num(values), 0.0)
     return np.flatnonzero(inside.astype(whole.dtype) != whole)
@@ -125,8 +125,8 @@ def parse_booleans(column: Any) -> tuple[np.ndarray, Faults | None]:
         return parse_numbers(column)
     coded = column.dictionary_encode(null_encoding="encode")
     cells = [_BOOLEANS.get(str(_label(cell)), cell) for cell in coded.dictionary.to_pylist()]
-    values, faults = parse_numbers(pa.array(cells, _BYTES))
-    codes = coded.indices.to_numpy(zero_copy_only=False)
+    values, faults = parse_numbers(from_bytes(cells))
+    codes = to_numpy(coded.indices)
     why = {} if faults is None else dict(zip(faults.at.tolist(), faults.why, strict=True))
     at = np.flatnonzero(np.isin(codes, list(why)))
     return values[codes], (Faults(at, [why[codes[i]] for i in at]) if len(at) else None)
@@ -141,7 +141,7 @@ def parse_days(column: Any) -> tuple[np.ndarray, Faults | None]:
     """Dates, timestamps or ISO 8601 text as days since 1970-01-01, in UTC where a time zone is given."""
     column = plain(column)
     if column.type != _BYTES:
-        null = np.asarray(column.is_null())
+        null = to_numpy(column.is_null())
         values = np.where(null, np.nan, _in_days(column))
         at = np.flatnonzero(null)
         return values, (Faults(at, [Reason.MISSING] * len(at)) if len(at) else None)
@@ -162,7 +162,7 @@ def parse_levels(column: Any, known: LevelIndex) -> tuple[np.ndarray, Faults | N
     if None in parsed:
         labels = cell_labels(coded.dictionary)
         parsed = [_level(label, known) if found is None else found for found, label in zip(parsed, labels, strict=True)]
-    values, faults = _separate(parsed, coded.indices.to_numpy(zero_copy_only=False), -1)
+    values, faults = _separate(parsed, to_numpy(coded.indices), -1)
     return values.astype(np.int64), faults
 
 
@@ -178,7 +178,7 @@ def parse_labels(column: Any) -> tuple[np.ndarray, Faults | None]:
     """The label of each cell, see `label_of`; "" for a bad cell, one that is missing or not text."""
     coded = plain(column).dictionary_encode(null_encoding="encode")
     found = cell_labels(coded.dictionary)
-    codes = coded.indices.to_numpy(zero_copy_only=False)
+    codes = to_numpy(coded.indices)
     labels = np.array(["" if isinstance(label, Reason) else label for label in found], str)
     bad = np.array([isinstance(label, Reason) for label in found], bool)
     at = np.flatnonzero(bad[codes])
@@ -194,7 +194,7 @@ def hash_levels(column: Any) -> tuple[np.ndarray, np.ndarray, Faults | None]:
     labels = cell_labels(coded.dictionary)
     indices: dict[int, int] = {}
     parsed = [x if isinstance(x, Reason) else indices.setdefault(level_hash(x), len(indices)) for x in labels]
-    codes, faults = _separate(parsed, coded.indices.to_numpy(zero_copy_only=False), -1)
+    codes, faults = _separate(parsed, to_numpy(coded.indices), -1)
     return np.array(list(indices), np.uint64), codes.astype(np.int64), faults
 
 
@@ -223,7 +223,7 @@ def _float(column: Any) -> np.ndarray:
     """Numbers as float64, without a copy where possible; NaN where null."""
     if column.type != _FLOAT:
         column = column.cast(pa.float64(), safe=False)
-    return column.to_numpy(zero_copy_only=False)
+    return to_numpy(column)
 
 
 def _in_days(column: Any) -> np.ndarray:
@@ -232,8 +232,8 @@ def _in_days(column: Any) -> np.ndarray:
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
     if pa.types.is_date32(kind):
-        return column.cast(pa.int32()).fill_null(0).to_numpy().astype(float)
-    ticks = column.cast(pa.int64()).fill_null(0).to_numpy()
+        return to_numpy(column.cast(pa.int32())).astype(float)
+    ticks = to_numpy(column.cast(pa.int64()))
     unit = "ms" if pa.types.is_date64(kind) else kind.unit
     if unit == "ns":  # more than 2^53 nanoseconds since 1970: rounded to microseconds, as text is
         ticks, unit = ticks // 1000, "us"
@@ -243,19 +243,19 @@ def _in_days(column: Any) -> np.ndarray:
 def _from_text(column: Any) -> tuple[np.ndarray, Faults | None]:
     try:
         values = _float(column)
-        if (np.abs(values) <= LARGEST).all():
+        if _within(values, LARGEST):
             return values, None
     except pa.ArrowInvalid:
         pass
-    cells = column.fill_null(b"")
+    cells = column.fill_null(EMPTY_CELL)
     good = pc.match_substring_regex(cells, NUMBER)
-    mask = np.asarray(good)
+    mask = to_numpy(good)
     values = np.full(len(cells), np.nan)
-    values[mask] = pc.replace_substring_regex(cells.filter(good), _BLANKS, "").cast(pa.float64())
+    values[mask] = _float(pc.replace_substring_regex(cells.filter(good), _BLANKS, ""))
     at = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if not len(at):
         return values, None
-    missing = np.asarray(pc.is_in(cells, _MISSING))
+    missing = to_numpy(pc.is_in(cells, MISSING_CELLS))
     why = [
         why_bad(values[i]) if mask[i] else Reason.MISSING if missing[i] else why_invalid(cells[i].as_py()) for i in at
     ]
@@ -290,7 +290,7 @@ def _parse_distinct(column: Any, parse: Any) -> tuple[list, np.ndarray]:
     for cell in coded.dictionary.to_pylist():
         value = parse(cell) if cell else Reason.MISSING
         parsed.append(why_invalid(cell, value) if isinstance(value, Reason) and cell else value)
-    return parsed, coded.indices.to_numpy(zero_copy_only=False)
+    return parsed, to_numpy(coded.indices)
 
 
 def _separate(parsed: list, codes: np.ndarray, nothing: float) -> tuple[np.ndarray, Faults | None]:

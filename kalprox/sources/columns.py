@@ -18,7 +18,7 @@ from kalprox.sources.cell_parsing import (
     parse_numbers,
 )
 from kalprox.sources.cell_types import is_number, plain
-from kalprox.sources.encoding import BadCells, CellNotes, one_hot, parse_weights, too_heavy, without_unseen
+from kalprox.sources.encoding import BadCells, CellNotes, one_hot, parse_weights, put_columns, too_heavy, without_unseen
 from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.inference import first_rows, infer_features
@@ -330,6 +330,7 @@ class Columns(PickledFields):
             groups, faults = parse_labels(table.column(self.cluster))
             bad.note(self.cluster, faults)
         X = np.empty((table.num_rows, len(self.names)))
+        numbers: dict[int, np.ndarray] = {}
         at = 0
         for name in self.features:
             column, width = table.column(name), len(self._encoded_names(name))
@@ -345,12 +346,13 @@ class Columns(PickledFields):
                     notes.note_unknown(name, faults)
                     faults = without_unseen(faults)
             elif name in self.dates:
-                X[:, at], faults = parse_days(column)
+                numbers[at], faults = parse_days(column)
             else:
-                X[:, at], faults = (parse_booleans if name in self.booleans else parse_numbers)(column)
-                notes.note_rounded(name, X[:, at])
+                numbers[at], faults = (parse_booleans if name in self.booleans else parse_numbers)(column)
+                notes.note_rounded(name, numbers[at])
             bad.note(name, faults)
             at += width
+        put_columns(numbers, X)
         if self.weight is not None and w is not None:
             bad.note(self.weight, too_heavy(w, *((X,) if y is None else (X, y))))
         return Encoded(X, y, w, groups, bad.in_order(), notes.notes())

@@ -1,5 +1,6 @@
 """Encoding the cells of a table's columns as numbers, and collecting the bad cells."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from kalprox.sources.notes import MAX_EXAMPLES, ColumnNote, HashNote, Notes
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell
 
-__all__ = ["BadCells", "CellNotes", "one_hot", "parse_weights", "too_heavy", "without_unseen"]
+__all__ = ["BadCells", "CellNotes", "one_hot", "parse_weights", "put_columns", "too_heavy", "without_unseen"]
 
+_TILE = 1 << 11  # rows that are put into their columns at a time
 _MAX_LOOKED_AT = 1000  # cells among which examples are looked for
 
 
@@ -90,6 +92,13 @@ def too_heavy(weights: np.ndarray, *values: np.ndarray) -> Faults | None:
         return None
     at = np.flatnonzero(~usable(weights, row_sizes(*values)))
     return Faults(at, [Reason.WEIGHT_TOO_LARGE] * len(at)) if len(at) else None
+
+
+def put_columns(columns: Mapping[int, np.ndarray], X: np.ndarray) -> None:
+    """Put arrays of shape (n,) into their columns of X, some rows at a time: these rows of X stay in the cache."""
+    for i in range(0, len(X), _TILE):
+        for j, values in columns.items():
+            X[i : i + _TILE, j] = values[i : i + _TILE]
 
 
 def one_hot(codes: np.ndarray, out: np.ndarray) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.sources.arrow_arrays import to_numpy
 from kalprox.sources.cell_parsing import Faults, parse_booleans, parse_days, parse_labels, parse_numbers
 from kalprox.sources.cell_types import plain
 from kalprox.sources.columns import SPOOL, Encoded
@@ -269,7 +270,7 @@ class _Scan:
         known = self.levels[name]
         why = {} if faults is None else dict(zip(faults.at.tolist(), faults.why, strict=True))
         numbers = [-1 if i in why else known.setdefault(str(label), len(known)) for i, label in enumerate(labels)]
-        codes = coded.indices.to_numpy(zero_copy_only=False)
+        codes = to_numpy(coded.indices)
         at = np.flatnonzero(np.isin(codes, list(why)))
         found = Faults(at, [why[codes[i]] for i in at]) if len(at) else None
         return np.array(numbers, float)[codes], found

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from kalprox.sources._arrow import pa
+from kalprox.sources.arrow_arrays import from_bytes, to_numpy
 from kalprox.sources.cell_parsing import cell_labels, parse_numbers
 from kalprox.sources.cell_types import plain
 from kalprox.sources.files import STDIN, SourceError, Unreadable
 from kalprox.sources.labels import number_in
+from kalprox.sources.prefetch import parsers
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers import reader
 from kalprox.sources.readers.base import Wanted
@@ -52,7 +54,7 @@ class LevelCounts:
     def add(self, column: Any, counted: np.ndarray | None = None) -> None:
         """Add the cells of a pyarrow column. Where `counted` is False, the level is known, but the row not counted."""
         coded = plain(column).dictionary_encode(null_encoding="encode")
-        codes = coded.indices.to_numpy(zero_copy_only=False)
+        codes = to_numpy(coded.indices)
         times = np.bincount(codes if counted is None else codes[counted], minlength=len(coded.dictionary))
         for label, n in zip(self._labels_of(coded.dictionary), times.tolist(), strict=True):
             if not isinstance(label, Reason):
@@ -66,7 +68,7 @@ class LevelCounts:
             self._labels.clear()
         texts = cells.to_pylist()
         new = [text for text in texts if text not in self._labels]
-        self._labels |= zip(new, cell_labels(pa.array(new, pa.binary())), strict=True)
+        self._labels |= zip(new, cell_labels(from_bytes(new)), strict=True)
         return [self._labels[text] for text in texts]
 
 
@@ -154,7 +156,7 @@ def scan_levels(
 
 
 def _tables(file: Path, wanted: Wanted, options: dict[str, Any]) -> Iterable[Any]:
-    opened = reader(file, **options)
+    opened = reader(file, **options, threads=parsers())
     try:
         if not opened.empty:
             for raw in opened.blocks(wanted):

@@ -1,14 +1,19 @@
-"""Prefetching: the next blocks are read in a thread while the current one is being learned."""
+"""Prefetching: the next blocks are read, and parsed, in threads while the current one is being learned."""
 
+import os
 import queue
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["prefetch"]
+__all__ = ["cores", "map_ahead", "parsers", "prefetch"]
 
+S = TypeVar("S")
 T = TypeVar("T")
 _END = object()
+_MAX_PARSERS = 4  # more would hold more raw blocks at a time than a table's memory allows for
 
 
 def prefetch(blocks: Iterator[T], depth: int = 2) -> Iterator[T]:
@@ -64,3 +69,58 @@ def prefetch(blocks: Iterator[T], depth: int = 2) -> Iterator[T]:
     finally:
         stop.set()
         thread.join(timeout=5)
+
+
+def map_ahead(function: Callable[[S], T], items: Iterable[S], threads: int) -> Iterator[T]:
+    """`map` in several threads, for functions that release the global interpreter lock; with one thread just `map`.
+
+    Parameters
+    ----------
+    function : callable
+    items : iterable
+        At most `threads` + 1 items are taken before their results are asked for.
+    threads : int
+
+    Yields
+    ------
+    result
+        In the order of the items. An error is raised after the results of the items that came before it.
+
+    Examples
+    --------
+    >>> list(map_ahead(abs, [-1, 2, -3], threads=2))
+    [1, 2, 3]
+    """
+    if threads < 2:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[T]] = deque()
+    failed: BaseException | None = None
+    source, item = iter(items), object()
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="kalprox-parse")
+    try:
+        while True:
+            try:
+                while item is not _END and len(waiting) <= threads:
+                    if (item := next(source, _END)) is not _END:
+                        waiting.append(pool.submit(function, item))  # type: ignore[arg-type]
+            except BaseException as error:
+                failed, item = error, _END
+            if not waiting:
+                break
+            yield waiting.popleft().result()
+        if failed is not None:
+            raise failed
+    finally:
+        failed = None  # whose traceback refers to this frame
+        pool.shutdown(cancel_futures=True)
+
+
+def parsers() -> int:
+    """The number of threads that parse the raw blocks of a text file."""
+    return min(cores(), _MAX_PARSERS)
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

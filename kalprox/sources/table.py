@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from kalprox.sources._arrow import pa
+from kalprox.sources.arrow_arrays import from_numpy
 from kalprox.sources.base import Block, Folded, fold_blocks
 from kalprox.sources.files import (
     MAX_RECORD,
@@ -24,6 +24,7 @@ from kalprox.sources.files import (
 )
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.places import Cursor, Place
+from kalprox.sources.prefetch import parsers, prefetch
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.readers import RawBlock, reader
 from kalprox.sources.readers.notation import Notation
@@ -131,17 +132,22 @@ class Table:
             return tuple(name for name in names if name)
         return ()
 
-    def blocks(self, start: Cursor | None = None) -> Iterator[Block]:
+    def blocks_ahead(self, start: Cursor | None = None) -> Iterator[Block]:
+        """The blocks of `blocks`, read and parsed in threads, as many as there are cores, while others are learned."""
+        return prefetch(self.blocks(start, threads=parsers()))
+
+    def blocks(self, start: Cursor | None = None, *, threads: int = 1) -> Iterator[Block]:
         """The blocks after the cursor `start`: the same blocks as in a run from the beginning.
 
-        Raises SourceChanged if a file changed since the table was made, before the first block or after the last one.
+        `threads` raw blocks of a text file are parsed at a time; of standard input one, as soon as it has come. Raises
+        SourceChanged if a file changed since the table was made, before the first block or after the last one.
         """
         start = start or Cursor()
         self.check_unchanged()
         for index in range(start.file, len(self.files)):
             cursor = start if index == start.file else Cursor(index)
             try:
-                yield from self._blocks_of_file(self.files[index], cursor)
+                yield from self._blocks_of_file(self.files[index], cursor, threads)
             except (Unreadable, OSError) as error:
                 self.check_unchanged()  # a file that changes while it is read may look damaged
                 if isinstance(error, OSError):
@@ -222,8 +228,8 @@ class Table:
             groups=None if columns.cluster is None else np.empty(0, str),
         )
 
-    def _blocks_of_file(self, file: Path, cursor: Cursor) -> Iterator[Block]:
-        opened = reader(file, **self._options)
+    def _blocks_of_file(self, file: Path, cursor: Cursor, threads: int) -> Iterator[Block]:
+        opened = reader(file, **self._options, threads=1 if file == STDIN else threads)
         try:
             if opened.empty:
                 yield self._bad_file(cursor.file, Reason.EMPTY)
@@ -286,4 +292,4 @@ def _aligned(part: Any, places: np.ndarray, n: int) -> Any:
         return part
     at = np.full(n, -1)
     at[places] = np.arange(len(places))
-    return part.take(pa.array(at, mask=at < 0))
+    return part.take(from_numpy(at, at < 0))

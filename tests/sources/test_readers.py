@@ -1,7 +1,11 @@
 """CSV and JSON lines: any bytes are read or refused, and the size of the chunks changes nothing."""
 
 import io
+import itertools
+import json
 import os
+import threading
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -10,11 +14,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kalprox.sources import prefetch
+from kalprox.sources.cell_types import plain
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
-from kalprox.sources.readers import reader
+from kalprox.sources.readers import jsonl, reader
 from kalprox.sources.readers.base import Wanted, check_names
 from kalprox.sources.readers.csv import CsvReader
+from kalprox.sources.readers.csv_parsing import CsvParser
 from kalprox.sources.readers.csv_records import CsvRecords
 from kalprox.sources.readers.jsonl import JsonReader
 from kalprox.sources.readers.text import Text, chunks
@@ -153,6 +160,10 @@ def test_fuzz_json(changes):
     expected = json_rows(data, 1 << 10)
     for size in (1, 30, 60):
         assert json_rows(data, size) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        for size in (1, 30, 80):
+            patch.setattr(jsonl, "_PIECE", size)
+            assert json_rows(data, 1 << 10) == expected
 
 
 # no quadratic scan, and nothing that waits for ever
@@ -195,6 +206,144 @@ def test_a_first_line_of_json_without_an_end_is_refused_with_the_limit(tmp_path)
         pytest.raises(SourceError, match=r"first line does not end within 50,000 bytes, the value of max_record"),
     ):
         opened.head(None, 10)
+
+
+def test_csv_is_parsed_once_a_chunk_and_once_more_where_cells_such_as_NA_begin(tmp_path, monkeypatch):
+    lines = [f"{i},{'NA' if i % 100 == 99 else i}" for i in range(2000)]
+    (tmp_path / "a.csv").write_text("y,x\n" + "\n".join(lines))
+    (tmp_path / "b.csv").write_text("y,x\n" + "\n".join(line for line in lines if "NA" not in line))
+    reads, read = [], CsvParser._read
+    monkeypatch.setattr(
+        CsvParser, "_read", lambda self, *args, **options: reads.append(1) or read(self, *args, **options)
+    )
+    for name, more in (("b.csv", 0), ("a.csv", 1)):
+        reads.clear()
+        with closing(reader(tmp_path / name, chunk_bytes=1000)) as opened:
+            raws = list(opened.blocks(Wanted(("y", "x"))))
+        assert len(reads) == len(raws) + more and len(raws) > 10 and not any(raw.bad for raw in raws)
+    x = [cell for raw in raws for cell in raw.table.column("x").to_pylist()]
+    assert x == [None if i % 100 == 99 else i for i in range(2000)]
+
+
+def test_chunks_are_parsed_side_by_side_while_blocks_are_learned(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("y,x\n" + "".join(f"{i},{i % 7}.{'0' * 30}\n" for i in range(5000)))
+    both, calls, parsed, parse = threading.Barrier(2), itertools.count(), [], CsvParser.parse
+
+    def watched(self, chunk):
+        if next(calls) < 2:
+            both.wait(timeout=300)  # two threads are here at once
+        parsed.append(threading.get_ident())
+        return parse(self, chunk)
+
+    monkeypatch.setattr(prefetch, "cores", lambda: 2)
+    table = Table([tmp_path / "a.csv"], Columns("y", numeric=("x",)), memory=1 << 16)
+    monkeypatch.setattr(CsvParser, "parse", watched)
+    blocks = table.blocks_ahead()
+    found = [next(blocks)]
+    deadline = time.monotonic() + 60
+    while len(parsed) < 5 and time.monotonic() < deadline:  # of the 50 or so chunks, a block each
+        time.sleep(0.001)
+    assert len(parsed) >= 5 and len(set(parsed)) == 2 and threading.get_ident() not in parsed
+    found.extend(blocks)
+    assert np.array_equal(np.concatenate([block.y for block in found]), np.arange(5000))
+
+
+MIXED = [
+    {"y": 1.5, "x": 2, "on": True, "level": "a", "code": 7, "flag": False},
+    {"y": -2, "x": None, "on": False, "level": None, "code": -12, "flag": True},
+    {"y": 3e2, "on": None, "x": 4.25, "level": "é\n", "code": None, "flag": True},
+    {"y": 0, "x": 5, "on": True, "level": "", "code": 2**53 + 1, "flag": True},
+]
+LONG = [{"y": i, "id": 2**53 + i, "x": i / 7} for i in range(50)]
+
+
+def json_file(tmp_path, rows):
+    (file := tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_json_with_booleans_and_whole_levels_is_parsed_in_blocks_and_not_line_by_line(tmp_path, monkeypatch):
+    file = json_file(tmp_path, MIXED * 10)
+    wanted = Wanted(("y", "x", "flag"), ("level", "on", "code"))
+
+    def blocks():
+        with closing(reader(file)) as opened:
+            return [(raw.table.to_pydict(), raw.read, raw.bad) for raw in opened.blocks(wanted)]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jsonl, "_read", lambda *args, **options: None)
+        expected = blocks()
+    monkeypatch.setattr(jsonl, "_line_by_line", lambda *args: pytest.fail("line by line"))
+    [(found, read, bad)], [(by_line, *_)] = blocks(), expected
+    assert read == 40 and bad == [] and found["code"][:4] == ["7", "-12", None, "9007199254740993"]
+    assert found == {name: [x.decode() if isinstance(x, bytes) else x for x in by_line[name]] for name in by_line}
+
+
+def test_json_with_long_integers_is_parsed_in_blocks_and_its_rounded_cells_are_said(tmp_path, monkeypatch):
+    columns = Columns("y", numeric=("id", "x"))
+    table = Table([json_file(tmp_path, LONG)], columns)
+    with monkeypatch.context() as patch:
+        patch.setattr(jsonl, "_read", lambda *args, **options: None)
+        [expected] = table.blocks()
+    monkeypatch.setattr(jsonl, "_line_by_line", lambda *args: pytest.fail("line by line"))
+    [found] = table.blocks()
+    assert np.array_equal(found.X, expected.X) and found.notes == expected.notes
+    assert found.notes.rounded["id"].count == 25
+
+
+def test_only_lines_around_a_bad_one_are_read_one_by_one(tmp_path, monkeypatch):
+    rows = [json.dumps({"y": i, "x": i / 7, "c": "ab"[i % 2]}) for i in range(40_000)]
+    rows[10_000], rows[20_000], rows[30_000] = '{"y": oops}', "", '{"y": 1, "x": "no", "c": 2}'
+    (file := tmp_path / "a.jsonl").write_text("\n".join(rows))
+    columns = Columns("y", numeric=("x",), categorical={"c": ("a", "b")}, unseen="reject")
+    loads, load = [], jsonl._load
+    monkeypatch.setattr(jsonl, "_load", lambda line: loads.append(1) or load(line))
+    found = list(Table([file], columns).blocks())
+    assert [(row.row, row.column, row.value) for block in found for row in block.bad] == [
+        (10_001, "", '{"y": oops}'),
+        (30_000, "x", "no"),
+    ]
+    assert sum(len(block) for block in found) == 39_997 and len(loads) < 10_000
+    monkeypatch.setattr(jsonl, "_by_pyarrow", lambda *args: None)
+    for one, other in zip(found, Table([file], columns).blocks(), strict=True):
+        assert np.array_equal(one.X, other.X) and np.array_equal(one.y, other.y) and one.bad == other.bad
+        assert np.array_equal(one.place.rows, other.place.rows) and np.array_equal(one.place.good, other.place.good)
+
+
+@pytest.mark.parametrize("cell", ["-0", "1.0", "12345678901234567890", "1e3", '"b"', "true", "[1]"])
+def test_a_level_of_another_type_than_the_first_one_is_kept_as_it_is_written(tmp_path, cell):
+    (file := tmp_path / "a.jsonl").write_text('{"y":1,"code":7}\n{"y":2,"code":' + cell + "}\n")
+    with closing(reader(file)) as opened:
+        [raw] = opened.blocks(Wanted(("y",), ("code",)))
+    bad = cell.startswith("[")
+    assert raw.table.column("code").to_pylist() == [b"7", None if bad else cell.strip('"').encode()]
+    assert [(one.at, one.column) for one in raw.bad] == ([(1, "code")] if bad else [])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        MIXED,
+        [{"a": 1, "b": "x"}, {"b": "y", "a": 2}, {"a": None}],
+        [{"a": 1}, {"a": 2.5}],
+        [{"a": 1}, {"a": "x"}, {"a": "y"}],
+        [{"a": 1}, {"b": 2}],
+        [{"a": None}, {"a": 2}],
+        [{"a": 2**63}, {"a": 2**53 + 1}],
+        [{"a": [1]}, {"a": 2}],
+        [{"a": 1e300}, {"a": float("nan")}],
+        [{"a": "2020-01-01"}, {"a": "2020-01-01 10:00:00"}],
+    ],
+)
+def test_the_first_rows_of_json_are_the_same_parsed_in_blocks_or_line_by_line(tmp_path, monkeypatch, rows):
+    with closing(reader(json_file(tmp_path, rows))) as opened:
+        found = opened.head(None, 100)
+        monkeypatch.setattr(jsonl, "_read", lambda *args, **options: None)
+        expected = opened.head(None, 100)
+        assert opened.head(["a"], 100).column_names == ["a"] * ("a" in found.column_names)
+    assert found.column_names == expected.column_names and found.num_rows == expected.num_rows
+    for name in found.column_names:
+        assert plain(found.column(name)).equals(plain(expected.column(name)))
 
 
 def test_the_limit_of_a_record_is_an_option_of_tables(tmp_path):

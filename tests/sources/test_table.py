@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from poison import CASES, Case
 
-from kalprox.sources import ArraySource, Counts
+from kalprox.sources import ArraySource, Block, Counts
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import STDIN, Replay, SourceError, find
 from kalprox.sources.table import Cursor, Table
@@ -165,6 +165,17 @@ def test_same_rows(frame, sources, columns, suffix):
         assert np.array_equal(joined(blocks)[0], X) and np.array_equal(joined(blocks)[1], y)
         weights = np.concatenate([block.weights for block in blocks])
         assert np.array_equal(weights, frame["weight"])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_blocks_are_the_same_whichever_thread_parses_them(sources, columns, suffix):
+    for memory in (1 << 18, 1 << 28):
+        table = Table(str(sources / suffix), columns, memory=memory)
+        expected = list(table.blocks())
+        same(list(table.blocks(threads=3)), expected)
+        same(list(table.blocks_ahead()), expected)
+        start = expected[len(expected) // 2].place.cursor
+        same(list(table.blocks(start, threads=2)), expected[len(expected) // 2 + 1 :])
 
 
 def test_blocks_are_bounded(sources, columns):
@@ -319,6 +330,14 @@ def test_fold_equals_arrays(frame, sources, columns):
     assert found.counts == expected.counts == Counts(5000, int((np.asarray(frame["weight"]) > 0).sum()), 0)
     unweighted = Table(str(sources / "one.csv"), replace(columns, weight=None)).fold(part)
     assert unweighted.total[-1] == 5000 and unweighted.counts == Counts(5000, 5000, 0)
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (1, 5), (63, 3), (64, 3), (65, 3), (1000, 7)])
+def test_ranges_of_a_block(n, d):
+    X = np.random.default_rng(n).standard_normal((n, d))
+    for block in (Block(X, X[:, 0]), Block(np.asfortranarray(X), X[:, 0]), Block(X[::-1, ::-1], X[:, 0])):
+        low, high = block.ranges()
+        assert np.array_equal(low, block.X.min(axis=0)) and np.array_equal(high, block.X.max(axis=0))
 
 
 def test_fold_counts_bad_rows_and_files_without_a_good_row(tmp_path):

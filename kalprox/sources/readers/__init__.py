@@ -21,6 +21,7 @@ def reader(
     max_record: int = MAX_RECORD,
     decimal: str = ".",
     thousands: str | None = None,
+    threads: int = 1,
 ) -> Reader:
     """The reader of one file.
 
@@ -40,6 +41,8 @@ def reader(
         The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
     decimal, thousands : str, optional
         The marks in numbers that are written as text; see `kalprox.sources.readers.notation.Notation`.
+    threads : int
+        The number of raw blocks of a text file to parse at a time.
 
     Returns
     -------
@@ -63,7 +66,7 @@ def reader(
     from kalprox.sources.readers.text import Text
 
     text = Text(path, compressed=compression == "gz", encoding=encoding, stdin=stdin)
-    options: dict[str, Any] = {"chunk_bytes": chunk_bytes, "max_record": max_record}
+    options: dict[str, Any] = {"chunk_bytes": chunk_bytes, "max_record": max_record, "threads": threads}
     if kind == "jsonl":
         from kalprox.sources.readers.jsonl import JsonReader
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from kalprox.sources._arrow import pa
 from kalprox.sources.files import MAX_RECORD, SourceError
+from kalprox.sources.prefetch import map_ahead
 from kalprox.sources.readers.base import RawBlock, Wanted, check_names, guarded
 from kalprox.sources.readers.csv_parsing import CsvParser
 from kalprox.sources.readers.csv_records import CsvRecords
 from kalprox.sources.readers.delimiters import find_delimiter, first_records
 from kalprox.sources.readers.notation import PLAIN, Notation
-from kalprox.sources.readers.text import BOM, Text, chunks
+from kalprox.sources.readers.text import BOM, Chunk, Text, chunks
 
 __all__ = ["CsvReader"]
 
@@ -38,6 +39,8 @@ class CsvReader:
         The delimiter where none is found.
     notation : Notation
         The marks in numbers.
+    threads : int
+        The number of chunks to parse at a time.
     """
 
     text_may_be_number = True
@@ -51,6 +54,7 @@ class CsvReader:
         max_record: int = MAX_RECORD,
         default: str = ",",
         notation: Notation = PLAIN,
+        threads: int = 1,
     ) -> None:
         if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
             raise SourceError(
@@ -58,7 +62,7 @@ class CsvReader:
             )
         self.text, self.given, self.default, self.notation = text, delimiter, default, notation
         self.delimiter = delimiter or default  # until the header has been read
-        self.chunk_bytes, self.max_record = chunk_bytes, max_record
+        self.chunk_bytes, self.max_record, self.threads = chunk_bytes, max_record, threads
         self._header: tuple[list[str] | None, int] | None = None
 
     @property
@@ -175,10 +179,13 @@ class CsvReader:
         start = max(start, first_row)
         self.text.open(again=again)
         self.text.seek(start, sha256)
-        for chunk in chunks(
+        divided = chunks(
             self.text, start, self.chunk_bytes, self.records.end_of_last, newline=b"\r\n", max_record=self.max_record
-        ):
+        )
+
+        def parse(chunk: Chunk) -> RawBlock:
             with guarded(self.text.name, "CSV"):
-                raw = parser.parse(chunk)
-            yield raw
+                return parser.parse(chunk)
+
+        yield from map_ahead(parse, divided, self.threads)
         self.text.close()

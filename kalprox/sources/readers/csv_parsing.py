@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.cell_parsing import MISSING, certainly_exact, certainly_usable
+from kalprox.sources.arrow_arrays import from_bytes
+from kalprox.sources.cell_parsing import MISSING, certainly_exact
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted
 from kalprox.sources.readers.notation import PLAIN, Notation
@@ -15,6 +16,7 @@ from kalprox.sources.readers.text import BOM, Chunk
 __all__ = ["CsvParser"]
 
 _arrow_csv = load("pyarrow.csv")
+_EMPTY = [""]  # the missing cells of most files: the fewer there are to look for, the faster pyarrow is
 _BLANK = re.compile(rb"[\r\n]*")
 
 
@@ -38,6 +40,7 @@ class CsvParser:
         self.kept = [position[name] for name in self.names]
         self.numbers = [position[name] for name in wanted.numbers]
         self.wanted, self.delimiter, self.notation = wanted, delimiter, notation
+        self._missing = _EMPTY
 
     def parse(self, chunk: Chunk) -> RawBlock:
         """The records of a chunk; parsed cell by cell where pyarrow refuses the chunk as a whole."""
@@ -49,18 +52,27 @@ class CsvParser:
         if self.notation.thousands is not None:  # pyarrow does not read them
             return self._parse_as_text(chunk)
         try:
-            table = self._read(chunk.data, dict.fromkeys(self.numbers, pa.float64()))
-            if all(certainly_usable(table.column(name)) for name in self.numbers):
-                exact = [name for name in self.numbers if certainly_exact(table.column(name))]
-                if len(exact) < len(self.numbers):  # as text, which has all digits
-                    if not self.notation.is_plain:
-                        return self._parse_as_text(chunk)
-                    table = self._read(chunk.data, dict.fromkeys(exact, pa.float64()))
-                table = table.rename_columns(self.names)
-                return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
+            table = self._read_numbers(chunk.data)
+            exact = [name for name in self.numbers if certainly_exact(table.column(name))]
+            if len(exact) < len(self.numbers):  # the others as text, which has all digits
+                if not self.notation.is_plain:
+                    return self._parse_as_text(chunk)
+                table = self._read(chunk.data, dict.fromkeys(exact, pa.float64()))
         except pa.ArrowInvalid:
-            pass
-        return self._parse_as_text(chunk)
+            return self._parse_as_text(chunk)
+        table = table.rename_columns(self.names)
+        return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
+
+    def _read_numbers(self, data: bytes) -> Any:
+        """Read the columns of numbers as such; cells such as NA are looked for from the first chunk on that has one."""
+        numbers, missing = dict.fromkeys(self.numbers, pa.float64()), self._missing
+        try:
+            return self._read(data, numbers, missing=missing)
+        except pa.ArrowInvalid:
+            if missing is MISSING:
+                raise
+            self._missing = MISSING
+            return self._read(data, numbers)
 
     def _parse_as_text(self, chunk: Chunk) -> RawBlock:
         """Read all cells as text, so that a bad cell affects no other cell; rows of the wrong length are bad rows."""
@@ -80,7 +92,7 @@ class CsvParser:
         if as_latin_1:
             bad = [cell._replace(value=_from_latin_1(cell.value)) for cell in bad]
             back = [[cell.decode().encode("latin-1") for cell in column.to_pylist()] for column in table.columns]
-            table = pa.table([pa.array(column, pa.binary()) for column in back], names=list(self.names))
+            table = pa.table([from_bytes(column) for column in back], names=list(self.names))
         bad = [cell._replace(value=cell.value[:80]) for cell in bad]
         read = table.num_rows + len(bad)
         rows = np.setdiff1d(np.arange(read), [cell.at for cell in bad]) if bad else None
@@ -88,26 +100,30 @@ class CsvParser:
         bad += cells if rows is None else [cell._replace(at=int(rows[cell.at])) for cell in cells]
         return RawBlock(table, read, chunk.offset, rows, bad, chunk.sha256)
 
-    def _read(self, data: bytes, types: dict[str, Any], refuse: Any = None) -> Any:
+    def _read(self, data: bytes, types: dict[str, Any], refuse: Any = None, missing: list[str] = MISSING) -> Any:
         if data.startswith(BOM):  # part of a cell; pyarrow would remove it, unless an empty line comes first
             data = b"\n" + data
+        quoted = b'"' in data
         return _arrow_csv.read_csv(
             pa.BufferReader(data),
             _arrow_csv.ReadOptions(column_names=self.positions, use_threads=False, block_size=len(data) + 1),
             _arrow_csv.ParseOptions(
-                delimiter=self.delimiter, newlines_in_values=b'"' in data, invalid_row_handler=refuse
+                delimiter=self.delimiter,
+                quote_char='"' if quoted else False,
+                newlines_in_values=quoted,
+                invalid_row_handler=refuse,
             ),
             _arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(self.kept, pa.binary()) | types,
                 include_columns=self.kept,
-                null_values=MISSING,
+                null_values=missing,
                 strings_can_be_null=False,
                 decimal_point=self.notation.decimal,
             ),
         )
 
     def _empty(self) -> Any:
-        return pa.table([pa.array([], pa.binary())] * len(self.names), names=list(self.names))
+        return pa.table([from_bytes([])] * len(self.names), names=list(self.names))
 
 
 def _from_latin_1(value: str) -> str:

@@ -2,15 +2,19 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from kalprox._checks import LARGEST
 from kalprox.sources._arrow import load, pa
-from kalprox.sources.cell_parsing import certainly_exact, certainly_usable, why_bad
+from kalprox.sources.arrow_arrays import from_bytes, from_numpy
+from kalprox.sources.cell_parsing import certainly_exact, why_bad
 from kalprox.sources.files import MAX_RECORD, SourceError
+from kalprox.sources.prefetch import map_ahead
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted, guarded
 from kalprox.sources.readers.text import BOM, Chunk, Text, chunks, last_line
@@ -18,6 +22,9 @@ from kalprox.sources.readers.text import BOM, Chunk, Text, chunks, last_line
 __all__ = ["JsonReader"]
 
 _arrow_json = load("pyarrow.json")
+_PIECE = 1 << 17  # bytes of a chunk that are parsed together where pyarrow refuses the chunk
+_BOOLEAN, _INTEGER = pa.bool_(), pa.int64()
+_MINUS_ZERO = re.compile(rb"[:\s]-0[,}\s]")
 
 
 class _Number(str):
@@ -35,12 +42,14 @@ class JsonReader:
         The number of bytes to parse at a time.
     max_record : int
         The largest number of bytes in a line; a longer line is a bad row.
+    threads : int
+        The number of chunks to parse at a time.
     """
 
     text_may_be_number = False
 
-    def __init__(self, text: Text, *, chunk_bytes: int, max_record: int = MAX_RECORD) -> None:
-        self.text, self.chunk_bytes, self.max_record = text, chunk_bytes, max_record
+    def __init__(self, text: Text, *, chunk_bytes: int, max_record: int = MAX_RECORD, threads: int = 1) -> None:
+        self.text, self.chunk_bytes, self.max_record, self.threads = text, chunk_bytes, max_record, threads
         self._empty: bool | None = None
 
     @property
@@ -71,6 +80,8 @@ class JsonReader:
 
     def head(self, names: Sequence[str] | None, rows: int) -> Any:
         """The first rows. A key is numeric where at least half of its values are numbers, else it is text."""
+        if (table := self._typed_head(rows)) is not None:
+            return table if names is None else table.select([key for key in names if key in table.column_names])
         objects: list[dict] = []
         for chunk in self._chunks(0, None, again=True):
             for line in _lines(chunk.data) if chunk.fault is None else []:
@@ -87,19 +98,34 @@ class JsonReader:
         keys = there if names is None else [key for key in names if key in there]
         return pa.table({key: _column(key, objects[:rows]) for key in keys}) if objects else None
 
+    def _typed_head(self, rows: int) -> Any:
+        """The first rows parsed by pyarrow; None where some have keys or types that the first one does not have."""
+        tables: list[Any] = []
+        types: dict[str, Any] | None = None
+        for chunk in self._chunks(0, None, again=True):
+            types = types or _types(chunk.data)
+            table = _read(chunk.data, types, unexpected="error") if types and chunk.fault is None else None
+            if table is None or not all(map(_is_exact, table.columns)):
+                return None
+            tables.append(table)
+            if sum(table.num_rows for table in tables) >= rows:
+                break
+        return pa.concat_tables(tables).slice(0, rows) if tables else None
+
     def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         """The rows from the byte `start` on; see `Reader`."""
         texts = [name for name in wanted.names if name not in wanted.numbers]
-        for chunk in self._chunks(start, sha256, again=False):
+
+        def parse(chunk: Chunk) -> RawBlock:
             if chunk.fault:
                 data = chunk.data.decode("utf-8", "backslashreplace")
                 bad = [Cell(0, "", chunk.fault, data[:80])]
                 table = _table(wanted.numbers, texts, {name: [] for name in wanted.names})
-                yield RawBlock(table, 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
-            else:
-                with guarded(self.text.name, "JSON lines"):
-                    raw = _by_pyarrow(chunk, wanted.numbers, texts) or _line_by_line(chunk, wanted.numbers, texts)
-                yield raw
+                return RawBlock(table, 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
+            with guarded(self.text.name, "JSON lines"):
+                return _by_pyarrow(chunk, wanted.numbers, texts) or _in_pieces(chunk, wanted.numbers, texts)
+
+        yield from map_ahead(parse, self._chunks(start, sha256, again=False), self.threads)
         self.text.close()
 
     def _chunks(self, start: int, sha256: str | None, *, again: bool) -> Iterator[Chunk]:
@@ -113,34 +139,101 @@ class JsonReader:
 
 def _table(numbers: Sequence[str], texts: Sequence[str], values: dict[str, list]) -> Any:
     arrays = {name: _numbers(values[name]) for name in numbers}
-    return pa.table(arrays | {name: pa.array(values[name], pa.binary()) for name in texts})
+    return pa.table(arrays | {name: from_bytes(values[name]) for name in texts})
 
 
 def _numbers(values: list[str | None]) -> Any:
     """Numbers, given as they are written, as float64; or as text, which has all digits, where some may be rounded."""
-    column = pa.array([None if value is None else float(value) for value in values], pa.float64())
-    return column if certainly_exact(column) else pa.array([value and value.encode() for value in values], pa.binary())
+    column = _array(values, float, np.float64)
+    return (
+        column
+        if certainly_exact(column)
+        else from_bytes([None if value is None else value.encode() for value in values])
+    )
 
 
 def _by_pyarrow(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock | None:
-    """The chunk parsed by pyarrow; None where pyarrow refuses, or where a line may hold no object or more than one."""
-    data = chunk.data.rstrip(b"\r\n")
-    lines = data.count(b"\n")
-    if not data.startswith(b"{") or data.count(b"}\n{") + data.count(b"}\r\n{") != lines:
+    """The chunk parsed by pyarrow with the types of its first object; None where this cannot keep all digits."""
+    first = _types(chunk.data) or {}
+    types = {name: _BOOLEAN if first.get(name) == _BOOLEAN else pa.float64() for name in numbers}
+    types |= {name: first.get(name, pa.null()) for name in texts}
+    types |= {name: pa.string() for name in texts if types[name] in (pa.null(), pa.float64())}
+    if _INTEGER in types.values() and _MINUS_ZERO.search(chunk.data):  # which would lose its sign
+        return None
+    kinds = dict.fromkeys(numbers, pa.float64()) | dict.fromkeys(texts, pa.string())
+    table = _read(chunk.data, types, unexpected="ignore")
+    if table is not None and (long := [name for name in numbers if not _is_exact(table.column(name))]):
+        kinds |= dict.fromkeys(long, _INTEGER)  # integers have all their digits as such
+        table = _read(chunk.data, types | dict.fromkeys(long, _INTEGER), unexpected="ignore")
+    if table is None:
+        return None
+    return RawBlock(table.cast(pa.schema(kinds)), table.num_rows, chunk.offset, sha256=chunk.sha256)
+
+
+def _is_exact(column: Any) -> bool:
+    """Whether a column of booleans, integers, text or floats certainly has all digits of its cells."""
+    return column.type != pa.float64() or certainly_exact(column)
+
+
+def _read(data: bytes, types: dict[str, Any], *, unexpected: str) -> Any:
+    """The objects in some lines as a table; None where pyarrow refuses, or a line may hold no object or more than one.
+
+    `unexpected` is what becomes of other keys: "ignore" or "error".
+    """
+    end = len(data)
+    while end and data[end - 1] in b"\r\n":
+        end -= 1
+    text = np.frombuffer(data, np.uint8, end)
+    newlines = np.flatnonzero(text == ord("\n"))
+    before = text[newlines - 1]
+    before = np.where(before == ord("\r"), text[newlines - 2], before)
+    if not data.startswith(b"{") or (before != ord("}")).any() or (text[newlines + 1] != ord("{")).any():
         return None  # pyarrow crashes on a chunk that begins with null
-    schema = pa.schema([(name, pa.float64()) for name in numbers] + [(name, pa.string()) for name in texts])
     try:
         table = _arrow_json.read_json(
-            pa.BufferReader(data),
-            _arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            _arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+            pa.BufferReader(pa.py_buffer(data).slice(0, end)),
+            _arrow_json.ReadOptions(use_threads=False, block_size=end + 1),
+            _arrow_json.ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior=unexpected),
         )
     except pa.ArrowInvalid:
         return None
-    columns = [table.column(name) for name in numbers]
-    if table.num_rows != lines + 1 or not all(certainly_usable(one) and certainly_exact(one) for one in columns):
+    return table if table.num_rows == len(newlines) + 1 else None
+
+
+def _types(data: bytes) -> dict[str, Any] | None:
+    """The pyarrow types of the values of the first object, without those that are null, lists or objects."""
+    first = _load(data[: data.find(b"\n") + 1 or None])
+    if not isinstance(first, dict):
         return None
-    return RawBlock(table, table.num_rows, chunk.offset, sha256=chunk.sha256)
+    types = {str: pa.string(), bool: _BOOLEAN}
+    found = {name: types.get(type(value)) for name, value in first.items()}
+    found |= {
+        name: _INTEGER if value.lstrip("-").isdigit() else pa.float64()
+        for name, value in first.items()
+        if isinstance(value, _Number)
+    }
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _in_pieces(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock:
+    """The chunk cut into pieces, of which only those that pyarrow refuses are parsed line by line."""
+    ends = [chunk.data.find(b"\n", at) + 1 or len(chunk.data) for at in range(_PIECE, len(chunk.data), _PIECE)]
+    cuts = sorted({0, *ends, len(chunk.data)})
+    pieces = [chunk._replace(data=chunk.data[a:b]) for a, b in pairwise(cuts)]
+    parsed = [_by_pyarrow(piece, numbers, texts) or _line_by_line(piece, numbers, texts) for piece in pieces]
+    kinds = [one.table.schema.field(name).type for one in parsed for name in numbers]
+    if len(parsed) == 1:
+        return parsed[0]
+    if kinds != len(parsed) * kinds[: len(numbers)]:  # long integers, some of them among floats
+        return _line_by_line(chunk, numbers, texts)
+    schema = pa.schema(dict(zip(numbers, kinds, strict=False)) | dict.fromkeys(texts, pa.binary()))
+    first = np.cumsum([0, *(one.read for one in parsed)])
+    rows = [
+        at + (np.arange(one.read) if one.rows is None else one.rows) for at, one in zip(first, parsed, strict=False)
+    ]
+    bad = [cell._replace(at=int(at) + cell.at) for at, one in zip(first, parsed, strict=False) for cell in one.bad]
+    table = pa.concat_tables(one.table.cast(schema) for one in parsed)
+    return RawBlock(table, int(first[-1]), chunk.offset, np.concatenate(rows), bad, chunk.sha256)
 
 
 def _line_by_line(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock:
@@ -212,17 +305,24 @@ def _column(key: str, objects: list[dict]) -> Any:
     values = [value for one in objects if (value := one.get(key)) is not None]
     numbers = sum(isinstance(value, bool | _Number) for value in values)
     if values and all(isinstance(value, bool) for value in values):
-        return pa.array([one.get(key) for one in objects], pa.bool_())
+        return _array([one.get(key) for one in objects], bool, np.bool_)
     if 2 * numbers >= len(values):
         return _typed_numbers([_number(one.get(key), 0, key, []) for one in objects])
     if any(isinstance(value, list | dict) for value in values):
-        return pa.array([[] for _ in objects], pa.list_(pa.null()))
-    return pa.array([_text(one.get(key), 0, key, []) for one in objects], pa.binary())
+        return pa.nulls(len(objects), pa.list_(pa.null()))
+    return from_bytes([_text(one.get(key), 0, key, []) for one in objects])
 
 
 def _typed_numbers(values: list[str | None]) -> Any:
     """Numbers as integers where all are, so that none of their digits is lost, else as float64."""
-    for kind in (pa.int64(), pa.uint64()):
+    for kind in (np.int64, np.uint64):
         with contextlib.suppress(ValueError, OverflowError):
-            return pa.array([None if value is None else int(value) for value in values], kind)
-    return pa.array([None if value is None else float(value) for value in values], pa.float64())
+            return _array(values, int, kind)
+    return _array(values, float, np.float64)
+
+
+def _array(values: Sequence[Any], convert: Callable[[Any], Any], kind: type) -> Any:
+    """The converted values as an Arrow array of this type of NumPy's; None is null."""
+    null = [value is None for value in values]
+    cells = [convert(0 if value is None else value) for value in values]
+    return from_numpy(np.array(cells, kind), np.array(null, bool))

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox.sources._arrow import pa, pc
-from kalprox.sources.cell_parsing import MISSING, shown, why_invalid
+from kalprox.sources.arrow_arrays import to_numpy
+from kalprox.sources.cell_parsing import EMPTY_CELL, MISSING_CELLS, shown, why_invalid
 from kalprox.sources.cell_types import is_text, plain
 from kalprox.sources.files import SourceError
 from kalprox.sources.readers.base import Cell
@@ -18,7 +19,7 @@ __all__ = ["PLAIN", "Likeness", "Notation", "likeness"]
 _THOUSANDS = (".", ",", " ", "'", "_")
 _SPACES = "(?: |\u00a0|\u202f)"  # the spaces that programs put between thousands
 _WORDS = r"(?i)^[ \t]*[+-]?(nan|inf|infinity)[ \t]*$"
-_MISSING = pa.array([text.encode() for text in MISSING], pa.binary())
+_NULL = pa.nulls(1, pa.binary())[0]
 _SIGNS = r"(?:\$|€|£|¥|EUR|USD|GBP|CHF|JPY)"
 
 
@@ -71,15 +72,15 @@ class Notation:
 
         Missing cells, and words such as nan, stay as they are. A cell that is no number in this notation becomes null.
         """
-        cells = plain(column).fill_null(b"")
+        cells = plain(column).fill_null(EMPTY_CELL)
         good = pc.match_substring_regex(cells, self.pattern)
-        others = pc.or_(pc.match_substring_regex(cells, _WORDS), pc.is_in(cells, _MISSING))
+        others = pc.or_(pc.match_substring_regex(cells, _WORDS), pc.is_in(cells, MISSING_CELLS))
         text = cells
         if self.thousands is not None:
             text = pc.replace_substring_regex(text, self._mark, "")
         text = pc.replace_substring(text, self.decimal, ".") if self.decimal != "." else text
-        text = pc.if_else(good, text, pc.if_else(others, cells, pa.scalar(None, pa.binary())))
-        return text, np.flatnonzero(~np.asarray(pc.or_(good, others)))
+        text = pc.if_else(good, text, pc.if_else(others, cells, _NULL))
+        return text, np.flatnonzero(~to_numpy(pc.or_(good, others)))
 
     def plain_table(self, table: Any, numbers: Sequence[str]) -> tuple[Any, list[Cell]]:
         """A table with the numbers of its columns of text `numbers` in plain notation, and the cells that are none."""
@@ -113,12 +114,12 @@ class Likeness(NamedTuple):
 def likeness(column: Any) -> Likeness | None:
     """What most cells of a column of text look like, where that is a number or a date of another notation."""
     cells = pc.unique(plain(column).drop_null())
-    cells = cells.filter(pc.invert(pc.is_in(cells, _MISSING)))
+    cells = cells.filter(pc.invert(pc.is_in(cells, MISSING_CELLS)))
     if not len(cells):
         return None
 
     def matching(pattern: str) -> np.ndarray:
-        return np.flatnonzero(np.asarray(pc.match_substring_regex(cells, pattern)))
+        return np.flatnonzero(to_numpy(pc.match_substring_regex(cells, pattern)))
 
     found = [(len(matching(notation.pattern)), notation) for notation in _NOTATIONS]
     most = max(count for count, _ in found)
