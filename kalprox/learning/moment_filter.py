@@ -179,45 +179,52 @@ class MomentFilter:
 
     def mean(self, X: Array) -> Array:
         """Return the predictive means for rows of X, shape (n,)."""
-        found = self.estimate()
-        assert found is not None
-        inputs = X - self.origin[:-1]
-        inputs -= self.means[:-1]
-        return (inputs.dot(found.coef / found.scale) + self.means[-1]) + self.origin[-1]
+        return self._mean(self._inputs(X))
 
     def predict(self, X: Array) -> Student:
         """Return the predictive distribution for rows of X, including the noise."""
-        variance, dof = self.noise()
-        mean, leverage = np.array([self.at(x) for x in X]).T
-        return Student(mean, np.sqrt(variance * (1 + leverage)), dof)
+        (variance, dof), inputs = self.noise(), self._inputs(X)
+        return Student(self._mean(inputs), np.sqrt(variance * (1 + self._leverage(inputs))), dof)
 
     def at(self, x: Array) -> tuple[float, float]:
-        """Return the predictive mean for a row x, and the variance of that in units of the noise variance.
+        """Return the predictive mean for a row x, and the variance of that in units of the noise variance."""
+        inputs = self._inputs(x)
+        return float(self._mean(inputs)), float(self._leverage(inputs))
 
-        For rows that fade see `kalprox.posterior.InformationPosterior`.
-        """
-        found = self.estimate()
-        assert found is not None
-        inputs = x - self.origin[:-1]
+    def _inputs(self, X: Array) -> Array:
+        """Return the deviations of rows of X, or of one row, from the means, in units of the scale."""
+        inputs = X - self.origin[:-1]
         inputs -= self.means[:-1]
-        inputs = inputs / found.scale if self.settings.standardize else inputs
-        mean = (float(inputs.dot(found.coef)) + float(self.means[-1])) + float(self.origin[-1])
-        root, fading = found.root(), self.squares / self.rows
-        projected = inputs[found.free].dot(root)
-        leverage = float(projected.dot(projected)) + (1 / self.weight if self.settings.fit_intercept else 0.0)
-        if fading != 1:
-            moved = root.dot(projected)
-            leverage = fading * leverage + (1 - fading) * float((moved * moved).dot(found.curvature))
-        return mean, leverage
+        return inputs / self._found.scale if self.settings.standardize else inputs
+
+    def _mean(self, inputs: Array) -> Array:
+        return (inputs.dot(self._found.coef) + self.means[-1]) + self.origin[-1]
+
+    def _leverage(self, inputs: Array) -> Array:
+        """Return the variance of each mean in units of the noise variance; see `InformationPosterior`."""
+        found, fading = self._found, self.squares / self.rows
+        root = found.root()
+        projected = inputs[..., found.free].dot(root)
+        leverage = (projected * projected).sum(axis=-1)
+        if self.settings.fit_intercept:
+            leverage = leverage + 1 / self.weight
+        if fading == 1:
+            return leverage
+        moved = projected.dot(root.T)
+        return fading * leverage + (1 - fading) * (moved * moved).dot(found.curvature)
+
+    @property
+    def _found(self) -> Estimate:
+        found = self.estimate()
+        assert found is not None, "the moments do not keep the digits"
+        return found
 
     def noise(self) -> tuple[float, float]:
         """Return the noise variance and its degrees of freedom; see `kalprox.noise.Noise.learned`."""
         if self.settings.noise_var is not None:
             return self.settings.noise_var, math.inf
-        found = self.estimate()
-        assert found is not None
-        root, fading = found.root(), self.squares / self.rows
-        rows = self.rows / fading
+        found, fading = self._found, self.squares / self.rows
+        root, rows = found.root(), self.rows / fading
         dof = rows - (len(root) - found.shrunk) - self.settings.fit_intercept
         return (found.rss / fading / dof if dof > _ROUNDING * rows else math.nan), dof
 

@@ -47,6 +47,8 @@ def test_predictions_are_those_of_all_rows_learned_at_once(settings, first):
             expected = belief.predict(X[i : i + 1])
             np.testing.assert_allclose(found, [expected.mean, expected.std], rtol=1e-10)
             np.testing.assert_allclose(model.noise_var_, belief.noise.variance, rtol=1e-10)
+            many = belief.predict(X[:50])
+            np.testing.assert_allclose(model.predict(X[:50], return_std=True), [many.mean, many.std], rtol=1e-10)
         model.partial_fit(X[i : i + 1], y[i : i + 1])
     at_once = KalproxRegressor(**settings).partial_fit(X[:first], y[:first]).partial_fit(X[first:], y[first:])
     np.testing.assert_allclose(model.coef_, at_once.coef_, rtol=1e-10, atol=1e-13)
