@@ -257,6 +257,7 @@ class Learner:
             and settings.coef_cov != "clustered"
             and not settings.noise_depends_on_inputs
             and len(block) <= _capacity(block.X.shape[1]) // 4
+            and (len(block) == 1 or not self._belief.is_wide)
             and not self._crosses_cut(len(block), settings)
             and self._takes_short(settings)
         )
@@ -446,7 +447,8 @@ class Learner:
 
         It predicts batches of any size, so that all predictions between two folds come from the same estimate.
         """
-        if self._followed() is None and X.shape[0] == 1 and alone:
+        wide = isinstance(self._belief, ExactBelief) and self._belief.is_wide
+        if self._followed() is None and X.shape[0] == 1 and alone and not wide:
             self._live = self._filter()
         return self._live if isinstance(X, np.ndarray) else None
 
