@@ -38,6 +38,7 @@ _LONGEST = 4096  # rows of a piece whose innovations are exact
 _ABOVE = 1 + 1e-13  # lest rounding leave a coefficient nonzero at the largest alpha
 _SMALLEST, _NEGLIGIBLE = 1e-3, 0.01  # the smallest alpha scored: a part of the largest, and of what noise has
 _CHUNK = 1024  # rows predicted at a time
+_MANY_COLUMNS = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +202,12 @@ class ExactBelief(LinearBelief):
             return False
         g, d = settings.penalty.regularizer(settings.penalty.alpha), self.information.d
         return diagonal_curvature(g, d) is not None or g.root(d) is not None
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether columns outnumber rows so far that a root of the covariance as one matrix costs more than a fold."""
+        m, p = self.information.T.shape
+        return p > _MANY_COLUMNS and 4 * m <= 3 * p
 
     @property
     def _needs_every_leverage(self) -> bool:

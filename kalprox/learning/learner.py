@@ -281,6 +281,7 @@ class Learner:
             and settings.coef_cov != "clustered"
             and not settings.noise_depends_on_inputs
             and len(block) <= _capacity(block.X.shape[1]) // 4
+            and (len(block) == 1 or not self._belief.is_wide)
             and self._takes_short(settings, len(block), weighted=block.weights is not None)
             and not (len(block) > 1 and self._weight < MANY_ROWS and self._crosses_cut(block, settings))
         )
@@ -496,7 +497,8 @@ class Learner:
         It predicts batches of any size, so that all predictions between two folds come from the same estimate.
         """
         live = self._followed()
-        if live is None and X.shape[0] == 1 and alone:
+        wide = isinstance(self._belief, ExactBelief) and self._belief.is_wide
+        if live is None and X.shape[0] == 1 and alone and not wide:
             live = self._live = self._filter()
         return live if isinstance(X, np.ndarray) else None
 

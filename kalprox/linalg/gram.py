@@ -45,26 +45,24 @@ def gram_in_place(
     """
     d, k = X.shape[1], Y.shape[1]
     syrk, gemm, gemv = (lapack(name, X.dtype) for name in ("syrk", "gemm", "gemv"))
-    E = np.empty((stop - start, 1 + k), X.dtype)
-    E[:, 0] = 1
-    np.subtract(Y[start:stop], m, out=E[:, 1:], casting="same_kind")
-    XX, EX = (np.zeros(shape, X.dtype, order="F") for shape in ((d, d), (1 + k, d)))
-    EE = syrk(1.0, E.T)
+    chunk = min(max(_CACHED // d, _SHORTEST), _LONGEST, stop - start)
+    E = np.ones((chunk, 1 + k), X.dtype)
+    XX, EX, G = (np.zeros(shape, X.dtype, order="F") for shape in ((d, d), (1 + k, d), (1 + d + k, 1 + d + k)))
     by_vectors = d >= _LONG and k <= _FEW  # a product by few vectors need not copy X
-    chunk = min(max(_CACHED // d, _SHORTEST), _LONGEST)
     for i in range(start, stop, chunk):
         j = min(i + chunk, stop)
         visit(i, j)
-        x, e = X[i:j].T, E[i - start : j - start].T
+        x, e, y = X[i:j].T, E[: j - i].T, np.subtract(Y[i:j].T, m[:, None], dtype=X.dtype, casting="same_kind")
+        e[1:] = y
         XX = syrk(1.0, x, beta=1.0, c=XX, overwrite_c=1)
         if by_vectors:
             EX += [gemv(1.0, x, one) for one in e]
         else:
             EX = gemm(1.0, e, x, trans_b=1, beta=1.0, c=EX, overwrite_c=1)
-    G = np.empty((1 + d + k, 1 + d + k), X.dtype, order="F")
-    G[1 : 1 + d, 1 : 1 + d] = XX
+        G[0, 1 + d :] += y.sum(axis=1)
+        G[1 + d :, 1 + d :] += y @ y.T
+    G[0, 0], G[1 : 1 + d, 1 : 1 + d] = stop - start, XX
     G[0, 1 : 1 + d], G[1 : 1 + d, 1 + d :] = EX[0], EX[1:].T
-    G[0, 0], G[0, 1 + d :], G[1 + d :, 1 + d :] = EE[0, 0], EE[0, 1:], EE[1:, 1:]
     return G
 
 

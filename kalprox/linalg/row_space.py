@@ -158,7 +158,9 @@ def row_coordinates(R: np.ndarray, h: np.ndarray, weight: Any) -> tuple[np.ndarr
 def _coordinates(
     R: np.ndarray, scale: np.ndarray, free: np.ndarray, met: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, "_Span"]:
-    f, A = int(free.sum()), R[:, met] * scale[met]
+    some = np.flatnonzero(met)
+    columns = slice(some[0], some[-1] + 1) if some.size and some[-1] - some[0] < some.size else some
+    f, A = int(free.sum()), R[:, columns] * scale[columns]  # a slice of R is not copied
     span = _Span.of(A)
     rows = np.zeros((len(R), f + len(span.U)), R.dtype)
     rows[:, :f], rows[A.any(axis=1), f:] = R[:, free], span.U.T

@@ -142,3 +142,14 @@ def test_a_prediction_after_each_batch_takes_no_inverse(monkeypatch: pytest.Monk
     assert not calls
     model.predict(X[:7], return_std=True)
     assert len(calls) == 1
+
+
+def test_batches_of_a_wide_model_make_no_root_of_the_covariance(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, d = np.random.default_rng(0), 700
+    X, y = rng.standard_normal((60, d)), rng.standard_normal(60)
+    expected = KalproxRegressor().fit(X, y).predict(X[:1], return_std=True)
+    monkeypatch.setattr(row_space.WideFactor, "L", property(lambda self: pytest.fail("a root of d x d numbers")))
+    model = KalproxRegressor().fit(X[:20], y[:20])
+    model.predict(X[:1], return_std=True)
+    model.partial_fit(X[20:40], y[20:40]).prequential(X[40:], y[40:])
+    np.testing.assert_allclose(model.predict(X[:1], return_std=True), expected, rtol=1e-9)
