@@ -173,7 +173,8 @@ class LeastSquares(ABC):
         -------
         Prox
         """
-        return prox(self.R, self.z, g, start, rows=self.rows)
+        R, z, _ = _split(self.triangle(), self.targets)
+        return prox(R, z, g, start, rows=self.rows)
 
     def factor(self, g: Regularizer, theta: Array) -> Factor:
         """Return a factor of (R'R + Hess g(theta))^-1 on the coordinates that g leaves free at theta. O(d^3).
