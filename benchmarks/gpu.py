@@ -84,7 +84,7 @@ def sweep(d: int, dtype: str, copy: float) -> dict[str, Any]:
         def one(gamma: jax.Array) -> jax.Array:
             alg = kp.pipg(kp.models.GLM("sigmoid"), kp.regularizers.Ridge(1e-3), gamma=gamma)
             state = alg.init(jnp.zeros(d, dtype), jnp.asarray(0.1, dtype))
-            return jax.lax.fori_loop(0, len(X), lambda i, state: alg.step(state, X[i], y[i]), state).mean
+            return kp.run(alg, state, X, y, record_every=len(X)).state.mean
 
         return jax.vmap(one)(gammas)
 

@@ -14,6 +14,7 @@ import numpy as np
 from kalprox._arrays import Array, loaded_jax, namespace
 
 __all__ = [
+    "batched_in_groups",
     "call_jax",
     "call_numpy",
     "called",
@@ -24,6 +25,7 @@ __all__ = [
     "fori_loop",
     "full_precision",
     "select",
+    "unrolling",
     "while_loop",
     "with_jvp",
 ]
@@ -102,6 +104,36 @@ def _any_in_batch() -> Callable:
     return any_in_batch
 
 
+def batched_in_groups(function: F, most: int) -> F:
+    """Return a JAX function that `jax.vmap` takes through its batch at most `most` members at a time, on a CPU.
+
+    A loop over small matrices is fastest where those of the members that it runs over together fit the cache. On other
+    devices all members run together. Arrays must be given as arguments: the function may not close over traced ones.
+    """
+    import jax
+
+    grouped = jax.custom_batching.custom_vmap(function)
+
+    @grouped.def_vmap
+    def _(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
+        leaves, tree = jax.tree_util.tree_flatten(args)
+        batched = jax.tree_util.tree_leaves(in_batched)
+
+        def member(own: list[Array]) -> Any:
+            given = iter(own)
+            every = [next(given) if b else a for a, b in zip(leaves, batched, strict=True)]
+            return function(*jax.tree_util.tree_unflatten(tree, every))
+
+        own = [a for a, b in zip(leaves, batched, strict=True) if b]
+        if jax.default_backend() != "cpu" or most >= axis_size:
+            out = jax.vmap(member)(own)
+        else:
+            out = jax.lax.map(member, own, batch_size=most if most > 1 else None)
+        return out, jax.tree_util.tree_map(lambda _: True, out)
+
+    return grouped  # type: ignore[return-value]
+
+
 def full_precision(function: F) -> F:
     """Decorate a function so that its products of JAX arrays are in full precision, also if `jax.jit` traces it.
 
@@ -168,11 +200,14 @@ def _custom_jvp(function: Callable, rule: Callable) -> Callable:
 
 
 @cache
-def compiled(function: Callable) -> Callable:
-    """Return `jax.jit(function)` with products in full precision; cached, so that later calls find it compiled."""
+def compiled(function: Callable, *static: str) -> Callable:
+    """Return `jax.jit(function)` with products in full precision; cached, so that later calls find it compiled.
+
+    `static` are the names of arguments that are part of the program, and not traced.
+    """
     import jax
 
-    return jax.jit(full_precision(function))
+    return jax.jit(full_precision(function), static_argnames=static)
 
 
 @cache
@@ -196,6 +231,17 @@ def called(function: Callable) -> Callable:
             return compiled(*args)
 
     return call
+
+
+def unrolling() -> int:
+    """Return how many steps of a loop over small operations to compile in a row.
+
+    On a GPU every operation is launched by itself, and fewer are needed where the last ones of a step are joined with
+    the first ones of the next. On a CPU nothing is gained, and compiling takes longer.
+    """
+    import jax
+
+    return 1 if jax.default_backend() == "cpu" else 4
 
 
 def compiled_on_jax(function: F) -> F:

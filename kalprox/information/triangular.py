@@ -33,10 +33,12 @@ from kalprox._arrays import (
     static,
 )
 from kalprox._checks import all_finite, check_finite, check_floating, check_positive, concrete
+from kalprox._control import compiled, cond_rare
 from kalprox.information.base import Equations, LeastSquares
 from kalprox.linalg.centering import recenter, stacked_triangle
 from kalprox.linalg.downdate import downdate
 from kalprox.linalg.fold import fold
+from kalprox.linalg.gram import joined_triangle
 from kalprox.linalg.triangle import product, square, triangle_of
 from kalprox.sources import Block
 
@@ -475,12 +477,22 @@ def _merge(a: Information, b: Information) -> Information:
     Ta, Tb = (xp.asarray(T if xp is np else square(T), dtype) for T in (a.T, b.T))
     ca, cb = xp.asarray(a.shift, dtype), xp.asarray(b.shift, dtype)
     shift = xp.where(Ta[0, 0] >= Tb[0, 0], ca, cb)
-    T = stacked_triangle(recenter(Ta, ca - shift), recenter(Tb, cb - shift), triangles=True)
-    if xp is not np:  # zero information is the identity, bit for bit
-        T = xp.where(Tb.any(), xp.where(Ta.any(), T, Tb), Ta)
+    if xp is np:
+        T = stacked_triangle(recenter(Ta, ca - shift), recenter(Tb, cb - shift), triangles=True)
+    else:
+        T = compiled(_sum, "targets")(recenter(Ta, ca - shift), recenter(Tb, cb - shift), targets=a.targets or 1)
     rows, more, squares, more_squares = alike(T, a.rows, b.rows, a.squares, b.squares)
     lost = _pooled(_moved(a.lost, ca, shift), _moved(b.lost, cb, shift))
     return Information(T, shift, rows + more, squares + more_squares, a.targets, lost)
+
+
+def _sum(T: Array, S: Array, targets: int) -> Array:
+    """Return the triangle of the rows of two; zero information is the identity, bit for bit, and costs nothing."""
+    return cond_rare(
+        T.any() & S.any(),
+        lambda: joined_triangle(T, S, targets, triangles=True),
+        lambda: namespace(T, S).where(S.any(), S, T),
+    )
 
 
 def _moved(T: Array | None, shift: Array, to: Array) -> Array | None:

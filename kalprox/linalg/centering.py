@@ -19,7 +19,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace
 from kalprox._control import compiled_on_jax, cond_rare
-from kalprox.linalg.triangle import append, nonnegative_diagonal, triangle_of
+from kalprox.linalg.triangle import append, append_row, nonnegative_diagonal, triangle_of
 
 __all__ = ["FAR", "GRADED", "follow_mean", "graded", "graded_triangle", "recenter", "stacked_triangle"]
 
@@ -50,10 +50,12 @@ def follow_mean(T: Array, c: Array) -> tuple[Array, Array]:
 def stacked_triangle(T: Array, B: Array, triangles: bool = False) -> Array:
     """Return the triangle of the rows of T, an upper triangle, and of B, whatever their sizes; see `triangle_of`."""
     xp = namespace(T, B)
+    if xp is not np and len(B) == 1:
+        return append_row(T, B[0])
     rows = xp.concatenate([T, B])
 
     def by_qr() -> Array:
-        return nonnegative_diagonal(append(T, B, triangles)) if xp is np else triangle_of(rows)
+        return nonnegative_diagonal(append(T, B, triangles)) if xp is np else triangle_of(rows, triangles)
 
     return cond_rare(graded(rows), lambda: graded_triangle(rows), by_qr)
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array, namespace
-from kalprox._control import compiled, cond_rare
+from kalprox._control import compiled
 from kalprox.linalg.centering import FAR, GRADED, follow_mean, graded, graded_triangle, recenter, stacked_triangle
 from kalprox.linalg.gram import (
     add_gram,
     cholesky,
     far_from_collinear,
     gram_in_place,
-    keeps_digits,
+    joined_triangle,
     smallest_square,
 )
-from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, product, square
+from kalprox.linalg.triangle import append, lapack, nonnegative_diagonal, square
 
 __all__ = ["fold"]
 
@@ -199,21 +199,6 @@ def _fold_jax(T: Array, shift: Array, X: Array, Y: Array, w: Array) -> tuple[Arr
     before, T, shift = (T, shift), recenter(T, shift - moved), moved
     B = jnp.sqrt(w)[:, None] * jnp.concatenate([jnp.ones_like(w)[:, None], B - shift[None]], axis=1)
 
-    def by_qr() -> Array:
-        return stacked_triangle(T, B)
-
-    def folded(T: Array) -> tuple[Array, Array]:
-        T, c = follow_mean(T, shift)
-        return jnp.where(total > 0, T, before[0]), jnp.where(total > 0, c, before[1])
-
-    if len(B) < 2 * len(T):
-        return folded(by_qr())
-    G = product(T.T, T) + product(B.T, B)
-    scale = jnp.sqrt(jnp.diagonal(G))
-    empty = scale == 0
-    scale = jnp.where(empty, 1, scale)
-    unit = jnp.diag(empty.astype(T.dtype))
-    U = jnp.linalg.cholesky(G / scale[:, None] / scale[None] + unit, upper=True)
-    lost = (jnp.diagonal(G) < smallest_square(G.dtype)) & ((T != 0).any(axis=0) | (B != 0).any(axis=0))
-    fails = ~keeps_digits(U) | lost.any()
-    return folded(cond_rare(fails, by_qr, lambda: (U - unit) * scale[None]))
+    T = stacked_triangle(T, B) if len(B) < 2 * len(T) else joined_triangle(T, B, Y.shape[1])
+    T, c = follow_mean(T, shift)
+    return jnp.where(total > 0, T, before[0]), jnp.where(total > 0, c, before[1])

@@ -15,9 +15,11 @@ import numpy as np
 import scipy.linalg
 
 from kalprox._arrays import Array, namespace
+from kalprox._control import unrolling
 
 __all__ = [
     "append",
+    "append_row",
     "column_norms",
     "lapack",
     "nonnegative_diagonal",
@@ -169,6 +171,28 @@ def square(T: Array) -> Array:
     """Return the triangle T with the rows of zeros that it lacks where it has fewer rows than columns."""
     missing = T.shape[1] - len(T)
     return T if missing == 0 else namespace(T).pad(T, ((0, missing), (0, 0)))
+
+
+def append_row(T: Array, b: Array) -> Array:
+    """Return the triangle of the rows of T, an upper triangle of JAX arrays, and one more row b. O(d^2).
+
+    One rotation for each row of T: a row of any size leaves the digits of the others, and a batch of triangles is only
+    a batch of rows in each step.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    def rotate(b: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        t, i = row
+        size = jnp.maximum(jnp.abs(t[i]), jnp.abs(b[i]))
+        some = size > 0
+        x, y = t[i] / jnp.where(some, size, 1), b[i] / jnp.where(some, size, 1)
+        norm = jnp.sqrt(jnp.where(some, x**2 + y**2, 1))
+        c, s = jnp.where(some, x, 1) / norm, y / norm
+        return c * b - s * t, c * t + s * b
+
+    T = jax.lax.scan(rotate, b, (T, jnp.arange(len(T))), unroll=unrolling())[1]
+    return nonnegative_diagonal(jnp.triu(T))
 
 
 def nonnegative_diagonal(T: Array) -> Array:

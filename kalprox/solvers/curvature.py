@@ -4,6 +4,7 @@ from typing import Any
 
 from kalprox._arrays import Array, is_traced, namespace
 from kalprox._control import cond_rare
+from kalprox.linalg.gram import triangle_of_rows
 from kalprox.linalg.triangle import column_norms, qr, rounding
 from kalprox.regularizers import Regularizer
 from kalprox.regularizers.base import Separable, per_coordinate
@@ -71,7 +72,7 @@ def hessian_root(R: Array, g: Regularizer, theta: Array, columns: Any = slice(No
     """
     xp = namespace(R)
     c, A, B = curvature(column_norms(R), g, theta)
-    U, _ = qr(xp.concatenate([R / c[None], A])[:, columns])
+    U = triangle_of_rows(xp.concatenate([R / c[None], A])[:, columns])
     if B is None:
         return U * c[columns][None]
     N = B[:, columns]

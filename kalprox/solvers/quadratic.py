@@ -5,8 +5,11 @@ The rows of A are appended to those of R, and a QR factorisation of both solves 
 
 from typing import Any
 
+import numpy as np
+
 from kalprox._arrays import Array, namespace
-from kalprox._control import select, with_jvp
+from kalprox._control import cond_rare, select, with_jvp
+from kalprox.linalg.gram import gram_triangle
 from kalprox.linalg.rank import least_squares_step, solve_and_factor
 from kalprox.linalg.triangle import product, qr, rounding
 from kalprox.regularizers import Regularizer
@@ -51,8 +54,18 @@ def _solve(R: Array, z: Array, g: Regularizer, rows: Any) -> tuple[Array, Array,
     xp, d = namespace(R, z), R.shape[1]
     A = xp.asarray(g.root(d), R.dtype)
     data = Squares.of(R, z)
-    U, y = qr(xp.concatenate([R, A]), z)
-    theta, P = solve_and_factor(U, rows, y)
+    stack = xp.concatenate([R, A])
+
+    def by_qr() -> tuple[Array, Array]:
+        U, y = qr(stack, z)
+        return solve_and_factor(U, rows, y)
+
+    if xp is np:
+        theta, P = by_qr()
+    else:
+        _, inverse, fails = gram_triangle(stack)
+        found = product(inverse, product(inverse.T, product(R.T, z)))
+        theta, P = cond_rare(fails, by_qr, lambda: (found, inverse))
 
     def measure(t: Array) -> tuple[Array, Array]:
         """The gradient at t, and the residual."""

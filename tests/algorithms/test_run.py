@@ -1,5 +1,6 @@
 """kp.run: the hand-written loop, recording, passes, compilation, memory."""
 
+import math
 import subprocess
 import sys
 import tracemalloc
@@ -12,6 +13,7 @@ from data import behind_link
 
 import kalprox as kp
 from kalprox import models, regularizers
+from kalprox.algorithms import row_scan
 from kalprox.algorithms.row_scan import PIECE, pieces
 
 
@@ -306,3 +308,31 @@ def test_the_proximal_filter_predicts_through_its_algorithm():
     state = alg.step(alg.init(np.zeros(4), None), X, y)
     for a, b in zip(alg.predict(state, X), state.predict(X), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("together", "d"), [(5, 6), (2, 7), (1, 8), (0, 9)])
+def test_members_of_a_batch_run_in_groups_that_fit_the_cache(monkeypatch, together, d):
+    """All at once took 1.6 times as long as one by one at d = 100 on a CPU; on other devices all run at once."""
+    gammas = jnp.linspace(0.1, 0.5, 5, dtype=jnp.float32)
+    rng = np.random.default_rng(0)
+    X, y = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((20, d), (20,)))
+    monkeypatch.setattr(row_scan, "_CACHE", together * 4 * (d * d + d))  # bytes of a mean and a covariance
+
+    def one(gamma):
+        alg = kp.pipg(kp.models.Linear(), kp.regularizers.Ridge(0.1), gamma=gamma)
+        return kp.run(alg, alg.init(jnp.zeros(d, jnp.float32), 1.0), X, y).state.mean
+
+    def products(jaxpr):
+        for equation in jaxpr.eqns:
+            if equation.primitive.name == "dot_general":
+                yield equation.outvars[0].aval.shape
+            for value in jax.tree.leaves(equation.params, is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")):
+                inner = getattr(value, "jaxpr", value)
+                if hasattr(inner, "eqns"):
+                    yield from products(inner)
+
+    found = {shape for shape in products(jax.make_jaxpr(jax.vmap(one))(gammas).jaxpr) if shape[-2:] == (d, d)}
+    if jax.default_backend() == "cpu":
+        assert max(math.prod(shape) // d**2 for shape in found) == max(together, 1)
+    alone = jnp.stack([one(gamma) for gamma in gammas])
+    np.testing.assert_allclose(jax.vmap(one)(gammas), alone, rtol=1e-5, atol=1e-6)
