@@ -121,8 +121,8 @@ def batched_in_groups(function: F, most: int) -> F:
 
         def member(own: list[Array]) -> Any:
             given = iter(own)
-            every = [next(given) if b else a for a, b in zip(leaves, batched, strict=True)]
-            return function(*jax.tree_util.tree_unflatten(tree, every))
+            chosen = [next(given) if b else a for a, b in zip(leaves, batched, strict=True)]
+            return function(*jax.tree_util.tree_unflatten(tree, chosen))
 
         own = [a for a, b in zip(leaves, batched, strict=True) if b]
         if jax.default_backend() != "cpu" or most >= axis_size:
