@@ -187,7 +187,7 @@ class ExactBelief(LinearBelief):
         noise = self.input_noise and other.input_noise and self.input_noise.merge(other.input_noise)
         return ExactBelief(self.settings, info, spread_before=self.spread, sandwich=sandwich, input_noise=noise)
 
-    @property
+    @cached_property
     def predicts(self) -> bool:
         return float(self.information.rows) >= (FEWEST_ROWS if self._chooses_alpha else 1)
 

@@ -620,12 +620,14 @@ def _moved(
     live: SquareRootFilter | MomentFilter, rows: Block, settings: Settings, *, predict: bool = True
 ) -> Sequence[Any] | None:
     """Update the filter by a few rows, and return the fields of their innovations; None if they are not needed."""
-    own, counts = settings.own_variance(rows), settings.counts(rows.weights)
+    own = counts = None
+    if rows.weights is not None:
+        own, counts = settings.own_variance(rows), settings.counts(rows.weights)
     if isinstance(live, SquareRootFilter) and len(rows) > 1:
         return live.take(rows, own=own, counts=counts)
     found = []
-    for i, (x, y) in enumerate(zip(rows.X, rows.y, strict=True)):
-        noise = live.noise() if predict else None
+    for i in range(len(rows)):
+        noise, x, y = live.noise() if predict else None, rows.X[i], rows.y[i]
         weight = () if rows.weights is None else (float(rows.weights[i]), 1.0 if counts is None else float(counts[i]))
         if isinstance(live, SquareRootFilter):
             y = y if live.theta.ndim > 1 else float(y)
