@@ -17,6 +17,7 @@ __all__ = [
     "batched_in_groups",
     "call_jax",
     "call_numpy",
+    "call_on_host",
     "called",
     "compiled",
     "compiled_on_jax",
@@ -171,7 +172,38 @@ def call_numpy(function: Callable, array: Array) -> Array:
     import jax
 
     shape = jax.ShapeDtypeStruct(array.shape, array.dtype)
-    return jax.pure_callback(function, shape, array, vmap_method="expand_dims")
+    return call_on_host(lambda values: (function(values),), (shape,), array, vmap_method="expand_dims")[0]
+
+
+def call_on_host(function: Callable, shapes: tuple[Any, ...], *args: Any, vmap_method: str = "sequential") -> tuple:
+    """Call a function of NumPy arrays from a JAX program; it returns arrays of these shapes and dtypes.
+
+    XLA may call from a thread of its own, in which float64 is not enabled and `jax.pure_callback` would round values to
+    float32. So they are passed as pairs of uint32, and keep all their bits.
+    """
+    import jax
+
+    bits, leaves, tree = jax.lax.bitcast_convert_type, *jax.tree_util.tree_flatten(args)
+    arrays = [jax.numpy.asarray(leaf) for leaf in leaves]
+    wide = [a.dtype == np.float64 for a in arrays]
+
+    def on_host(*given: Any) -> tuple[np.ndarray, ...]:
+        plain = [
+            np.ascontiguousarray(a).view(np.float64)[..., 0] if is_wide else np.asarray(a)
+            for a, is_wide in zip(given, wide, strict=True)
+        ]
+        found = function(*jax.tree_util.tree_unflatten(tree, plain))
+        return tuple(_packed(np.asarray(a, s.dtype)) for a, s in zip(found, shapes, strict=True))
+
+    packed = [bits(a, np.uint32) if is_wide else a for a, is_wide in zip(arrays, wide, strict=True)]
+    results = [jax.ShapeDtypeStruct((*s.shape, 2), np.uint32) if s.dtype == np.float64 else s for s in shapes]
+    out = jax.pure_callback(on_host, tuple(results), *packed, vmap_method=vmap_method)
+    return tuple(bits(a, np.float64) if s.dtype == np.float64 else a for a, s in zip(out, shapes, strict=True))
+
+
+def _packed(a: np.ndarray) -> np.ndarray:
+    """Return float64 as pairs of uint32, and other arrays as they are."""
+    return np.ascontiguousarray(a).view(np.uint32).reshape(*a.shape, 2) if a.dtype == np.float64 else a
 
 
 def with_jvp(rule: Callable) -> Callable[[F], F]:

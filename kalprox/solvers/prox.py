@@ -11,7 +11,7 @@ import numpy as np
 
 from kalprox._arrays import Array, alike, cast_on_jax, is_traced, namespace
 from kalprox._checks import check_finite, check_floating
-from kalprox._control import compiled
+from kalprox._control import call_on_host, compiled
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import tolerance
 from kalprox.regularizers import Regularizer
@@ -194,13 +194,13 @@ def _active_set(R: Array, z: Array, g: Regularizer, start: Array, rows: Any) -> 
         return theta, np.asarray(residual), np.asarray(rounds)
     import jax
 
-    def on_host(*args: Any) -> tuple[np.ndarray, ...]:
+    def on_host(*args: Any) -> tuple[np.ndarray, float, int]:
         R, z, g, start, rows = jax.tree_util.tree_map(lambda a: np.asarray(a, float), args)
-        return tuple(np.asarray(a, s.dtype) for a, s in zip(active_set(R, z, start, g, rows), shapes, strict=True))
+        return active_set(R, z, start, g, rows)
 
     shape = jax.ShapeDtypeStruct
     shapes = shape(R.shape[1:], R.dtype), shape((), R.dtype), shape((), np.int32)
-    return jax.pure_callback(on_host, shapes, R, z, g, start, rows, vmap_method="sequential")
+    return call_on_host(on_host, shapes, R, z, g, start, rows)
 
 
 def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array, rows: Any) -> Array:
