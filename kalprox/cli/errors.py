@@ -1,9 +1,11 @@
 """Errors on the command line: a message and an exit code, without a traceback."""
 
+import _thread
 import os
 import re
 import shlex
 import sys
+import threading
 import warnings
 from typing import Any, NoReturn
 
@@ -41,6 +43,7 @@ class Commands(click.Group):
         return list(self.commands)  # in the order in which they were added, not alphabetically
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        sys.unraisablehook = _deliver_interrupt_later
         try:
             return super().make_context(*args, **kwargs)
         except click.ClickException as error:
@@ -74,6 +77,16 @@ class Commands(click.Group):
                 )
             echo(f"Error: {text}", err=True)
             sys.exit(code)
+
+
+def _deliver_interrupt_later(unraisable: Any) -> None:
+    """Repeat an interrupt that came in a callback, such as one of the garbage collector, where Python ignores it."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        timer = threading.Timer(0.05, _thread.interrupt_main)
+        timer.daemon = True
+        timer.start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _end_interrupted() -> NoReturn:

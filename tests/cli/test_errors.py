@@ -123,3 +123,31 @@ def test_an_encoding_that_is_none_of_text(encoding, files, tmp_path):
 )
 def test_arguments_are_shown_as_options(said, shown):
     assert _with_options(said, main.commands["fit"]) == shown
+
+
+INTERRUPTED = """
+import gc, sys
+from kalprox.cli import main
+
+came = []
+
+
+def once(phase, info):
+    if not came:
+        came.append(phase)
+        raise KeyboardInterrupt
+
+
+gc.callbacks.append(once)
+main(["fit", *sys.argv[1:]])
+"""
+
+
+def test_an_interrupt_during_garbage_collection_is_not_lost(tmp_path):
+    """JAX has a callback there, in which Python ignores exceptions: the command went on, after a traceback."""
+    rows = "\n".join(f"{i},{i % 7}" for i in range(200))
+    (tmp_path / "rows.csv").write_text(f"x,y\n{rows}\n")
+    command = [sys.executable, "-c", INTERRUPTED, "rows.csv", "-y", "y", "--out", "model.kalprox"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 130 and "Traceback" not in ran.stderr
+    assert not (tmp_path / "model.kalprox").exists()
