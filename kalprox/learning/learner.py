@@ -230,9 +230,9 @@ class Learner:
         """The number of rows of a linear model, each as often as it counts, including the buffered ones."""
         assert isinstance(self._belief, ExactBelief)
         rows, buffer = float(self._belief.information.rows), self._buffer
-        if buffer is None:
-            return rows
-        return rows + (self._count(buffer.block) if buffer.weighted else buffer.n)
+        if buffer is None or not buffer.weighted:
+            return rows if buffer is None else rows + buffer.n
+        return rows + self._count(buffer.block)
 
     def _count(self, rows: Block) -> float:
         """Return the number of these rows, each as often as it counts."""
@@ -299,6 +299,8 @@ class Learner:
     def _takes_short(self, settings: Settings, length: int = 1, *, weighted: bool = False) -> bool:
         """Whether rows can be buffered: they need no prediction, are predicted later, or by an exact filter."""
         if not settings.needs_innovations:
+            return True
+        if isinstance(self._live, SquareRootFilter) and settings is self.settings and not weighted:
             return True
         belief = self._belief
         assert isinstance(belief, ExactBelief)
@@ -497,9 +499,9 @@ class Learner:
         It predicts batches of any size, so that all predictions between two folds come from the same estimate.
         """
         live = self._followed()
-        wide = isinstance(self._belief, ExactBelief) and self._belief.is_wide
-        if live is None and X.shape[0] == 1 and alone and not wide:
-            live = self._live = self._filter()
+        if live is None and X.shape[0] == 1 and alone:
+            wide = isinstance(self._belief, ExactBelief) and self._belief.is_wide
+            live = self._live = None if wide else self._filter()
         return live if isinstance(X, np.ndarray) else None
 
     # ---- saving ----------------------------------------------------------------------------------------
