@@ -273,6 +273,9 @@ class Learner:
         return self._live
 
     def _is_short(self, block: Block, settings: Settings) -> bool:
+        """Whether a batch goes through the buffer."""
+        if settings is not self.settings and not settings.changed(self.settings):
+            settings = self.settings  # an unpickled model has other objects for the same settings
         return (
             isinstance(self._belief, ExactBelief)
             and settings.is_exact

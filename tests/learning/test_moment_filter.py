@@ -1,5 +1,7 @@
 """Single rows under any penalty, with forgetting or standardised columns: moments give what the information does."""
 
+import pickle
+
 import numpy as np
 import pytest
 from data import linear
@@ -85,6 +87,21 @@ def test_no_bit_depends_on_reading_and_saving(settings, tmp_path):
     np.testing.assert_array_equal(read.coef_, plain.coef_)
     np.testing.assert_array_equal(read.predict(X[:1], return_std=True), plain.predict(X[:1], return_std=True))
     assert read.diagnostics_.squares == plain.diagnostics_.squares
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_an_unpickled_model_goes_on_with_the_same_bits(settings):
+    """Its settings are equal, but other objects: its buffer was folded at the next row."""
+    X, y = table(140, seed=6)
+    model = KalproxRegressor(**settings).partial_fit(X[:80], y[:80])
+    for i in range(80, 110):
+        model.partial_fit(X[i : i + 1], y[i : i + 1])
+    again = pickle.loads(pickle.dumps(model))
+    for i in range(110, 140):
+        for one in (model, again):
+            one.partial_fit(X[i : i + 1], y[i : i + 1])
+        np.testing.assert_array_equal(*(one.predict(X[:1], return_std=True) for one in (model, again)))
+    assert len(again._learner._buffer) == len(model._learner._buffer) == 60
 
 
 def test_rows_are_solved_without_a_new_posterior(monkeypatch):
