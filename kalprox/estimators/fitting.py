@@ -1,5 +1,6 @@
 """Learning of rows: `fit`, `fit_source`, `partial_fit`, `prequential` and `merge`."""
 
+import warnings
 from dataclasses import replace
 from typing import Any, Self
 
@@ -49,6 +50,7 @@ class Fitting(LearnerEstimator):
             assert isinstance(batch, ArraySource)
             learner = Learner(settings)
             learner.fit(batch)
+            _warn_of_unused_parameters(learner)
             learner.n_rejected = rejected
             self._table, self._frame_kind = None, frame_kind(X)
             return self._keep(learner)
@@ -266,3 +268,18 @@ class Fitting(LearnerEstimator):
             self._fitted.merge(theirs, allow_overlap=allow_overlap)
             self._table = table
         return self
+
+
+def _warn_of_unused_parameters(learner: Learner) -> None:
+    """Warn if no row depends on some parameters of a function, as where `start` has more entries than it uses."""
+    if not callable(learner.settings.link):
+        return
+    unused = np.flatnonzero(~learner.belief.determined(penalised=True))
+    if len(unused):
+        names = ", ".join(f"theta[{j}]" for j in unused)
+        warnings.warn(
+            f"The rows do not determine {names} of the function: its std is infinite. "
+            "Give `start` as many entries as the function uses, or rows that depend on all of them, or set a penalty.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

@@ -144,3 +144,16 @@ def test_the_paper_s_recursion():
     np.testing.assert_allclose(a, clone(twice).fit(np.repeat(X, 2, 0), np.repeat(y, 2)).coef_, rtol=1e-12)
     with pytest.raises(ValueError, match="whole numbers"):
         clone(twice).fit(X, y, sample_weight=np.full(60, 0.5))
+
+
+def test_a_start_with_more_entries_than_the_function_uses_is_said():
+    """The model was fitted without a word, and only its summary called the entry undetermined."""
+    x = np.linspace(0, 3, 60)[:, None]
+    y = 2 * np.exp(-1.2 * x[:, 0]) + 0.01 * np.cos(40 * x[:, 0])
+
+    def decay(theta, x):
+        return theta[0] * jnp.exp(-theta[1] * x[0])
+
+    with pytest.warns(RuntimeWarning, match=r"do not determine theta\[2\] of the function: its std is infinite"):
+        model = KalproxRegressor(decay, start=[1.0, 1.0, 1.0]).fit(x, y)
+    np.testing.assert_allclose(model.coef_[:2], KalproxRegressor(decay, start=[1.0, 1.0]).fit(x, y).coef_, rtol=1e-8)
