@@ -165,14 +165,17 @@ def call_jax(function: Callable, *arrays: Array) -> Any:
         return jax.tree_util.tree_map(np.asarray, function(*arrays))
 
 
-def call_numpy(function: Callable, array: Array) -> Array:
-    """Evaluate an elementwise NumPy function on a NumPy or JAX array; for JAX on the host, also under `jax.jit`."""
-    if namespace(array) is np:
-        return function(array)
+def call_numpy(function: Callable, *arrays: Array) -> Array:
+    """Evaluate an elementwise NumPy function on NumPy or JAX arrays; for JAX on the host, also under `jax.jit`.
+
+    The arrays of JAX must have one shape and dtype, which the result has too.
+    """
+    if namespace(*arrays) is np:
+        return function(*arrays)
     import jax
 
-    shape = jax.ShapeDtypeStruct(array.shape, array.dtype)
-    return call_on_host(lambda values: (function(values),), (shape,), array, vmap_method="expand_dims")[0]
+    shape = jax.ShapeDtypeStruct(arrays[0].shape, arrays[0].dtype)
+    return call_on_host(lambda *values: (function(*values),), (shape,), *arrays, vmap_method="expand_dims")[0]
 
 
 def call_on_host(function: Callable, shapes: tuple[Any, ...], *args: Any, vmap_method: str = "sequential") -> tuple:

@@ -12,7 +12,7 @@ from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
 
 FOUND = [getattr(likelihoods, name) for name in likelihoods.__all__]
-EVERY = [c for c in FOUND if issubclass(c, Likelihood) and not inspect.isabstract(c)]
+EVERY = [c for c in FOUND if issubclass(c, Likelihood) and not inspect.isabstract(c) and not c.interacts]
 Y, F = np.array([0.0, 1.0, 1.0, 0.0]), np.array([0.3, -1.2, 2.0, 0.0])  # targets that every likelihood allows
 
 

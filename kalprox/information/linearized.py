@@ -62,6 +62,7 @@ def expand(
                 f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.{number}"
             )
         targets, curvature = likelihood.least_squares(y, f)
+        D = likelihood.contrasts(f, D)
         f, D, targets, losses = (masked(w, a) for a in (f, D, targets, likelihood.loss(y, f)))
         counts, squares = (None if a is None else xp.repeat(a, f[0].size) for a in (block.counts, block.squares))
         if w is not None:

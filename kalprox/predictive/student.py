@@ -1,9 +1,9 @@
-"""Predictive distributions of new observations."""
+"""Student's t distribution, and the normal one where the degrees of freedom are infinite."""
 
 import math
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -11,28 +11,7 @@ from scipy import special
 from kalprox._arrays import Array, certainly, namespace, special_functions
 from kalprox._control import call_numpy
 
-__all__ = ["Predictive", "Student", "standard_quantile", "standard_score"]
-
-
-class Predictive(Protocol):
-    """The predictive distribution of new observations, one for each row."""
-
-    @property
-    def mean(self) -> Array:
-        """The predictive means."""
-
-    @property
-    def std(self) -> Array:
-        """The predictive scales."""
-
-    def cdf(self, y: Array) -> Array:
-        """Return the probability that an observation is at most y."""
-
-    def quantile(self, p: float) -> Array:
-        """Return the p-quantile."""
-
-    def log_prob(self, y: Array) -> Array:
-        """Return the log density, or the log probability, at y."""
+__all__ = ["Student", "standard_quantile", "standard_score"]
 
 
 class Student(NamedTuple):

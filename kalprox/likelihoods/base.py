@@ -2,16 +2,16 @@
 
 A likelihood defines the loss -log p(y | f), its first and second derivative with respect to f, and the predictive
 distribution of new observations. The recursions, the proximal filter and refinement need nothing else, so that a new
-likelihood is one class in this file, independent of models, regularisers and algorithms.
+likelihood is one class in one file of this package, independent of models, regularisers and algorithms.
 """
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from kalprox._arrays import Array, namespace, pytree
-from kalprox.predictive import Predictive, Student
+from kalprox._arrays import Array
+from kalprox.predictive import Predictive
 
-__all__ = ["Gaussian", "Likelihood"]
+__all__ = ["Likelihood"]
 
 
 class Likelihood(ABC):
@@ -27,10 +27,13 @@ class Likelihood(ABC):
         Whether the second-order expansion is exact. One pass over the rows is then exact for a linear model.
     learns_noise : bool
         Whether the loss is scaled by a noise variance, which can be learned from the residuals.
+    interacts : bool
+        Whether the outputs of a row interact in the loss, which is then not elementwise: see `contrasts`.
     """
 
     quadratic: ClassVar[bool] = False
     learns_noise: ClassVar[bool] = False
+    interacts: ClassVar[bool] = False
 
     @abstractmethod
     def loss(self, y: Array, f: Array) -> Array:
@@ -78,6 +81,22 @@ class Likelihood(ABC):
         slope, curvature = self.expand(y, f)
         return -slope / curvature, curvature
 
+    def contrasts(self, f: Array, D: Array) -> Array:
+        """Return the Jacobian of what the least-squares problem is about, given that of f.
+
+        It is that of f itself, unless the outputs of a row interact in the loss, as the classes of `Categorical` do.
+
+        Parameters
+        ----------
+        f : array of shape (b,) or (b, m)
+        D : array of shape (b, d) or (b, m, d)
+
+        Returns
+        -------
+        array of the shape of D
+        """
+        return D
+
     @abstractmethod
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Predictive:
         """Return the predictive distribution of new observations.
@@ -98,30 +117,3 @@ class Likelihood(ABC):
         -------
         Predictive
         """
-
-
-@pytree
-class Gaussian(Likelihood):
-    """Normal observations y = f + noise with one noise variance: the loss is 1/2 (y - f)^2 in units of that variance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Gaussian().expand(np.array([3.0]), np.array([1.0]))
-    (array([-2.]), array([1.]))
-    """
-
-    quadratic: ClassVar[bool] = True
-    learns_noise: ClassVar[bool] = True
-
-    def loss(self, y: Array, f: Array) -> Array:
-        return (y - f) ** 2 / 2
-
-    def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
-        return f - y, namespace(y, f).ones_like(f)
-
-    def least_squares(self, y: Array, f: Array) -> tuple[Array, None]:
-        return y - f, None
-
-    def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Student:
-        return Student(f, noise.std(leverage, sigma), noise.dof)

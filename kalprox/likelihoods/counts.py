@@ -1,0 +1,91 @@
+"""Counts: Poisson observations, with or without more dispersion than Poisson's."""
+
+from typing import Any, ClassVar
+
+from kalprox._arrays import Array, namespace, pytree, special_functions
+from kalprox.likelihoods.base import Likelihood
+from kalprox.predictive import Counts
+
+__all__ = ["NegativeBinomial", "Poisson", "QuasiPoisson"]
+
+
+@pytree
+class Poisson(Likelihood):
+    """Counts with the mean exp(f): the loss is exp(f) - y f.
+
+    An exposure, the time or the number at risk of a row, is an offset: log(exposure) is added to f. With weights in its
+    place, y / exposure with the weight exposure has the same estimate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Poisson().expand(np.array([3.0]), np.array([0.0]))
+    (array([-2.]), array([1.]))
+    """
+
+    def loss(self, y: Array, f: Array) -> Array:
+        return namespace(f).exp(f) - y * f
+
+    def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
+        mean = namespace(f).exp(f)
+        return mean - y, mean
+
+    def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
+        """Return the predictive distribution: f is normal, so that the rate exp(f) is log-normal.
+
+        The mixture of Poisson distributions is replaced by the negative binomial distribution of the same mean and
+        variance.
+        """
+        xp = namespace(f)
+        variance = leverage * noise.variance
+        mean = xp.exp(f + variance / 2)
+        return Counts(mean, xp.sqrt(mean * noise.variance + mean**2 * xp.expm1(variance)))
+
+
+@pytree
+class QuasiPoisson(Poisson):
+    """Counts with the mean exp(f), and a variance that is a multiple of the mean, which is learned.
+
+    The estimate is that of `Poisson`. The multiple is Pearson's statistic over its degrees of freedom, and multiplies
+    the covariance.
+    """
+
+    learns_noise: ClassVar[bool] = True
+
+
+@pytree
+class NegativeBinomial(Likelihood):
+    """Counts with the mean m = exp(f) and the variance m + dispersion m^2.
+
+    The loss is (y + 1/a) log(1 + a m) - y f with the dispersion a.
+
+    Parameters
+    ----------
+    dispersion : float
+        Positive; Poisson is the limit at 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> slope, curvature = NegativeBinomial(0.5).expand(np.array([3.0]), np.array([0.0]))
+    >>> slope.round(3), curvature.round(3)
+    (array([-1.333]), array([1.111]))
+    """
+
+    dispersion: Any = 1.0
+
+    def loss(self, y: Array, f: Array) -> Array:
+        xp = namespace(f)
+        return (y + 1 / self.dispersion) * xp.logaddexp(0 * f, f + xp.log(self.dispersion)) - y * f
+
+    def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
+        expit = special_functions(namespace(f)).expit
+        u = f + namespace(f).log(self.dispersion)
+        high, low = expit(u), expit(-u)  # a m / (1 + a m) and 1 / (1 + a m)
+        return (y + 1 / self.dispersion) * high - y, (y + 1 / self.dispersion) * high * low
+
+    def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
+        xp = namespace(f)
+        mean = xp.exp(f + leverage / 2)
+        spread = xp.expm1(leverage) + self.dispersion * xp.exp(leverage)  # of the rate, relative to its mean, squared
+        return Counts(mean, xp.sqrt(mean + mean**2 * spread))

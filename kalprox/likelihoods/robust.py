@@ -1,0 +1,103 @@
+"""Observations some of which lie: the influence of a row on the estimate stays bounded."""
+
+from typing import Any
+
+from kalprox._arrays import Array, namespace, pytree
+from kalprox.likelihoods.base import Likelihood
+from kalprox.predictive import Student as StudentPrediction
+
+__all__ = ["Huber", "Student"]
+
+
+@pytree
+class Huber(Likelihood):
+    """A loss that is quadratic up to `threshold` standard deviations and linear beyond.
+
+    With r = (y - f) / scale the loss is r^2 / 2, or threshold (|r| - threshold / 2) where |r| is larger.
+
+    Parameters
+    ----------
+    threshold : float
+        With 1.345 the estimate has 95% of the efficiency of least squares if the noise is normal.
+    scale : float
+        The standard deviation of the noise of good rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Huber().expand(np.array([0.5, 100.0]), np.array([0.0, 0.0]))
+    (array([-0.5  , -1.345]), array([1.     , 0.01345]))
+    """
+
+    threshold: Any = 1.345
+    scale: Any = 1.0
+
+    def loss(self, y: Array, f: Array) -> Array:
+        xp = namespace(y, f)
+        size = xp.abs(y - f) / self.scale
+        low = xp.minimum(size, self.threshold)
+        return low * (size - low / 2)
+
+    def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
+        """Return the slope, and as curvature that of the parabola which touches the loss at f and lies above it.
+
+        The second derivative is zero beyond the threshold: such rows would say nothing, and a step could overshoot.
+        """
+        r = (y - f) / self.scale
+        weight = self.weight(r)
+        return -weight * r / self.scale, weight / self.scale**2
+
+    def weight(self, r: Array) -> Array:
+        """Return the weight of a row whose error is r standard deviations: 1 up to the threshold."""
+        xp = namespace(r)
+        return self.threshold / xp.maximum(xp.abs(r), self.threshold)
+
+    def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> StudentPrediction:
+        """Return the predictive distribution of good rows, which is normal."""
+        xp = namespace(f)
+        return StudentPrediction(f, xp.sqrt(self.scale**2 * sigma**2 + leverage), xp.inf)
+
+
+@pytree
+class Student(Likelihood):
+    """Observations with the errors of Student's t distribution: rows far away lose their influence.
+
+    With r = (y - f) / scale the loss is (dof + 1) / 2 log(1 + r^2 / dof). It is not convex.
+
+    Parameters
+    ----------
+    dof : float
+        The degrees of freedom.
+    scale : float
+        The scale of the errors, smaller than their standard deviation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> slope, curvature = Student().expand(np.array([0.5, 100.0]), np.array([0.0, 0.0]))
+    >>> slope.round(3), curvature.round(4)
+    (array([-0.588, -0.05 ]), array([1.1765e+00, 5.0000e-04]))
+    """
+
+    dof: Any = 4.0
+    scale: Any = 1.0
+
+    def loss(self, y: Array, f: Array) -> Array:
+        r = (y - f) / self.scale
+        return (self.dof + 1) / 2 * namespace(r).log1p(r**2 / self.dof)
+
+    def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
+        """Return the slope, and as curvature that of the parabola which touches the loss at f and lies above it."""
+        r = (y - f) / self.scale
+        weight = self.weight(r)
+        return -weight * r / self.scale, weight / self.scale**2
+
+    def weight(self, r: Array) -> Array:
+        """Return the weight of a row whose error is r scales: the expected precision of its noise, given r."""
+        return (self.dof + 1) / (self.dof + r**2)
+
+    def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> StudentPrediction:
+        """Return the predictive distribution: t with the scale that has the variance of noise and f together."""
+        xp = namespace(f)
+        shrunk = (self.dof - 2) / self.dof if self.dof > 2 else 1.0
+        return StudentPrediction(f, xp.sqrt(self.scale**2 * sigma**2 + leverage * shrunk), self.dof)
