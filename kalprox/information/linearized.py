@@ -71,6 +71,7 @@ def expand(
             counts = w if counts is None else counts
         if curvature is not None:
             curvature = masked(block.weights, curvature).ravel()
+            counts = xp.ones_like(curvature) if counts is None else counts  # a row of any curvature is one row
             w = curvature if w is None else w * curvature
         return Expansion(f.ravel(), D.reshape(-1, theta.size), targets.ravel(), w, losses.sum(), counts, squares)
 
