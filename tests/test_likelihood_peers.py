@@ -1,5 +1,7 @@
 """The minimisers and standard errors of every likelihood are those of scikit-learn and statsmodels."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -143,5 +145,5 @@ def test_the_mean_of_the_sigmoid_is_its_integral(f, std):
         return
     edges = np.unique(np.clip([-12.0, -f / std - 8 / std, -f / std, -f / std + 8 / std, 12.0], -12, 12))
     density = lambda z: special.expit(f + std * z) * np.exp(-(z**2) / 2) / (2 * np.pi) ** 0.5  # noqa: E731
-    expected = sum(integrate.quad(density, *ends, epsabs=1e-13)[0] for ends in zip(edges[:-1], edges[1:], strict=True))
+    expected = sum(integrate.quad(density, *ends, epsabs=1e-13)[0] for ends in pairwise(edges))
     assert found == pytest.approx(expected, abs=1e-7, rel=1e-5 if std <= 1.5 else 0)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import integrate
 
 from kalprox import likelihoods
 from kalprox.likelihoods import Likelihood
@@ -45,3 +46,38 @@ def test_a_prediction_is_a_distribution(cls):
         assert (predicted.cdf(predicted.quantile(p)) >= p - 1e-12).all()
     assert (predicted.quantile(0.1) <= predicted.quantile(0.9)).all()
     assert np.isfinite(predicted.log_prob(Y)).all()
+
+
+@pytest.mark.parametrize("cls", [c for c in EVERY if c.__name__ in ("Bernoulli", "Poisson", "NegativeBinomial")])
+@pytest.mark.parametrize(("f", "variance", "y"), [(0.3, 0.5, 1.0), (-2.0, 1.0, 1.0), (1.0, 0.2, 0.0), (0.5, 1e-3, 1.0)])
+def test_a_belief_that_learns_the_matched_problem_has_the_moments_of_the_product(cls, f, variance, y):
+    likelihood, reach = cls(), 10 * variance**0.5
+    targets, weights = (float(a[0]) for a in likelihood.matched(*(np.array([a]) for a in (y, f, variance))))
+
+    def moment(k):
+        def weighted(z):
+            return (z - f) ** k * np.exp(-likelihood.loss(y, np.array(z)) - (z - f) ** 2 / (2 * variance))
+
+        return integrate.quad(weighted, f - reach, f + reach, epsabs=0, epsrel=1e-12, limit=200)[0]
+
+    total, first, second = map(moment, range(3))
+    left = 1 / (1 / variance + weights)
+    assert left * weights * targets == pytest.approx(first / total, abs=1e-6)
+    assert left == pytest.approx(second / total - (first / total) ** 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("cls", EVERY, ids=lambda c: c.__name__)
+def test_a_narrow_belief_is_expanded_and_a_wide_one_takes_a_proximal_step(cls):
+    likelihood = cls()
+    for ours, plain in zip(likelihood.matched(Y, F, np.full(4, 1e-9)), _expanded(likelihood), strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-12)
+    variance = np.full(4, 1e4)
+    targets, weights = likelihood.matched(Y, F, variance)
+    t = F + targets * weights / (weights + 1 / variance)  # where the belief moves
+    slope, _ = likelihood.expand(Y, t)
+    np.testing.assert_allclose(slope * variance, F - t, rtol=1e-6, atol=1e-6)
+
+
+def _expanded(likelihood):
+    targets, weights = likelihood.least_squares(Y, F)
+    return targets, np.ones(4) if weights is None else weights

@@ -46,7 +46,8 @@ def expand(
     """Expand the loss of a block at theta.
 
     If the `covariance` of theta, shape (d, d), is given, a link of bounded slope is averaged over N(theta, covariance)
-    instead of evaluated at theta. The caller checks the result for values that are not finite.
+    instead of evaluated at theta, and a loss of a linear predictor that is not quadratic is fitted to its moments under
+    that belief. The caller checks the result for values that are not finite.
     """
     X, y = block.X, block.y
     xp, w = namespace(X, y), block.weights
@@ -61,7 +62,10 @@ def expand(
             raise ValueError(
                 f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.{number}"
             )
-        targets, curvature = likelihood.least_squares(y, f)
+        if covariance is None or likelihood.quadratic or likelihood.interacts or not model.linear:
+            targets, curvature = likelihood.least_squares(y, f)
+        else:
+            targets, curvature = likelihood.matched(y, f, (D @ covariance * D).sum(axis=1))
         D = likelihood.contrasts(f, D)
         f, D, targets, losses = (masked(w, a) for a in (f, D, targets, likelihood.loss(y, f)))
         counts, squares = (None if a is None else xp.repeat(a, f[0].size) for a in (block.counts, block.squares))

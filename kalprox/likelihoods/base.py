@@ -8,10 +8,17 @@ likelihood is one class in one file of this package, independent of models, regu
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from kalprox._arrays import Array
+import numpy as np
+
+from kalprox._arrays import Array, namespace
 from kalprox.predictive import Predictive
 
 __all__ = ["Likelihood"]
+
+_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(20)
+_SHARES = _SHARES / _SHARES.sum()
+_NARROW, _WIDE = 1e-6, 4.0  # variances of a belief, in units of the loss's own, between which moments are matched
+_STEPS = 30  # of Newton's method or bisection; 4 to 8 are usual
 
 
 class Likelihood(ABC):
@@ -80,6 +87,61 @@ class Likelihood(ABC):
         """
         slope, curvature = self.expand(y, f)
         return -slope / curvature, curvature
+
+    def matched(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
+        """Return a least-squares problem for the step of f that fits the loss over a belief about f, N(f, variance).
+
+        Learned by that problem, the belief has the mean and the variance that it has when it is multiplied by
+        exp(-loss): moment matching, or assumed density filtering. The moments come from a Gauss-Hermite rule with 20
+        nodes. Where the belief is wider than the loss, which few nodes do not resolve, the loss is expanded at the
+        minimiser of the loss and the belief together, a proximal step. Where it is much narrower, `least_squares` is
+        the same. For losses that are elementwise.
+
+        Parameters
+        ----------
+        y, f, variance : arrays of the same shape
+
+        Returns
+        -------
+        targets, weights : arrays
+            As in `least_squares`.
+        """
+        with np.errstate(all="ignore"):  # nodes far out may overflow, where the belief is expanded instead
+            return self._matched(y, f, variance)
+
+    def _matched(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
+        xp = namespace(y, f, variance)
+        slope, curvature = self.expand(y, f)
+        size = variance * curvature
+        spread = xp.sqrt(variance)
+        steps = xp.stack([float(node) * spread for node in _NODES])
+        shares = xp.asarray(_SHARES, f.dtype).reshape(-1, *[1] * f.ndim)
+        logs = -self.loss(y[None], f[None] + steps)
+        powers = shares * xp.exp(logs - logs.max(axis=0))
+        total = powers.sum(axis=0)
+        mean = (powers * steps).sum(axis=0) / total
+        left = (powers * (steps - mean) ** 2).sum(axis=0) / total
+        safe = xp.where(variance > 0, variance, 1)
+        weights = 1 / xp.where(left > 0, left, 1) - 1 / safe
+        good = (size > _NARROW) & (size < _WIDE) & (weights > 0)
+        at, bend = self._proximal(y, f, variance)
+        targets = mean * (1 + 1 / (xp.where(good, weights, 1) * safe))
+        targets = xp.where(good, targets, xp.where(size >= _WIDE, at, -slope / curvature))
+        return targets, xp.where(good, weights, xp.where(size >= _WIDE, bend, curvature))
+
+    def _proximal(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
+        """Return the expansion of the loss at argmin_t loss(y, t) + (t - f)^2 / (2 variance), for the step of f."""
+        xp = namespace(y, f, variance)
+        t, low, high = f, xp.full_like(f, -xp.inf), xp.full_like(f, xp.inf)
+        for _ in range(_STEPS):  # Newton's method, within the interval in which the minimiser is known to lie
+            slope, curvature = self.expand(y, t)
+            gradient = slope * variance + (t - f)
+            low, high = xp.where(gradient < 0, t, low), xp.where(gradient > 0, t, high)
+            goal = t - gradient / (1 + curvature * variance)
+            inside = (goal > low) & (goal < high)
+            t = xp.where(inside | xp.isinf(low) | xp.isinf(high), goal, (low + high) / 2)
+        slope, curvature = self.expand(y, t)
+        return t - f - slope / curvature, curvature
 
     def contrasts(self, f: Array, D: Array) -> Array:
         """Return the Jacobian of what the least-squares problem is about, given that of f.
