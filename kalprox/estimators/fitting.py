@@ -144,9 +144,7 @@ class Fitting(LearnerEstimator):
                 rows, rejected = self._checked(X, y, sample_weight, groups, fitted, linear)
             learner = self._learner if fitted else Learner(settings)
             try:
-                if is_row and learner.takes_rows:
-                    learner.learn_rows(Block(rows.X, rows.y))
-                else:
+                if not (is_row and learner.learn_row(rows.X, rows.y)):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
                     learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
             except ValueError:

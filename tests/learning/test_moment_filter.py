@@ -33,7 +33,7 @@ def table(n, seed=0):
 
 
 def by_moments(model):
-    return isinstance(model._learner._live, moment_filter.MomentFilter)
+    return isinstance(model._learner._recent.filter, moment_filter.MomentFilter)
 
 
 @pytest.mark.parametrize("first", [60, 2300], ids=["exact innovations", "scorer"])
@@ -136,7 +136,7 @@ def test_coefficients_that_enter_and_leave():
     for i in range(50, 900):
         model.predict(X[i : i + 1])
         model.partial_fit(X[i : i + 1], y[i : i + 1])
-        estimate = model._learner._live.estimate()
+        estimate = model._learner._recent.filter.estimate()
         signs.add(tuple(np.sign(estimate.coef[:2])))
         if i % 100 == 0:
             expected = KalproxRegressor(**settings).partial_fit(X[: i + 1], y[: i + 1]).coef_
