@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox._arrays import Array, brief
 from kalprox._checks import check_positive, check_vector
 from kalprox.algorithms.descent import Point, Problem, about, descend, steps_left
 from kalprox.information import Information
@@ -79,6 +79,27 @@ class Refined:
     dof: float
     information: Information
     noise_dof: float
+
+    def __repr__(self) -> str:
+        return (
+            f"Refined(mean={brief(self.mean)}, std={brief(np.sqrt(np.diag(self.cov)))}, passes={self.passes}, "
+            f"converged={self.converged}, objective={self.objective:.6g}, noise_var={self.noise_var:.6g}, "
+            f"dof={self.dof:.6g})"
+        )
+
+    def _repr_html_(self) -> str:
+        from kalprox.display.html import card, facts, first_rows, table
+
+        about = {
+            "Rows": f"{float(self.information.rows):,.10g}",
+            "Passes": f"{self.passes:,}",
+            "Result": self.message,
+            "Objective": f"{self.objective:.6g}",
+            "Noise std": f"{self.noise_var**0.5:.4g} ({'given' if np.isinf(self.noise_dof) else 'learned'})",
+        }
+        labels = [f"theta[{j}]" for j in range(len(self.mean))]
+        rows = first_rows(labels, self.mean, np.sqrt(np.diag(self.cov)))
+        return card("Refined", facts(about, () if self.converged else ("Result",)), table(("", "mean", "std"), rows))
 
     def plot(
         self,
