@@ -4,11 +4,12 @@ import html
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 
 from kalprox._arrays import Array
 from kalprox._text import printable
 
-__all__ = ["card", "facts", "first_rows", "footnotes", "table"]
+__all__ = ["card", "facts", "first_rows", "footnotes", "progress", "table"]
 
 MAX_ROWS = 8  # of the coefficients
 _LEFT, _RIGHT = "text-align:left", "text-align:right"
@@ -62,3 +63,21 @@ def _number(value: float) -> str:
 def footnotes(texts: Sequence[str]) -> str:
     """Return numbered notes; nothing if there are none."""
     return f"<ol>{''.join(f'<li>{_escaped(text)}</li>' for text in texts)}</ol>" if texts else ""
+
+
+def progress(title: str, done: float, total: float | None, spent: float, left: float | None) -> dict[str, str]:
+    """Return a progress bar as HTML and as text; times are in seconds.
+
+    >>> progress("rows", 500, 2000, 61.0, 183.0)["text/plain"]
+    'rows: 500 of 2,000 after 0:01:01, 0:03:03 left'
+    """
+    times = f"after {_time(spent)}" + ("" if left is None or done == total else f", {_time(left)} left")
+    text = f"{done:,.10g}{'' if total is None else f' of {total:,.10g}'} {times}"
+    ends = "" if total is None else f" value='{done:.10g}' max='{total:.10g}'"
+    bar = f"<progress{ends} style='width:16em;vertical-align:middle'></progress>"
+    html = f"<div class='kalprox'>{_escaped(title)} {bar} {text}</div>"
+    return {"text/html": html, "text/plain": f"{title}: {text}"}
+
+
+def _time(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
