@@ -184,7 +184,7 @@ MODELS = {
     "plain": fitted,
     "one column": lambda: fitted(X[:, :1]),
     "one row": lambda: fitted(X[:1], Y[:1]),
-    "500 columns": lambda: fitted(RNG.normal(size=(50, 500)), RNG.normal(size=50), alpha="auto"),
+    "500 columns": lambda: fitted(np.random.default_rng(5).normal(size=(50, 500)), Y[:50], alpha="auto"),
     "constant and equal columns": lambda: fitted(np.column_stack([X[:, :2], X[:, 0], np.ones(N)]), penalty=None),
     "two targets": lambda: fitted(y=np.column_stack([Y, -Y])),
     "no intercept": lambda: fitted(fit_intercept=False),
