@@ -12,12 +12,13 @@ from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.frames import as_arrow, check_encoded, encode, frame_kind
 from kalprox.estimators.predicting import Predicting
 from kalprox.estimators.readings import Readings
+from kalprox.estimators.showing import Showing
 from kalprox.sources import Block
 
 __all__ = ["KalproxRegressor"]
 
 
-class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, LearnerEstimator):
+class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorMixin, LearnerEstimator):
     """Regularised regression, in batch or streaming, with standard errors and predictive intervals.
 
     The estimator minimises
@@ -126,7 +127,9 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
     Notes
     -----
     The fitted attributes (`coef_`, `coef_std_`, `noise_var_`, `diagnostics_` and others) are properties, documented
-    below. `diagnostics_.verdict()` states in words whether the predictive intervals can be trusted.
+    below. `diagnostics_.verdict()` states in words whether the predictive intervals can be trusted. Notebooks show a
+    fitted model with its rows, noise, verdict and first coefficients; `plot`, `path().plot` and `diagnostics_.plot`
+    draw it.
 
     Several threads may use one estimator. Learning (`fit`, `partial_fit`, `prequential`, `merge`) is done by one thread
     at a time, in the order in which they come, and no row is lost. Each prediction, attribute and saved file is that of
