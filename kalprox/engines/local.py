@@ -40,7 +40,7 @@ class LocalEngine(Engine):
         if self.workers < 1:
             raise ValueError(f"workers must be at least 1; got {workers}.")
 
-    def _total(self, partitions: Sequence[Any], part: Part, seen: Seen) -> Any:
+    def _total(self, partitions: Sequence[Any], part: Part[Any], seen: Seen) -> Any:
         tree = Tree()
         with one_blas_thread():
             for index, folded in self._as_completed(partitions, part):
@@ -48,7 +48,7 @@ class LocalEngine(Engine):
                 seen(index, folded.summaries[index])
         return tree.result().total
 
-    def _as_completed(self, partitions: Sequence[Any], part: Part) -> Iterator[tuple[int, PartialFold]]:
+    def _as_completed(self, partitions: Sequence[Any], part: Part[Any]) -> Iterator[tuple[int, PartialFold]]:
         """The folds in the order in which they finish. The work of a killed process is repeated."""
         left, deaths = dict(enumerate(partitions)), 0
         while left:
@@ -66,7 +66,7 @@ class LocalEngine(Engine):
                     ) from error
 
     @contextmanager
-    def _pool(self, part: Part) -> Iterator[tuple[Executor, Part]]:
+    def _pool(self, part: Part[Any]) -> Iterator[tuple[Executor, Part[Any]]]:
         """Threads for one pass, or processes that are kept for the next one; and the part as it is sent to them."""
         if not self.processes:
             with ThreadPoolExecutor(self.workers, thread_name_prefix="kalprox-fold") as threads:
@@ -93,7 +93,7 @@ class LocalEngine(Engine):
             self._started = None
 
     def _submit(
-        self, pool: Executor, partitions: list[tuple[int, Any]], part: Part
+        self, pool: Executor, partitions: list[tuple[int, Any]], part: Part[Any]
     ) -> Iterator[tuple[int, PartialFold]]:
         """Submit partitions, at most two per worker at a time, and yield their folds as they finish."""
         submitted: dict[Any, int] = {}

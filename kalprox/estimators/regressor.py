@@ -148,7 +148,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
 
     def __init__(
         self,
-        link: str | Callable = "identity",
+        link: str | Callable[..., Any] = "identity",
         penalty: Any = "default",
         alpha: float | str = 1.0,
         *,

@@ -42,7 +42,7 @@ class Checkpoint:
         The lock: a file beside the checkpoint, with `.lock` added to the name.
     """
 
-    def __init__(self, file: str | PathLike) -> None:
+    def __init__(self, file: str | PathLike[str]) -> None:
         self.file = Path(file)
         self._target = Path(os.path.realpath(file))
         self.lock_file = self._target.with_name(self._target.name + ".lock")

@@ -95,7 +95,8 @@ def effects(fitted: TableModel) -> np.ndarray:
     standard deviation. Where the standard deviations are not known, it is |coefficient|.
     """
     std = fitted.belief.column_std
-    return np.abs(fitted.belief.coef) * (1.0 if std is None else std)
+    sizes: np.ndarray = np.abs(fitted.belief.coef) * (1.0 if std is None else std)
+    return sizes
 
 
 def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -> Table:
