@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
+from kalprox._extras import load
 from kalprox.engines.base import Engine, EngineFailed, Part, PartialFold, Seen, fold_partition
 from kalprox.engines.pickling import ModelPickler
 from kalprox.engines.threads import one_blas_thread
@@ -73,10 +73,7 @@ class LocalEngine(Engine):
                 yield threads, part
             return
         if self._started is None:
-            try:
-                cloudpickle = import_module("cloudpickle")
-            except ImportError as error:
-                raise ImportError("engine='processes' needs cloudpickle: pip install cloudpickle") from error
+            cloudpickle = load("cloudpickle", "processes", "engine='processes' needs")
             # Spawned, because the threads of BLAS and JAX do not survive a fork.
             self._started = ProcessPoolExecutor(self.workers, get_context("spawn")), ModelPickler(cloudpickle.dumps)
         pool, pickler = self._started

@@ -206,7 +206,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
         """Fit a model to a frame by a formula such as "y ~ x + C(g) + a:b", in the syntax of formulaic.
 
         The model takes frames with the same columns, in `predict` and `partial_fit`, and its file serves `kalprox
-        predict`. The intercept is that of the formula: 0 + leaves it out. Needs `pip install 'kalprox[formula]'`.
+        predict`. The intercept is that of the formula: 0 + leaves it out. Needs `pip install "kalprox[formula]"`.
 
         Parameters
         ----------

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kalprox import model_file
+from kalprox._extras import load
 from kalprox._files import is_stream, remove_partial_files
 
 if TYPE_CHECKING:
@@ -49,19 +50,15 @@ class Checkpoint:
         self._lock: BaseFileLock | None = None
 
     def __enter__(self) -> Self:
-        try:
-            from filelock import FileLock, Timeout
-        except ImportError as error:
-            raise ImportError("Checkpoints need filelock: pip install 'kalprox[files]'.") from error
-
+        filelock = load("filelock", "files", "Checkpoints need")
         if is_stream(self.file):
             raise CheckpointError(f"{self.file} is a device or a pipe, which no job can resume from. Choose a file.")
         if not (folder := self._target.parent).is_dir():  # FileLock would create the folder
             raise FileNotFoundError(f"There is no folder {folder} for the checkpoint.")
-        lock = FileLock(self.lock_file)
+        lock = filelock.FileLock(self.lock_file)
         try:
             lock.acquire(blocking=False)
-        except Timeout:
+        except filelock.Timeout:
             raise CheckpointError(
                 f"Another process is using the checkpoint {self.file}. Wait for it to finish, or choose another "
                 "checkpoint file."
