@@ -28,8 +28,7 @@ wheel-test: .venv/.dev
 	cd .wheel && bin/python -W error ../tests/smoke.py
 	.wheel/bin/$(PIP) install -c constraints.txt "$$(echo dist/*.whl)[all]" pytest
 	cd .wheel && bin/python -W error ../tests/smoke.py --all
-	cd .wheel && bin/python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider --doctest-modules --pyargs \
-		kalprox.estimators kalprox.information kalprox.models kalprox.regularizers kalprox.sources
+	cd .wheel && bin/python -m pytest -q -c /dev/null --noconftest -p no:cacheprovider --doctest-modules --pyargs kalprox
 
 # Kill, starve, poison and fuzz the command, and count what it survives: rewrites the table of docs/reliability.md.
 attack: .venv/.dev
