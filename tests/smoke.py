@@ -1,6 +1,6 @@
 """The installed package, as someone meets it who has just installed it: `make wheel-test` runs this beside a wheel.
 
-Without arguments in an environment with the package alone, with --all in one with all extras.
+Without arguments in an environment with the package alone, with --extras in one with all extras but spark, or with that too.
 """
 
 import importlib.metadata
@@ -34,7 +34,7 @@ def alone():
     assert message == 'KalproxRegressor needs scikit-learn: pip install "kalprox[estimator]"', message
 
 
-def with_all():
+def with_extras():
     X, y = rows()
     mean, std = kp.KalproxRegressor().fit(X, y).predict(X, return_std=True)
     assert abs(np.mean(np.abs(y - mean) < 1.96 * std) - 0.95) < 0.03
@@ -57,5 +57,5 @@ if __name__ == "__main__":
     assert importlib.metadata.version("kalprox") == kp.__version__
     printed = subprocess.run([kalprox(), "--version"], check=True, capture_output=True, text=True).stdout
     assert re.fullmatch(rf"kalprox, version {re.escape(kp.__version__)}\n", printed), printed
-    with_all() if "--all" in sys.argv[1:] else alone()
+    with_extras() if "--extras" in sys.argv[1:] else alone()
     print(f"kalprox {kp.__version__} from {place}: fine")
