@@ -1,6 +1,6 @@
 """The installed package, as someone meets it who has just installed it: `make wheel-test` runs this beside a wheel.
 
-Without arguments in an environment with the package alone, with --extras in one with all extras but spark, or with that too.
+Without arguments in an environment with the package alone, with --extras in one with all extras; spark is not used.
 """
 
 import importlib.metadata
