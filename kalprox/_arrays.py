@@ -49,7 +49,7 @@ def is_traced(*arrays: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(arrays))
 
 
-def eager() -> AbstractContextManager:
+def eager() -> AbstractContextManager[Any]:
     """Return a context in which operations on concrete JAX arrays are evaluated immediately, also inside `jax.jit`.
 
     It lets a function check the values of arrays that a compiled function closes over.
@@ -115,7 +115,8 @@ def special_functions(xp: ModuleType) -> ModuleType:
     if xp is np:
         import scipy.special
 
-        return scipy.special
+        special: ModuleType = scipy.special
+        return special
     import jax.scipy.special
 
     return jax.scipy.special
@@ -202,10 +203,10 @@ def _register(cls: type, data: list[str], meta: list[str]) -> None:
 
     keys = [jax.tree_util.GetAttrKey(name) for name in data]
 
-    def flatten(instance: Any) -> tuple[tuple, tuple]:
+    def flatten(instance: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return tuple(getattr(instance, name) for name in data), tuple(getattr(instance, name) for name in meta)
 
-    def flatten_with_keys(instance: Any) -> tuple[tuple, tuple]:
+    def flatten_with_keys(instance: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         leaves, static_values = flatten(instance)
         return tuple(zip(keys, leaves, strict=True)), static_values
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -195,7 +195,8 @@ class Function(Model):
         import jax
 
         if namespace(theta, X) is not np:
-            return _compiled_rows()(self.fn, theta, X)
+            rows: tuple[Array, Array] = _compiled_rows()(self.fn, theta, X)
+            return rows
         # Blocks are padded to a few fixed sizes, so that other lengths do not recompile. The padding consists of copies
         # of the last row, at which fn is defined.
         b = len(X)
@@ -212,7 +213,7 @@ def _padded_length(b: int) -> int:
 _FORWARD_MODE_AT_MOST = 16  # parameters: forward mode takes d passes, and allows loops in fn; reverse mode takes one
 
 
-def _linearize_function(fn: Callable, theta: Array, x: Array) -> tuple[Array, Array]:
+def _linearize_function(fn: Callable[..., Any], theta: Array, x: Array) -> tuple[Array, Array]:
     import jax
 
     jacobian = jax.jacfwd if theta.size <= _FORWARD_MODE_AT_MOST else jax.jacrev
@@ -251,7 +252,7 @@ def _explained(theta: Array, x: Array) -> Iterator[None]:
 
 
 @lru_cache(maxsize=256)
-def _check_indices(fn: Callable, theta_shape: tuple[int, ...], x_shape: tuple[int, ...]) -> None:
+def _check_indices(fn: Callable[..., Any], theta_shape: tuple[int, ...], x_shape: tuple[int, ...]) -> None:
     """Raise an IndexError if the function uses an entry that theta or x does not have.
 
     With JAX's arrays it would silently get the last entry instead; NumPy's arrays raise the error. An index that is
@@ -274,11 +275,11 @@ def _check_indices(fn: Callable, theta_shape: tuple[int, ...], x_shape: tuple[in
 
 
 @cache
-def _compiled_rows() -> Callable:  # made at first use, because this module does not import JAX
+def _compiled_rows() -> Callable[..., Any]:  # made at first use, because this module does not import JAX
     import jax
 
     @partial(jax.jit, static_argnums=0)
-    def linearize_rows(fn: Callable, theta: Array, X: Array) -> tuple[Array, Array]:
+    def linearize_rows(fn: Callable[..., Any], theta: Array, X: Array) -> tuple[Array, Array]:
         return jax.vmap(partial(_linearize_function, fn), in_axes=(None, 0))(theta, X)
 
     return linearize_rows

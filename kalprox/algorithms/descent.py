@@ -42,7 +42,8 @@ class Point(NamedTuple):
     def rounding(self) -> float:
         """The rounding error of the objective: that of a residual e is eps |h|, so that of rss is 2 eps |e| |h|."""
         eps = float(np.finfo(np.dtype(self.information.T.dtype)).eps)
-        return eps * ((self.rss * self.size) ** 0.5 + abs(self.objective))
+        rounding: float = eps * ((self.rss * self.size) ** 0.5 + abs(self.objective))
+        return rounding
 
 
 class Problem:

@@ -131,7 +131,7 @@ def _over_blocks(
     X: Array,
     y: Array,
     record_every: int,
-    record: Callable | None,
+    record: Callable[..., Any] | None,
     calibrate: bool,
     bar: bool,
 ) -> Run:

@@ -2,6 +2,7 @@
 
 import click
 
+from kalprox import __version__
 from kalprox.cli import completion, fit, models, paper, predict
 from kalprox.cli.errors import Commands
 
@@ -9,7 +10,7 @@ __all__ = ["main"]
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.version_option(package_name="kalprox")
+@click.version_option(__version__)
 def main() -> None:
     """Streaming regularised regression that knows how sure it is."""
 

@@ -49,7 +49,8 @@ def quantile_bands(runs: Array) -> np.ndarray:
     share = np.clip(place - below, 0, 1).reshape(3, *[1] * (ordered.ndim - 1))
     low, high = ordered[below], ordered[np.minimum(below + 1, len(ordered) - 1)]
     with np.errstate(invalid="ignore"):  # inf - inf, where both neighbours have diverged
-        return np.where((share > 1e-9) & (high > low), low + share * (high - low), low)
+        between: np.ndarray = np.where((share > 1e-9) & (high > low), low + share * (high - low), low)
+        return between
 
 
 def curves(

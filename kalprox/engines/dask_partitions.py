@@ -43,10 +43,10 @@ class DaskPartition:
 
     def blocks(self) -> Iterator[Block]:
         """The blocks, computed in this thread: for engines other than Dask's."""
-        import dask
+        from dask.base import compute
 
         try:
-            values = dask.compute(*self.delayed, scheduler="synchronous")
+            values = compute(*self.delayed, scheduler="synchronous")
         except Exception as error:
             if not self.skip_unreadable:
                 raise unreadable(self.name, error) from error

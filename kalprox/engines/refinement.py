@@ -103,7 +103,8 @@ def refine(
         if engine is not None:
             raise ValueError("engine must be None where source is a Source, which folds its rows itself.")
         return refine_source(model, regularizer, source, start, **options)
-    items = source if isinstance(source, Sequence) else ()
+    given: Any = source  # callers may ignore types
+    items = given if isinstance(given, Sequence) else ()
     in_dask = any(map(is_collection, items))
     partitioned = len(items) > 0 and not in_dask and hasattr(items[0], "blocks")
     if not items or (engine is None and not in_dask and not partitioned):

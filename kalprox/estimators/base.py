@@ -139,7 +139,8 @@ class LearnerEstimator(BaseEstimator):
         """Return the parameters that differ from their defaults, without the entries of long arrays."""
         parameters = self.get_params(deep=False)
         shown = type(self)(**{name: _shortened(value) for name, value in parameters.items()})
-        return BaseEstimator.__repr__(shown, N_CHAR_MAX)
+        text: str = BaseEstimator.__repr__(shown, N_CHAR_MAX)
+        return text
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner")

@@ -23,7 +23,7 @@ __all__ = ["Files"]
 class Files(LearnerEstimator):
     """The methods that write a fitted model to a file and read it."""
 
-    def save(self, file: str | PathLike, *, samples: bool = True) -> None:
+    def save(self, file: str | PathLike[str], *, samples: bool = True) -> None:
         """Write the fitted model to a file, atomically and without pickle.
 
         The file is read back, and the model restored from it and compared, before it replaces another file. A model
@@ -72,7 +72,7 @@ class Files(LearnerEstimator):
             return TableModel.of_learner(learner, **about)
         return replace(self._table, learner=learner, reading=about["estimator_settings"])
 
-    def report(self, file: str | PathLike, level: float = 0.95) -> Path:
+    def report(self, file: str | PathLike[str], level: float = 0.95) -> Path:
         """Write an HTML page about the model, the page of `kalprox report`: one file that needs no others.
 
         Parameters
@@ -106,7 +106,7 @@ class Files(LearnerEstimator):
         }
 
     @classmethod
-    def load(cls, file: str | PathLike) -> Self:
+    def load(cls, file: str | PathLike[str]) -> Self:
         """Read a model that `save` or `kalprox fit` wrote, so that `partial_fit` can continue.
 
         A model that was fitted to files keeps the description of their columns: `predict` and `partial_fit` take frames
@@ -146,7 +146,7 @@ class Files(LearnerEstimator):
         return model._keep(learner)
 
 
-def _table_of(file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel | None":
+def _table_of(file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel | None":
     """Return the model with the description of its columns, if the file has one."""
     if "table" not in header:
         return None

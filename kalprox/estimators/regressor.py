@@ -151,7 +151,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
 
     def __init__(
         self,
-        link: str | Callable = "identity",
+        link: str | Callable[..., Any] = "identity",
         penalty: Any = "default",
         alpha: float | str = 1.0,
         *,
@@ -209,7 +209,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
         """Fit a model to a frame by a formula such as "y ~ x + C(g) + a:b", in the syntax of formulaic.
 
         The model takes frames with the same columns, in `predict` and `partial_fit`, and its file serves `kalprox
-        predict`. The intercept is that of the formula: 0 + leaves it out. Needs `pip install 'kalprox[formula]'`.
+        predict`. The intercept is that of the formula: 0 + leaves it out. Needs `pip install "kalprox[formula]"`.
 
         Parameters
         ----------

@@ -91,7 +91,7 @@ class LeastSquares(PickledFields, Shown, ABC):
     @property
     def d(self) -> int:
         """The number of coefficients, including the intercept if it is one of them."""
-        return self.triangle().shape[-1] - (self.targets or 1)
+        return int(self.triangle().shape[-1]) - (self.targets or 1)
 
     def precision(self) -> Array:
         """Return R'R, the inverse covariance of theta in units of the noise variance; positive semi-definite."""

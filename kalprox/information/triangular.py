@@ -213,7 +213,7 @@ class Information(LeastSquares):
     @property
     def d(self) -> int:
         """The number of coefficients, not counting an intercept."""
-        return self.T.shape[-1] - 1 - (self.targets or 1)
+        return int(self.T.shape[-1]) - 1 - (self.targets or 1)
 
     def fold(
         self,

@@ -99,7 +99,7 @@ class TableModel:
 
     @classmethod
     def from_parts(
-        cls, file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray], *, try_out: bool = True
+        cls, file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray], *, try_out: bool = True
     ) -> "TableModel":
         """Return the model from the header and arrays that `parts` returned; error messages name `file`.
 
@@ -144,17 +144,17 @@ class TableModel:
         return cls(learner, columns, FitRecord(quality=quality), (), fitted_to, dict(estimator_settings))
 
     @classmethod
-    def rebuilt(cls, file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
+    def rebuilt(cls, file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
         """Return the parts of the model that these parts describe, to be compared; see `kalprox.model_file.write`."""
         parts, own = cls.from_parts(file, header, arrays, try_out=False).parts()
         return {**header, **parts}, own
 
-    def save(self, file: str | PathLike) -> None:
+    def save(self, file: str | PathLike[str]) -> None:
         """Write the model file atomically, once the model can be restored from it."""
         model_file.write(file, *self.parts(), partial(self.rebuilt, file))
 
     @classmethod
-    def load(cls, file: str | PathLike) -> "TableModel":
+    def load(cls, file: str | PathLike[str]) -> "TableModel":
         """Read a model file; anything else raises `ModelFileError`."""
         return cls.from_parts(file, *model_file.read(file))
 
@@ -226,4 +226,5 @@ class TableModel:
 
 
 def _reading(about: dict[str, Any]) -> dict[str, Any]:
-    return _ESTIMATOR | about["estimator_settings"]
+    reading: dict[str, Any] = _ESTIMATOR | about["estimator_settings"]
+    return reading

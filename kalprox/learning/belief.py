@@ -208,7 +208,8 @@ class Belief(PickledFields, ABC):
     @property
     def alpha(self) -> float:
         """The weight of the penalty, as given or chosen."""
-        return self.settings.penalty.alpha
+        alpha: float = self.settings.penalty.alpha
+        return alpha
 
     @property
     def alpha_limit(self) -> float | None:

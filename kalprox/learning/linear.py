@@ -381,9 +381,9 @@ class LinearBelief(Belief):
         dof = float(equations.rows) - self.settings.fit_intercept
         ratio = null_ratio(penalty, equations.R, dof if variance is None else None)
         if variance is not None:
-            return ratio * variance**0.5
+            return float(ratio * variance**0.5)
         for alpha, belief in zip(grid, self.for_alphas(grid), strict=True):
-            least = ratio * float(np.max(belief.posterior.rss)) ** 0.5
+            least = float(ratio * float(np.max(belief.posterior.rss)) ** 0.5)
             if alpha <= least:
                 return least
         return float(grid[-1])

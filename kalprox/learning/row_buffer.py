@@ -76,7 +76,7 @@ class RowBuffer:
 
     def fits(self, X: Array, y: Array) -> bool:
         """Whether these rows have the shapes of the buffered rows."""
-        return X.shape[1:] == self.columns[0].shape[1:] and y.shape[1:] == self.columns[1].shape[1:]
+        return bool(X.shape[1:] == self.columns[0].shape[1:] and y.shape[1:] == self.columns[1].shape[1:])
 
     def append(self, rows: Block, batch: int, predicted: Sequence[Any] = ()) -> None:
         """Append the rows of a batch, and the fields of their innovations, if there are any. Amortised O(rows)."""

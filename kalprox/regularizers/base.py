@@ -66,7 +66,7 @@ class FreeIntercept(Regularizer):
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
-        return self.g.smooth
+        return bool(self.g.smooth)
 
     def value(self, theta: Array) -> Array:
         return self.g.value(self._tail(theta))

@@ -151,7 +151,7 @@ class Weighted(Separable):
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
-        return self.g.smooth
+        return bool(self.g.smooth)
 
     def terms(self, theta: Array) -> Array:
         xp = namespace(theta, self.weights)

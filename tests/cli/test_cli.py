@@ -133,7 +133,7 @@ def test_missing_packages_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 7
-    assert "need jinja2 and matplotlib: pip install 'kalprox[report]'" in result.output
+    assert 'need jinja2 and matplotlib: pip install "kalprox[report]"' in result.output
 
 
 @pytest.mark.integration
