@@ -17,7 +17,7 @@ test: lint
 test-all: lint .venv/.spark
 	$(BIN)/python -m pytest -m ""
 
-# Kill, starve, poison and fuzz the command, and count what it survives: rewrites the table of docs/reliability.md.
+# Kill, starve, poison and fuzz the command, and count what it survives: rewrites the table of docs/explanation/reliability.md.
 attack: .venv/.dev
 	$(BIN)/python -m tests.attack --page after $(ARGS)
 
@@ -25,7 +25,7 @@ attack: .venv/.dev
 bench: .bench/.run
 	.bench/bin/python -m benchmarks $(ARGS)
 
-# How often intervals cover, and the verdict on real data: rewrites docs/uncertainty.md. make uncertainty ARGS=--quick
+# How often intervals cover, and the verdict on real data: rewrites docs/explanation/intervals.md. make uncertainty ARGS=--quick
 uncertainty: .bench/.run
 	.bench/bin/python -m benchmarks.uncertainty $(ARGS)
 
