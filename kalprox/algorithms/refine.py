@@ -60,6 +60,14 @@ class Refined:
         The residual degrees of freedom: the number of rows minus the effective degrees of freedom of the fit.
     information : Information
         The information of all rows about theta, linearised at the mean. A prior is not included.
+
+    Examples
+    --------
+    >>> import kalprox as kp
+    >>> X, y = np.array([[1.0], [2.0], [3.0]]), np.array([2.0, 4.0, 6.5])
+    >>> fit = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), (X, y), np.zeros(1))
+    >>> fit.mean.round(3), fit.converged, fit.dof
+    (array([2.107]), True, 2.0)
     """
 
     mean: Array
