@@ -6,7 +6,7 @@ BIN := .venv/bin
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all attack bench uncertainty lint clean
+.PHONY: demo test test-all docs attack bench uncertainty lint clean
 
 demo: .venv/.run
 	$(BIN)/kalprox demo
@@ -16,6 +16,12 @@ test: lint
 
 test-all: lint .venv/.spark
 	$(BIN)/python -m pytest -m ""
+
+# The site, into docs/_build/html: every example is run, and a warning is an error. What has not changed is not run again.
+docs: .venv/.docs
+	rm -rf docs/reference/generated  # of names that are no longer public
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
 
 # Kill, starve, poison and fuzz the command, and count what it survives: rewrites the table of docs/explanation/reliability.md.
 attack: .venv/.dev
@@ -36,7 +42,7 @@ lint: .venv/.dev
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .bench docs/_build docs/gallery docs/reference/generated .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kalprox needs Python 3.11 or later; set PYTHON=..."; exit 1; }
@@ -49,6 +55,11 @@ clean:
 .venv/.dev: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@ .venv/.run
+
+.venv/.docs: .venv/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --group docs
+	touch $@
 
 # Large, and of no use without Java: the tests of Spark skip without it.
 .venv/.spark: .venv/.dev

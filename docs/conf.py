@@ -1,0 +1,132 @@
+"""The documentation site: `make docs` builds it into docs/_build/html."""
+
+import os
+import re
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+import kalprox
+
+os.environ.setdefault(
+    "JAX_PLATFORMS", "cpu"
+)  # inherited by the kernels that run pages: the site is the same everywhere
+
+project = "kalprox"
+author = "The kalprox authors"
+project_copyright = author
+version = release = kalprox.__version__
+
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py"]
+templates_path = ["_templates"]
+nitpicky = True
+smartquotes = False  # an apostrophe is a transpose: X'X
+
+# ---- pages ---------------------------------------------------------------------------------------------------
+
+myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(Path(__file__).parent / "_build" / "jupyter_cache")
+nb_execution_timeout = 120  # seconds for one cell
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+# ---- reference -----------------------------------------------------------------------------------------------
+
+default_role = "code"
+autosummary_generate = True
+autosummary_filename_map = {"kalprox.Run": "kalprox.Run-class"}  # a file system may not tell Run from run
+autodoc_typehints = "none"  # the types are in the tables of parameters
+autodoc_member_order = "groupwise"
+numpydoc_show_class_members = False  # the methods are on the page of their class
+numpydoc_class_members_toctree = False
+
+# ---- gallery -------------------------------------------------------------------------------------------------
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",  # every script is run
+    "ignore_pattern": r"/_",
+    "within_subsection_order": "FileNameSortKey",
+    "doc_module": ("kalprox",),
+    "backreferences_dir": "reference/generated/backreferences",
+    "inspect_global_variables": False,
+    "image_srcset": ["2x"],
+    "download_all_examples": False,
+    "show_signature": False,
+    "min_reported_time": 1e9,
+    "remove_config_comments": True,
+    "plot_gallery": True,
+}
+
+# ---- looks ---------------------------------------------------------------------------------------------------
+
+html_theme = "pydata_sphinx_theme"
+html_title = "kalprox"
+html_static_path = ["_static"]
+html_css_files = ["kalprox.css"]
+html_favicon = "_static/mark.svg"
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "kalprox", "image_light": "_static/mark.svg", "image_dark": "_static/mark.svg"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "navbar_end": ["theme-switcher"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+    "show_prev_next": True,
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "monokai",
+}
+html_sidebars = {"index": []}
+# One file with its fonts inside, from a package: formulas are drawn without a request to another machine.
+mathjax_path = "tex-svg.js"
+mathjax3_config = {"options": {"enableMenu": False}}
+
+
+def _copy_mathjax(app: Sphinx, error: Exception | None) -> None:
+    """Put MathJax beside the other scripts of the built site."""
+    package = find_spec("sphinx-mathjax-offline")
+    if error is None and package is not None and package.origin is not None:
+        script = Path(package.origin).parent / "static" / "mathjax" / mathjax_path
+        shutil.copy(script, app.outdir / "_static" / mathjax_path)
+
+
+def _skip_inherited_from_elsewhere(
+    app: Sphinx, what: str, name: str, member: object, skip: bool, options: object
+) -> bool | None:
+    """Leave out members that are not written in kalprox: those of scikit-learn's base classes and of tuples."""
+    function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+    home = getattr(function, "__module__", "kalprox")
+    return True if home is None or not str(home).startswith("kalprox") else None
+
+
+def _bars(app: Sphinx, what: str, name: str, item: object, options: object, lines: list[str]) -> None:
+    """Escape the bars of |x| and ||x|| in docstrings, which reStructuredText reads as a substitution."""
+    for i, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "...")):
+            parts = re.split(r"(`+[^`]+`+)", line)
+            lines[i] = "".join(part if k % 2 else part.replace("|", r"\|") for k, part in enumerate(parts))
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("build-finished", _copy_mathjax)
+    app.connect("autodoc-skip-member", _skip_inherited_from_elsewhere)
+    app.connect("autodoc-process-docstring", _bars, priority=100)
