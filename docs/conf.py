@@ -33,6 +33,7 @@ extensions = [
 exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py"]
 templates_path = ["_templates"]
 nitpicky = True
+highlight_language = "text"  # formulas in docstrings are no code
 smartquotes = False  # an apostrophe is a transpose: X'X
 
 # ---- pages ---------------------------------------------------------------------------------------------------
@@ -52,6 +53,7 @@ autosummary_generate = True
 autosummary_filename_map = {"kalprox.Run": "kalprox.Run-class"}  # a file system may not tell Run from run
 autodoc_typehints = "none"  # the types are in the tables of parameters
 autodoc_member_order = "groupwise"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False  # the methods are on the page of their class
 numpydoc_class_members_toctree = False
 
@@ -83,6 +85,7 @@ html_css_files = ["kalprox.css"]
 html_favicon = "_static/mark.svg"
 html_copy_source = False
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {"text": "kalprox", "image_light": "_static/mark.svg", "image_dark": "_static/mark.svg"},
     "navbar_align": "left",
@@ -92,8 +95,8 @@ html_theme_options = {
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": True,
-    "pygments_light_style": "tango",
-    "pygments_dark_style": "monokai",
+    "pygments_light_style": "github-light",
+    "pygments_dark_style": "github-dark",
 }
 html_sidebars = {"index": []}
 # One file with its fonts inside, from a package: formulas are drawn without a request to another machine.
@@ -118,15 +121,19 @@ def _skip_inherited_from_elsewhere(
     return True if home is None or not str(home).startswith("kalprox") else None
 
 
-def _bars(app: Sphinx, what: str, name: str, item: object, options: object, lines: list[str]) -> None:
-    """Escape the bars of |x| and ||x|| in docstrings, which reStructuredText reads as a substitution."""
+def _prepare(app: Sphinx, what: str, name: str, item: object, options: object, lines: list[str]) -> None:
+    """Make reStructuredText of a docstring: its indented formulas are literal, and the bars of |x| no substitution."""
     for i, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "...")):
             parts = re.split(r"(`+[^`]+`+)", line)
             lines[i] = "".join(part if k % 2 else part.replace("|", r"\|") for k, part in enumerate(parts))
+    sections = next((i for i, line in enumerate(lines) if line.startswith("---")), len(lines))
+    for i in range(sections - 1, 1, -1):
+        if lines[i].startswith("    ") and not lines[i - 1] and not lines[i - 2].startswith((" ", "::")):
+            lines[i:i] = ["::", ""]
 
 
 def setup(app: Sphinx) -> None:
     app.connect("build-finished", _copy_mathjax)
     app.connect("autodoc-skip-member", _skip_inherited_from_elsewhere)
-    app.connect("autodoc-process-docstring", _bars, priority=100)
+    app.connect("autodoc-process-docstring", _prepare, priority=100)

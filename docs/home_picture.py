@@ -32,7 +32,7 @@ def main() -> None:
     days, coefs, ends = [], [], []
     for day, (_, rows) in enumerate(known.groupby(["month", "day"]), start=1):
         model.partial_fit(inputs.loc[rows.index], rows["arr_delay"])
-        if day >= 10:
+        if day >= 10 and day % 2:
             days.append(day)
             coefs.append(model.coef_[columns])
             ends.append(np.array(model.coef_interval(0.95))[:, columns])
@@ -44,15 +44,15 @@ def _draw(scheme: str, days: np.ndarray, coefs: np.ndarray, ends: np.ndarray) ->
     ink, faint, grid = COLOURS[scheme]
     style = {"font.family": "DejaVu Sans", "font.size": 11, "svg.hashsalt": "kalprox", "svg.fonttype": "path"}
     with plt.rc_context(style):
-        figure, ax = plt.subplots(figsize=(7.2, 3.8))
+        figure, ax = plt.subplots(figsize=(5.0, 4.1))
         for j, (name, colour) in enumerate(zip(CARRIERS.values(), LINES[scheme], strict=True)):
             ax.fill_between(days, ends[:, 0, j], ends[:, 1, j], color=colour, alpha=0.2, linewidth=0)
             ax.plot(days, coefs[:, j], color=colour, linewidth=2)
             ax.annotate(name, (days[-1], coefs[-1, j]), xytext=(6, 0), textcoords="offset points", color=colour,
                         va="center", fontweight="bold")  # fmt: skip
         ax.axhline(0, color=faint, linewidth=0.8)
-        months = ["Jan", "Mar", "May", "Jul", "Sep", "Nov"]
-        ax.set_xticks([1, 60, 121, 182, 244, 305], months, color=faint)
+        months = ["Mar", "Jun", "Sep", "Dec"]
+        ax.set_xticks([60, 152, 244, 335], months, color=faint)
         ax.tick_params(colors=faint, length=0)
         ax.set_ylabel("minutes later than United", color=ink)
         ax.set_ylim(-12, 19)

@@ -1,4 +1,4 @@
-"""What the reference and the pages on theory state is so: the reader of model files, the exit codes, the tests named."""
+"""What the reference and the theory state is so: the reader of model files, the exit codes, the tests named."""
 
 import re
 from pathlib import Path
