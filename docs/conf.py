@@ -53,6 +53,7 @@ autosummary_generate = True
 autosummary_filename_map = {"kalprox.Run": "kalprox.Run-class"}  # a file system may not tell Run from run
 autodoc_typehints = "none"  # the types are in the tables of parameters
 autodoc_member_order = "groupwise"
+python_maximum_signature_line_length = 88  # a longer one has a line for each parameter
 toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False  # the methods are on the page of their class
 numpydoc_class_members_toctree = False
@@ -71,9 +72,9 @@ sphinx_gallery_conf = {
     "image_srcset": ["2x"],
     "download_all_examples": False,
     "show_signature": False,
-    "min_reported_time": 1e9,
+    "write_computation_times": False,
+    "thumbnail_size": (720, 500),
     "remove_config_comments": True,
-    "plot_gallery": True,
 }
 
 # ---- looks ---------------------------------------------------------------------------------------------------
@@ -133,7 +134,15 @@ def _prepare(app: Sphinx, what: str, name: str, item: object, options: object, l
             lines[i:i] = ["::", ""]
 
 
+def _without_factories(
+    app: Sphinx, what: str, name: str, item: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str, str | None] | None:
+    """Leave out the arguments of a class that is made empty: its fields, which start as arrays of zeros."""
+    return ("()", returns) if signature and "<factory>" in signature else None
+
+
 def setup(app: Sphinx) -> None:
     app.connect("build-finished", _copy_mathjax)
     app.connect("autodoc-skip-member", _skip_inherited_from_elsewhere)
+    app.connect("autodoc-process-signature", _without_factories)
     app.connect("autodoc-process-docstring", _prepare, priority=100)

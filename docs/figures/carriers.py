@@ -1,4 +1,4 @@
-"""Draw the picture of the home page, for light and dark screens: `python docs/home_picture.py`.
+"""Draw the picture of the home page, for light and dark screens: `python docs/figures/carriers.py`.
 
 The flights that left New York in 2013, learned day by day: how late a flight of each carrier arrives, beside one of
 United that left as late, at the same hour and for the same distance, with 95% intervals.
@@ -62,7 +62,7 @@ def _draw(scheme: str, days: np.ndarray, coefs: np.ndarray, ends: np.ndarray) ->
         for side in ax.spines.values():
             side.set_visible(False)
         figure.tight_layout()
-        folder = Path(__file__).parent / "_static"
+        folder = Path(__file__).parents[1] / "_static"
         figure.savefig(folder / f"carriers-{scheme}.svg", transparent=True, metadata={"Date": None})
         plt.close(figure)
 
