@@ -19,7 +19,7 @@ test-all: lint .venv/.spark
 
 # The site, into docs/_build/html: every example is run, and a warning is an error. What has not changed is not run again.
 docs: .venv/.docs
-	rm -rf docs/reference/generated  # of names that are no longer public
+	rm -rf docs/_build/html docs/reference/generated  # pages of what is no longer there; what was run is kept
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 

@@ -67,7 +67,7 @@ sphinx_gallery_conf = {
     "ignore_pattern": r"/_",
     "within_subsection_order": "FileNameSortKey",
     "doc_module": ("kalprox",),
-    "backreferences_dir": "reference/generated/backreferences",
+    "backreferences_dir": "gallery/backreferences",
     "inspect_global_variables": False,
     "image_srcset": ["2x"],
     "download_all_examples": False,

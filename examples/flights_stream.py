@@ -1,8 +1,4 @@
-"""
-Flights as a stream
-===================
-
-Arrival delays of the flights that left New York in 2013, learned as a stream, day by day.
+"""Arrival delays of the flights that left New York in 2013, learned as a stream, day by day.
 
 The model predicts the arrival delays of each day from what is known at take-off, and then learns that day. No day is
 kept in memory or read twice. For each month the script prints the root mean squared error of these predictions, that

@@ -1,8 +1,4 @@
-"""
-Enzyme kinetics
-===============
-
-A nonlinear model given as a function: the speed of an enzyme, v = Vm c / (K + c), with standard errors.
+"""A nonlinear model given as a function: the speed of an enzyme, v = Vm c / (K + c), with standard errors.
 
 R's Puromycin data, treated cells (Treloar 1974; Bates and Watts 1988): reaction rate against substrate concentration.
 The model is a function of one row; JAX computes its derivatives. The script prints Vm and K with their standard errors,

@@ -1,8 +1,4 @@
-"""
-Which of 200 sensors matter?
-============================
-
-A stream of batches with an l1 penalty, whose zeros are exact.
+"""Which of 200 sensors matter? A stream of batches with an l1 penalty, whose zeros are exact.
 
 Eight sensors drive the reading, the others are idle. After each batch the script prints how many coefficients are zero,
 how many of the eight sensors are found, how many idle sensors have a nonzero coefficient, and the share of the readings
