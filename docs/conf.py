@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 import kalprox
 
@@ -108,7 +109,9 @@ mathjax3_config = {"options": {"enableMenu": False}}
 def _copy_mathjax(app: Sphinx, error: Exception | None) -> None:
     """Put MathJax beside the other scripts of the built site."""
     package = find_spec("sphinx-mathjax-offline")
-    if error is None and package is not None and package.origin is not None:
+    if package is None or package.origin is None:
+        raise ExtensionError("Formulas need sphinx-mathjax-offline: pip install --group docs")
+    if error is None:
         script = Path(package.origin).parent / "static" / "mathjax" / mathjax_path
         shutil.copy(script, app.outdir / "_static" / mathjax_path)
 
@@ -122,12 +125,33 @@ def _skip_inherited_from_elsewhere(
     return True if home is None or not str(home).startswith("kalprox") else None
 
 
+def _public() -> dict[str, str]:
+    """The places of public names on the site, by how docstrings write them: in full, and classes without a module."""
+    modules = ("covariance", "likelihoods", "models", "regularizers")
+    names = [name for name in kalprox.__all__ if name not in modules]
+    names += [f"{module}.{name}" for module in modules for name in getattr(kalprox, module).__all__]
+    short = {name.rpartition(".")[2]: f"kalprox.{name}" for name in names if name.rpartition(".")[2][0].isupper()}
+    return {f"kalprox.{name}": f"kalprox.{name}" for name in names} | short
+
+
+_PLACES = _public()
+
+
 def _prepare(app: Sphinx, what: str, name: str, item: object, options: object, lines: list[str]) -> None:
-    """Make reStructuredText of a docstring: its indented formulas are literal, and the bars of |x| no substitution."""
+    """Make reStructuredText of a docstring.
+
+    Public names become links, indented formulas literal, and the bars of |x| do not start a substitution.
+    """
     for i, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "...")):
             parts = re.split(r"(`+[^`]+`+)", line)
-            lines[i] = "".join(part if k % 2 else part.replace("|", r"\|") for k, part in enumerate(parts))
+            for k, part in enumerate(parts):
+                place = _PLACES.get(part.strip("`")) if k % 2 and not part.startswith("``") else None
+                if place is not None and place != name:
+                    parts[k] = f":py:obj:`{part.strip('`')} <{place}>`"
+                elif not k % 2:
+                    parts[k] = part.replace("|", r"\|")
+            lines[i] = "".join(parts)
     sections = next((i for i, line in enumerate(lines) if line.startswith("---")), len(lines))
     for i in range(sections - 1, 1, -1):
         if lines[i].startswith("    ") and not lines[i - 1] and not lines[i - 2].startswith((" ", "::")):
