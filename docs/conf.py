@@ -43,6 +43,7 @@ myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(Path(__file__).parent / "_build" / "jupyter_cache")
+nb_execution_in_temp = True  # the files that a page writes are not left beside it
 nb_execution_timeout = 120  # seconds for one cell
 nb_execution_raise_on_error = True
 nb_merge_streams = True
