@@ -123,7 +123,8 @@ def _skip_inherited_from_elsewhere(
     """Leave out members that are not written in kalprox: those of scikit-learn's base classes and of tuples."""
     function = getattr(member, "fget", None) or getattr(member, "__func__", member)
     home = getattr(function, "__module__", "kalprox")
-    return True if home is None or not str(home).startswith("kalprox") else None
+    field = str(getattr(member, "__doc__", "")).startswith("Alias for field")  # which the table of attributes has
+    return True if field or home is None or not str(home).startswith("kalprox") else None
 
 
 def _public() -> dict[str, str]:
