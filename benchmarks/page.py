@@ -1,8 +1,8 @@
-"""`python -m benchmarks.page docs/performance.md RESULT.json ...`: insert the tables and figure of runs into a page.
+"""Insert the tables and the figure of runs into a page: `python -m benchmarks.page PAGE.md RESULT.json ...`.
 
-The page marks the place of each table: <!-- begin NAME --> ... <!-- end -->. The figure is written to the folder
-performance/ beside it; the full tables are beside the results. If several results contain the same benchmark, the last
-one is used.
+The page, docs/explanation/performance.md, marks the place of each table: <!-- begin NAME --> ... <!-- end -->. The
+figure is written to the folder performance/ beside it; the full tables are beside the results. If several results
+contain the same benchmark, the last one is used.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The tables and figures of docs/uncertainty.md, from the numbers that `python -m benchmarks.uncertainty` wrote."""
+"""The tables and figures of docs/explanation/intervals.md, from the numbers of `python -m benchmarks.uncertainty`."""
 
 from pathlib import Path
 from typing import Any

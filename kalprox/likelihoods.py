@@ -27,6 +27,17 @@ class Likelihood(ABC):
         Whether the second-order expansion is exact. One pass over the rows is then exact for a linear model.
     learns_noise : bool
         Whether the loss is scaled by a noise variance, which can be learned from the residuals.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kalprox.noise import Noise
+    >>> y, f = np.array([3.0, 1.0]), np.array([1.0, 1.0])
+    >>> gaussian = Gaussian()  # which is one
+    >>> gaussian.loss(y, f), gaussian.expand(y, f), gaussian.least_squares(y, f)
+    (array([2., 0.]), (array([-2.,  0.]), array([1., 1.])), (array([2., 0.]), None))
+    >>> gaussian.predict(f, leverage=np.zeros(2), noise=Noise(4.0, np.inf)).std
+    array([2., 2.])
     """
 
     quadratic: ClassVar[bool] = False

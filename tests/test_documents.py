@@ -51,7 +51,7 @@ def test_the_readme_example_runs_and_finds_the_truth():
 
 def test_the_examples_on_uncertainty_run_and_the_verdict_is_what_the_page_says():
     scope = {}
-    for code in blocks("docs/uncertainty.md"):
+    for code in blocks("docs/explanation/intervals.md"):
         exec(code, scope)
     assert scope["verdict"].word == "unequal spread"
     assert scope["unequal"].diagnostics_.verdict().word == "calibrated"
@@ -59,10 +59,10 @@ def test_the_examples_on_uncertainty_run_and_the_verdict_is_what_the_page_says()
 
 def test_the_example_on_formulas_runs_and_the_page_lists_every_function():
     scope = {}
-    for code in blocks("docs/formulas.md"):
+    for code in blocks("docs/how-to/formulas.md"):
         exec(code, scope)
     assert list(scope["model"].feature_names_in_) == ["center(x)", "C(g)[T.b]"]
-    page = (ROOT / "docs/formulas.md").read_text()
+    page = (ROOT / "docs/how-to/formulas.md").read_text()
     assert all(f"`{name}`" in page for name in FUNCTIONS) and all(f"{name}(" in page for name in STATEFUL)
 
 
@@ -74,14 +74,14 @@ def test_the_example_of_a_model_of_files_in_python_runs(tmp_path, monkeypatch):
         Path(name).write_text("\n".join(["delay,hour,carrier,day", *part]) + "\n")
     invoke("fit", "flights.csv", "--target", "delay", "--dates", "day", "--out", "flights.kalprox", "-q")
     scope = {}
-    for code in blocks("docs/files.md"):
+    for code in blocks("docs/how-to/files_larger_than_memory.md"):
         exec(code, scope)
     assert (scope["low"] < scope["high"]).all() and scope["model"].n_rows_seen_ == 120
     assert "rows learned" in invoke("show", "flights2.kalprox").output and Path("flights2.html").exists()
 
 
 def test_the_page_on_uncertainty_lists_every_word_of_the_verdict():
-    words = re.findall(r"^\| ([a-z -]+) \|", (ROOT / "docs/uncertainty.md").read_text(), flags=re.M)
+    words = re.findall(r"^\| ([a-z -]+) \|", (ROOT / "docs/explanation/intervals.md").read_text(), flags=re.M)
     assert {*_ADVICE, "not judged"} <= set(words)
 
 

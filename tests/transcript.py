@@ -1,7 +1,8 @@
 """Transcripts in documents: their commands are run, and what they print is compared with the page or written to it.
 
-`python -m tests.transcript docs/desk.md` runs the blocks of a page in their order, in one new folder, and rewrites the
-outputs. A block is Python that is run (python), commands after "$ " (console), or Python with its results (pycon).
+`python -m tests.transcript docs/tutorials/from_a_messy_file.md` runs the blocks of a page in their order, in one new
+folder, and rewrites the outputs. A block is Python that is run (python), commands after "$ " (console), or Python with
+its results (pycon).
 """
 
 import ast

@@ -68,6 +68,14 @@ class Refined:
         The information of all rows about theta, linearised at the mean. A prior is not included.
     noise_dof : float
         The degrees of freedom of the noise variance: infinite if gamma was given.
+
+    Examples
+    --------
+    >>> import kalprox as kp
+    >>> X, y = np.array([[1.0], [2.0], [3.0]]), np.array([2.0, 4.0, 6.5])
+    >>> fit = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), (X, y), np.zeros(1))
+    >>> fit.mean.round(3), fit.converged, fit.dof
+    (array([2.107]), True, 2.0)
     """
 
     mean: Array

@@ -31,6 +31,16 @@ class Trace:
         The variances, shape (m, d); None for an algorithm without a covariance.
     extra : object
         The results of the `record` function, stacked; None without one.
+
+    Examples
+    --------
+    >>> import kalprox as kp
+    >>> alg = kp.ipm(kp.models.Linear(), gamma=1.0)
+    >>> X, y = np.ones((4, 1)), np.array([1.0, 3.0, 2.0, 2.0])
+    >>> trace = kp.run(alg, alg.init(np.zeros(1), 1e6), X, y, record_every=2).trace
+    >>> trace.rows, np.asarray(trace.mean).round(3)
+    (array([2, 4]), array([[2.],
+           [2.]]))
     """
 
     rows: Any
@@ -63,6 +73,15 @@ class Run:
         What was recorded along the way.
     calibration : Calibration or None
         How the predictions of rows not yet learned compare with the rows; None unless `calibrate` was True.
+
+    Examples
+    --------
+    >>> import kalprox as kp
+    >>> alg = kp.ipm(kp.models.Linear(), gamma=1.0)
+    >>> X, y = np.ones((4, 1)), np.array([1.0, 3.0, 2.0, 2.0])
+    >>> out = kp.run(alg, alg.init(np.zeros(1), 1e6), X, y)
+    >>> np.asarray(out.state.mean).round(3), out.calibration is None
+    (array([2.]), True)
     """
 
     state: Any

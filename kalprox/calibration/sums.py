@@ -156,6 +156,20 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
 
         All sums add up, except that pairs of rows on both sides of the seam are not compared with each other, and that
         the segments of the stream are those of the two, joined where there are too many.
+
+        Parameters
+        ----------
+        other : Calibration
+
+        Returns
+        -------
+        Calibration
+
+        Examples
+        --------
+        >>> one = Calibration().update(np.zeros(3), np.ones(3), np.array([0.5, -1.0, 2.0]))
+        >>> float(one.merge(one).rows)
+        6.0
         """
         order = joined(namespace(self.rows, other.rows), self._sequence, other._sequence)._asdict()
         names = (f.name for f in fields(self) if f.name not in (*order, "not_judged"))

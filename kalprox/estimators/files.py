@@ -86,6 +86,15 @@ class Files(LearnerEstimator):
         -------
         Path
             The file.
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> import tempfile, pathlib
+        >>> model = KalproxRegressor().fit([[0.0], [1.0], [2.0], [3.0]], [1.0, 2.0, 4.0, 4.5])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.report(pathlib.Path(folder) / "model.html").name
+        'model.html'
         """
         from kalprox.pages import require_report_packages, write_page
 
@@ -127,6 +136,15 @@ class Files(LearnerEstimator):
         ------
         ModelFileError
             If the file is not a model file.
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> import tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     KalproxRegressor().fit([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0]).save(pathlib.Path(folder) / "model")
+        ...     KalproxRegressor.load(pathlib.Path(folder) / "model").partial_fit([[3.0]], [5.0]).n_rows_seen_
+        4
         """
         header, arrays = model_file.read(file)
         table = _table_of(file, header, arrays)

@@ -40,6 +40,13 @@ class Fitting(LearnerEstimator):
         Returns
         -------
         self : KalproxRegressor
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> model = KalproxRegressor(penalty=None).fit([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])
+        >>> model.coef_.round(8), round(float(model.intercept_), 8)
+        (array([2.]), 1.0)
         """
         with self._lock:
             settings = self._checked_settings()

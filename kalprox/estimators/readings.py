@@ -109,6 +109,13 @@ class Readings(LearnerEstimator):
         DataFrame
             Of polars if the model was fitted to a frame of polars, else of pandas. The columns are name, coef, std,
             low, high, t and p; see `summary`.
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> frame = KalproxRegressor(penalty=None).fit([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0]).to_frame()
+        >>> list(frame.columns)
+        ['name', 'coef', 'std', 'low', 'high', 't', 'p']
         """
         return self.summary(level).to_frame("polars" if self._frame_kind == "polars" else "pandas")
 

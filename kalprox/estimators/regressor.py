@@ -124,12 +124,19 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
         own client or session folds such collections, and `predict` of them is lazy. The engine is not saved with the
         model.
 
+    Attributes
+    ----------
+    n_features_in_ : int
+        The number d of columns of X.
+    feature_names_in_ : array of str, shape (d,)
+        The names of the columns of X; only if X was a frame whose columns have names.
+
     Notes
     -----
-    The fitted attributes (`coef_`, `coef_std_`, `noise_var_`, `diagnostics_` and others) are properties, documented
-    below. `diagnostics_.verdict()` states in words whether the predictive intervals can be trusted. Notebooks show a
-    fitted model with its rows, noise, verdict and first coefficients; `plot`, `path().plot` and `diagnostics_.plot`
-    draw it.
+    The other fitted attributes (`coef_`, `coef_std_`, `noise_var_`, `diagnostics_` and so on) are properties, described
+    below. `get_params`, `set_params` and `score` are those of every scikit-learn regressor. `diagnostics_.verdict()`
+    states in words whether the predictive intervals can be trusted. Notebooks show a fitted model with its rows, noise,
+    verdict and first coefficients; `plot`, `path().plot` and `diagnostics_.plot` draw it.
 
     Several threads may use one estimator. Learning (`fit`, `partial_fit`, `prequential`, `merge`) is done by one thread
     at a time, in the order in which they come, and no row is lost. Each prediction, attribute and saved file is that of
