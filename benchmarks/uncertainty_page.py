@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.coverage import CLAIMS, DRAWN, KINDS
 from benchmarks.page import insert
-from kalprox.pages.style import FAINT, INK, LINES
+from kalprox.display.style import FAINT, INK, LINES
 
 __all__ = ["write_page"]
 

@@ -16,6 +16,7 @@ decreases. Each pass replaces the information of the previous one, so that no ro
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,9 +28,13 @@ from kalprox.information.linearized import rows_not_finite
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
+from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Source, as_source
 from kalprox.sources.weighting import CountedSource, check_weights
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Refined", "refine"]
 
@@ -60,6 +65,8 @@ class Refined:
         The residual degrees of freedom: the number of rows minus the effective degrees of freedom of the fit.
     information : Information
         The information of all rows about theta, linearised at the mean. A prior is not included.
+    noise_dof : float
+        The degrees of freedom of the noise variance: infinite if gamma was given.
     """
 
     mean: Array
@@ -71,6 +78,52 @@ class Refined:
     noise_var: float
     dof: float
     information: Information
+    noise_dof: float
+
+    def plot(
+        self,
+        ax: "Axes | None" = None,
+        *,
+        names: Sequence[str] | None = None,
+        level: float = 0.95,
+        top: int | None = None,
+    ) -> "Axes":
+        """Plot the parameters with their intervals, those of Student's t distribution if the noise was learned.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            The axes of matplotlib to draw on. By default a new figure is made.
+        names : sequence of str, optional
+            The names of the d parameters.
+        level : float
+            The level of the intervals, strictly between 0 and 1.
+        top : int, optional
+            The number of parameters shown, the largest; by default as many as fit, and 40 at most.
+
+        Returns
+        -------
+        Axes
+
+        Examples
+        --------
+        >>> from kalprox.models import Function
+        >>> from kalprox.regularizers import Zero
+        >>> x = np.linspace(0.0, 4.0, 9)
+        >>> y = 3 / (1 + 2 * x) + 0.01 * np.cos(9 * x)
+        >>> fit = refine(Function(lambda theta, x: theta[0] / (1 + theta[1] * x)), Zero(), (x, y), np.array([1.0, 1.0]))
+        >>> ax = fit.plot(names=["v_max", "1/k"])
+        >>> [label.get_text() for label in ax.get_yticklabels()]
+        ['v_max', '1/k']
+        """
+        from kalprox.display.readings import plot_coefficients
+
+        if names is not None and len(names) != len(self.mean):
+            raise ValueError(f"names must name each of the {len(self.mean)} parameters; got {len(names)}.")
+        names = [f"theta[{j}]" for j in range(len(self.mean))] if names is None else list(map(str, names))
+        std = np.sqrt(np.diag(self.cov))
+        ends = Student(self.mean, std, self.noise_dof).interval(level)
+        return plot_coefficients(ax, names, self.mean, *ends, np.abs(self.mean), level=level, top=top, what="parameter")
 
 
 def refine(
@@ -252,6 +305,7 @@ def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, 
         noise_var=float(noise.variance),
         dof=float(information.effective_rows) - float(posterior.edf),
         information=information,
+        noise_dof=float(noise.dof),
     )
 
 

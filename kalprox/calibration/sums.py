@@ -17,6 +17,7 @@ from kalprox._arrays import Array, certainly, namespace, pytree, static
 from kalprox._checks import check_finite, check_positive, concrete
 from kalprox.calibration.checks import Shape
 from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined, prolonged
+from kalprox.calibration.showing import Shown
 from kalprox.calibration.verdict import BINS, LEVELS, Verdict, judge
 from kalprox.predictive import standard_score
 
@@ -28,7 +29,7 @@ def _zeros(*shape: int) -> Any:
 
 
 @pytree
-class Calibration:
+class Calibration(Shown):
     """Sums over the rows scored so far; `Calibration()` has seen none. Calibrations add up: see `merge`.
 
     Weights are repetitions: 2 counts a row twice, and 0 not at all, whatever the row holds. A row whose predictive std

@@ -104,6 +104,11 @@ class LearnerEstimator(BaseEstimator):
             warnings.warn(belief.why_no_std, RuntimeWarning, stacklevel=3)
         return belief
 
+    def _coef_names(self, belief: Belief) -> list[str]:
+        """Return the names of the coefficients: those of the columns, or x0, x1 and so on."""
+        names, d = getattr(self, "feature_names_in_", None), belief.coef.shape[-1]
+        return [f"x{j}" for j in range(d)] if names is None or len(names) != d else list(map(str, names))
+
     def _inputs(self, X: Any) -> tuple[Any, Array | None]:
         """Return rows to predict as an array or a sparse matrix, and which of the rows are good: None if all are."""
         self._fitted  # noqa: B018  # raises an error if there is nothing to predict with

@@ -12,12 +12,13 @@ from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.frames import as_arrow, check_encoded, encode, frame_kind
 from kalprox.estimators.predicting import Predicting
 from kalprox.estimators.readings import Readings
+from kalprox.estimators.showing import Showing
 from kalprox.sources import Block
 
 __all__ = ["KalproxRegressor"]
 
 
-class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, LearnerEstimator):
+class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorMixin, LearnerEstimator):
     """Regularised regression, in batch or streaming, with standard errors and predictive intervals.
 
     The estimator minimises

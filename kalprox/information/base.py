@@ -7,6 +7,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._pickling import PickledFields
+from kalprox.information.showing import Shown
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import inverse, minimum_norm, rank, undetermined
 from kalprox.linalg.triangle import product, qr, solve_triangular, square, triangle_of
@@ -16,7 +17,7 @@ from kalprox.solvers.prox import Prox, posterior_root, prox
 __all__ = ["Equations", "LeastSquares"]
 
 
-class LeastSquares(PickledFields, ABC):
+class LeastSquares(PickledFields, Shown, ABC):
     """The function ||R theta - z||^2 + rss of theta, and quantities computed from it.
 
     With a vector of targets, z and theta have shape (d,) and rss has shape (). With a matrix of k targets, which share

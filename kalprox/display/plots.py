@@ -1,114 +1,26 @@
 """Plots for the axes of a figure: curves over runs, sweeps, estimates, matrices, calibration."""
 
-import textwrap
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.pages.figures import NARROW
-from kalprox.pages.style import FAINT, INK, LINES, line_style
+from kalprox.display.axes import label_ends, thousands
+from kalprox.display.style import FAINT, INK, LINES, line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
 
 __all__ = [
     "calibration",
     "curves",
     "estimates",
-    "is_narrow",
-    "label_ends",
-    "label_panels",
     "matrix",
-    "panels",
     "quantile_bands",
     "sweep",
-    "thousands",
     "traces",
 ]
-
-_LABEL = 9.5  # points: the size of labels beside lines
-
-
-def is_narrow(fig: "Figure | None") -> bool:
-    """Whether the figure is drawn for the screen of a phone."""
-    return fig is not None and fig.get_figwidth() <= NARROW
-
-
-def panels(fig: "Figure", n: int, **options: Any) -> "list[Axes]":
-    """n axes side by side, or one below the other on narrow screens; `options` are those of `fig.subplots`."""
-    shape = (n, 1) if is_narrow(fig) else (1, n)
-    return list(fig.subplots(*shape, squeeze=False, **options).ravel())
-
-
-def label_panels(axes: "Sequence[Axes]", x: str, y: str) -> None:
-    """Label the axes of `panels` that share their scales, and the lines: once, or in each if they are stacked."""
-    narrow = is_narrow(axes[0].get_figure(root=True))
-    for ax in axes if narrow else axes[-1:]:
-        label_ends(ax)
-    for ax in axes if narrow else axes[:1]:
-        ax.set_ylabel(y)
-    for ax in axes[-1:] if narrow else axes:
-        ax.set_xlabel(x)
-
-
-def label_ends(ax: "Axes") -> None:
-    """Write the label of each line beside its right end, where a legend would have to be searched.
-
-    Labels that would overlap are moved apart. Call it last, when the limits of the axes are known.
-    """
-    lines = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
-    low, high = ax.yaxis.get_transform().transform(np.array(ax.get_ylim(), float))
-    ends = []
-    for line in lines:
-        y = np.asarray(line.get_ydata(), float)
-        y = y[np.isfinite(y)]
-        if y.size:
-            height = float((ax.yaxis.get_transform().transform(y[-1:])[0] - low) / (high - low))
-            ends.append((min(max(height, 0.0), 1.0), line))
-    ends.sort(key=lambda end: end[0])
-    fig, spec = ax.get_figure(root=True), ax.get_subplotspec()
-    assert fig is not None
-    rows = 1 if spec is None else spec.get_gridspec().nrows / (spec.rowspan.stop - spec.rowspan.start)
-    texts = [textwrap.fill(str(line.get_label()), 13 if is_narrow(fig) else 18) for _, line in ends]
-    one = 1.2 * _LABEL / (0.72 * 72 * fig.get_figheight() / rows)  # the height of a line of text, in that of the axes
-    heights = _apart([height for height, _ in ends], [one * (1 + text.count("\n")) for text in texts])
-    for height, text, (_, line) in zip(heights, texts, ends, strict=True):
-        ax.annotate(
-            text, (1, height), (5, 0), xycoords="axes fraction", textcoords="offset points", va="center",
-            fontsize=_LABEL, color=_darker(line.get_color()), annotation_clip=False, parse_math="$" in text,
-        )  # fmt: skip
-
-
-def _apart(centres: list[float], sizes: list[float]) -> list[float]:
-    """Ascending centres moved apart, as little as possible from below and then from above, so that none overlap.
-
-    >>> [round(c, 2) for c in _apart([0.5, 0.5, 0.95], [0.2, 0.2, 0.2])]
-    [0.5, 0.7, 0.9]
-    """
-    placed: list[float] = []
-    for centre, size in zip(centres, sizes, strict=True):
-        least = placed[-1] + (sizes[len(placed) - 1] + size) / 2 if placed else size / 2
-        placed.append(max(centre, least))
-    for i in reversed(range(len(placed))):
-        most = 1 - sizes[i] / 2 if i == len(placed) - 1 else placed[i + 1] - (sizes[i] + sizes[i + 1]) / 2
-        placed[i] = min(placed[i], most)
-    return placed
-
-
-def _darker(colour: Any) -> Any:
-    """A colour of lines, dark enough for text."""
-    from matplotlib.colors import to_rgb
-
-    return tuple(0.62 * channel for channel in to_rgb(colour))
-
-
-def thousands(axis: "Axis") -> None:
-    """Write the numbers of an axis with thousands separators and minus signs."""
-    axis.set_major_formatter(lambda value, _: f"{value:,.10g}".replace("-", "\N{MINUS SIGN}"))
 
 
 def quantile_bands(runs: Array) -> np.ndarray:
@@ -167,7 +79,7 @@ def curves(
     band : bool
         Whether the bands are drawn.
     slots : mapping of str to int, optional
-        The line style of each label; see `kalprox.pages.style.line_style`.
+        The line style of each label; see `kalprox.display.style.line_style`.
     labels : bool
         Whether the labels are written beside the lines; see `label_ends`.
     """
@@ -309,6 +221,7 @@ def calibration(
     rows: int | None = None,
     label: str = "observed",
     slot: int = 0,
+    labels: bool = True,
 ) -> None:
     """Plot the observed coverage of intervals against their nominal levels.
 
@@ -322,6 +235,8 @@ def calibration(
         intervals lies with probability 95%, by the binomial distribution.
     label, slot
         As in `estimates`.
+    labels : bool
+        Whether the labels are written beside the lines; see `label_ends`.
     """
     grid = np.linspace(0, 1, 201)
     if "calibrated" not in ax.get_legend_handles_labels()[1]:
@@ -335,7 +250,8 @@ def calibration(
     ax.set(xlim=(0, 1), ylim=(0, 1.02), aspect="equal", xlabel="nominal coverage", ylabel="observed coverage")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    label_ends(ax)
+    if labels:
+        label_ends(ax)
 
 
 def _format_axes(ax: "Axes", x: np.ndarray, log: bool, log_x: bool) -> None:

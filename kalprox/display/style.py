@@ -2,9 +2,10 @@
 
 from typing import Any
 
-__all__ = ["FAINT", "INK", "LINES", "STYLE", "line_style"]
+__all__ = ["FAINT", "INK", "LINES", "NARROW", "STYLE", "line_style"]
 
 INK, FAINT = "#222222", "#8a8a8a"
+NARROW = 3.9  # inches: the width of figures on the screen of a phone, where 96 pixels are an inch
 
 # The palette of Okabe and Ito without its yellow, which is hard to see on white. Every colour has its own line style
 # and marker, so that lines can be told apart in black and white too.
