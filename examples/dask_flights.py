@@ -39,7 +39,7 @@ names = list(inputs)
 with tempfile.TemporaryDirectory() as folder:
     for month, rows in table.groupby(known["month"]):
         rows.to_parquet(Path(folder) / f"month{month:02}.parquet")
-    with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+    with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         frame = dd.read_parquet(folder)
         model = KalproxRegressor(penalty=None, coef_cov="clustered", engine=client)
         model.fit(frame[names], frame["arr_delay"], groups=frame["day"])
@@ -50,7 +50,7 @@ print(f"12 triangles of {size / 1e3:.1f} kB: {12 * size / 1e3:.0f} kB")
 
 # %%
 # The same on one machine, and without clusters. The coefficients are equal. Clustered standard errors are sums over
-# errors one step ahead, which depend a little on the order of the rows, so they are equal to one per cent.
+# errors one step ahead, which depend a little on the order of the rows, so they are equal to about one per cent.
 
 local = KalproxRegressor(penalty=None, coef_cov="clustered")
 local.fit(table[names], table["arr_delay"], groups=table["day"])

@@ -56,7 +56,7 @@ print(f"{verdict.word}: {verdict.advice}")
 
 # %%
 # How much does the disease progress with blood pressure? Alone, a hospital can hardly tell whether it does at all. The
-# merged interval is about half as wide as that of the largest hospital, and the same as if the rows had been shared.
+# merged interval is less than half as wide as that of the largest hospital, and the same as if the rows were shared.
 # (Sums are not rows, but they are not secret either: those of very few patients tell something about each of them.
 # kalprox does not add noise to hide that.)
 
