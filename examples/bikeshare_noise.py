@@ -77,27 +77,31 @@ for name, (_, _, model) in intervals.items():
     print(f"{name}: {', '.join(model.diagnostics_.verdict().findings)}")
 
 # %%
-# The upper panel shows two working days in September. Below is the share of hours inside their 90% interval, by the
-# hour of the day: it should be 0.9 everywhere.
+# The share of hours inside their 90% interval, by the hour of the day: it should be 0.9 everywhere.
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
 plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
-fig, (top, bottom) = plt.subplots(2, figsize=(6.4, 6.8), layout="constrained")
+fig, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
+for (name, hits), colour, style in zip(inside.items(), (ORANGE, BLUE), ("s--", "o-"), strict=True):
+    ax.plot(range(24), [hits[hour == h].mean() for h in range(24)], style, color=colour, ms=5, label=name)
+ax.axhline(0.9, color="black", lw=1)
+ax.set(xlabel="hour of the day", ylabel="share inside 90% interval", xticks=range(0, 24, 4), ylim=(0, 1.05))
+ax.legend(loc="lower left", frameon=False)
+plt.show()
 
+# %%
+# Two working days in September, with both 90% intervals.
+
+fig, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
 shown = np.isin(data["day"].to_numpy()[24 + FIRST :], [271, 272])  # days of the year
 hours = np.arange(shown.sum())
-low, high, _ = intervals["one noise level"]
-for ends in (low, high):
-    top.plot(hours, ends[shown], color=ORANGE, lw=1.5, ls="--")
 low, high, _ = intervals['noise="inputs"']
-top.fill_between(hours, low[shown], high[shown], color=BLUE, alpha=0.3, lw=0)
-top.plot(hours, truth[shown], "k.", ms=7)
-top.set(xlabel="hour, 28 and 29 September 2011", ylabel="bikes rented", xticks=range(0, 48, 6))
-top.set_xticklabels([str(h % 24) for h in range(0, 48, 6)])
-
-for (name, hits), colour, style in zip(inside.items(), (ORANGE, BLUE), ("s--", "o-"), strict=True):
-    bottom.plot(range(24), [hits[hour == h].mean() for h in range(24)], style, color=colour, ms=5, label=name)
-bottom.axhline(0.9, color="black", lw=1)
-bottom.set(xlabel="hour of the day", ylabel="share inside 90% interval", xticks=range(0, 24, 4), ylim=(0, 1.05))
-bottom.legend(loc="lower left", frameon=False)
+ax.fill_between(hours, low[shown], high[shown], color=BLUE, alpha=0.3, lw=0, label='noise="inputs"')
+low, high, _ = intervals["one noise level"]
+for ends, label in ((low, "one noise level"), (high, None)):
+    ax.plot(hours, ends[shown], color=ORANGE, lw=1.5, ls="--", label=label)
+ax.plot(hours, truth[shown], "k.", ms=7, label="observed")
+ax.set(xlabel="hour, 28 and 29 September 2011", ylabel="bikes rented", xticks=range(0, 48, 6), ylim=(-110, 820))
+ax.set_xticklabels([str(h % 24) for h in range(0, 48, 6)])
+ax.legend(loc="upper left", frameon=False)
 plt.show()

@@ -64,22 +64,28 @@ print(f"inside, by the week: {weeks.min():.1%} to {weeks.max():.1%}")
 print(model.diagnostics_.verdict())
 
 # %%
-# Above, the flights of a bad day, from the least to the most delayed by the prediction, with their 95% intervals; those
-# outside are orange. Below, the share inside, week by week.
+# The flights of a bad day, from the least to the most delayed by the prediction, with their 95% intervals; those
+# outside are orange.
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
 plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
-fig, (top, bottom) = plt.subplots(2, figsize=(6.4, 6.8), layout="constrained")
+fig, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 one = stream.loc["2013-07-01"].sort_values("mean")
 print(f"inside on 1 July: {one['inside'].mean():.1%}")
 order = np.arange(len(one))
-top.fill_between(order, one["low"], one["high"], color=BLUE, alpha=0.25, lw=0)
-top.plot(order, one["mean"], color=BLUE)
+ax.fill_between(order, one["low"], one["high"], color=BLUE, alpha=0.25, lw=0)
+ax.plot(order, one["mean"], color=BLUE)
 for rows, marker, colour in ((one["inside"], ".", "black"), (~one["inside"], "s", ORANGE)):
-    top.plot(order[rows], one["arrived"][rows], marker, ms=4, color=colour)
-top.set(xlabel="flights of 1 July 2013", ylabel="arrival delay (minutes)")
-bottom.plot(weeks, color=BLUE)
-bottom.axhline(0.95, color="black", lw=1)
-bottom.set(ylabel="share inside 95% interval", ylim=(0.8, 1))
-bottom.xaxis.set_major_formatter(DateFormatter("%b"))
+    ax.plot(order[rows], one["arrived"][rows], marker, ms=4, color=colour)
+ax.set(xlabel="flights of 1 July 2013", ylabel="arrival delay (minutes)")
+plt.show()
+
+# %%
+# The share inside, week by week.
+
+fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+ax.plot(weeks, color=BLUE)
+ax.axhline(0.95, color="black", lw=1)
+ax.set(xlabel="week of 2013", ylabel="share inside 95% interval", ylim=(0.8, 1))
+ax.xaxis.set_major_formatter(DateFormatter("%b"))
 plt.show()

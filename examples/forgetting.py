@@ -53,16 +53,25 @@ print(models[1.0].diagnostics_.verdict().advice)
 print(models[0.99].diagnostics_.verdict().advice)
 
 # %%
-# Above, how far the air of each year was from the predictions; below, the growth that the models believe in.
+# How far the air of each year was from the predictions.
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
 plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
-fig, (top, bottom) = plt.subplots(2, sharex=True, figsize=(6.4, 6), layout="constrained")
-for forget, colour, style, label in ((1.0, ORANGE, "s--", "all rows alike"), (0.99, BLUE, "o-", "forget=0.99")):
-    top.plot(years, error[forget], style, color=colour, ms=4, label=label)
-    bottom.plot(years, growth[forget], style, color=colour, ms=4)
-top.axhline(0, color="black", lw=1)
-top.set(ylabel="observed - predicted (ppm)")
-top.legend(frameon=False, loc="upper left")
-bottom.set(xlabel="year", ylabel="growth (ppm a year)", ylim=(0, None))
+kinds = ((1.0, ORANGE, "s--", "all rows alike"), (0.99, BLUE, "o-", "forget=0.99"))
+fig, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
+for forget, colour, style, label in kinds:
+    ax.plot(years, error[forget], style, color=colour, ms=4, label=label)
+ax.axhline(0, color="black", lw=1)
+ax.set(xlabel="year", ylabel="observed - predicted (ppm)")
+ax.legend(frameon=False, loc="upper left")
+plt.show()
+
+# %%
+# And the growth that the models believe in.
+
+fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+for forget, colour, style, label in kinds:
+    ax.plot(years, growth[forget], style, color=colour, ms=4, label=label)
+ax.set(xlabel="year", ylabel="growth (ppm a year)", ylim=(0, None))
+ax.legend(frameon=False, loc="lower right")
 plt.show()

@@ -65,6 +65,19 @@ for j in (offset.argmin(), offset.argmax()):
     print(f"{routes[j]}: {offset[j]:+.1f} minutes, std {std[j]:.1f}")
 
 # %%
+# What is left of the delay on each route, with 95% intervals; those that exclude zero are blue.
+
+BLUE, ORANGE = "#0072B2", "#D55E00"
+plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
+fig, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
+place = np.argsort(np.argsort(offset))
+for rows, colour in ((~apart, "#999999"), (apart, BLUE)):
+    ax.errorbar(place[rows], offset[rows], 1.96 * std[rows], fmt=".", ms=4, lw=1, color=colour)
+ax.axhline(0, color="black", lw=1)
+ax.set(xlabel="routes, in order", ylabel="delay beyond the model\nof all (minutes)")
+plt.show()
+
+# %%
 # On an NVIDIA H200 (JAX 0.11.2), million rows a second: 256 rows for each filter, estimates and variances read, from
 # ``benchmarks/results/2026-11-16-h200.json``. The last column is the root mean square of error over stated standard
 # deviation, which should be 1.
@@ -81,20 +94,9 @@ print(f"{'filters':>8} {'inputs':>7} {'precision':>10} {'million rows / s':>17} 
 for filters, inputs, precision, rate, z in H200:
     print(f"{filters:>8,} {inputs:>7} {precision:>10} {rate:>17} {z:>6.3f}")
 
-# %%
-# Above, what is left of the delay on each route, with 95% intervals; those that exclude zero are blue. Below, the H200.
-
-BLUE, ORANGE = "#0072B2", "#D55E00"
-plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
-fig, (top, bottom) = plt.subplots(2, figsize=(6.4, 6.8), layout="constrained", height_ratios=(3, 2))
-order = np.argsort(offset)
-for rows, colour in ((order[~apart[order]], "#999999"), (order[apart[order]], BLUE)):
-    place = np.argsort(order)[rows]
-    top.errorbar(place, offset[rows], 1.96 * std[rows], fmt=".", ms=4, lw=1, color=colour)
-top.axhline(0, color="black", lw=1)
-top.set(xlabel="routes, in order", ylabel="delay beyond the model\nof all (minutes)")
 labels = [f"{filters:,} x {inputs}, {precision}" for filters, inputs, precision, *_ in H200]
-bottom.barh(labels, [rate for *_, rate, _ in H200], color=[ORANGE, BLUE] * 3)
-bottom.invert_yaxis()
-bottom.set(xlabel="million rows a second on an H200")
+fig, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+ax.barh(labels, [rate for *_, rate, _ in H200], color=[ORANGE, BLUE] * 3)
+ax.invert_yaxis()
+ax.set(xlabel="million rows a second on an H200", ylabel="filters x inputs")
 plt.show()

@@ -62,24 +62,29 @@ for n in counts:
     print(f"{n:>7} {partial.coef_[0]:>13.0f} {partial.coef_std_[0]:>10.0f} {low:>7.0f} to {high:.0f}")
 
 # %%
-# Above, the curve and the 95% band of its mean after 9 and after 15 weights; below, the final weight with its 95%
-# interval. ``sigma=0`` leaves the noise of single weights out of a predictive interval.
+# The curve and the 95% band of its mean after 9 and after 15 weights. ``sigma=0`` leaves the noise of single weights
+# out of a predictive interval.
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
 plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
-fig, (top, bottom) = plt.subplots(2, figsize=(6.4, 6.8), layout="constrained")
+fig, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
 grid = np.linspace(1, 15, 200)[:, None]
 for n, colour, style in ((9, ORANGE, "--"), (15, BLUE, "-")):
     partial = fitted(n)
     low, high = partial.predict_interval(grid, sigma=0)
-    top.fill_between(grid[:, 0], low, high, color=colour, alpha=0.25, lw=0)
-    top.plot(grid[:, 0], partial.predict(grid), style, color=colour, label=f"{n} weights")
-top.plot(time, weight, "ko", ms=5)
-top.set(xlabel="time", ylabel="dry weight", ylim=(0, 1250))
-top.legend(frameon=False, loc="upper left")
+    ax.fill_between(grid[:, 0], low, high, color=colour, alpha=0.25, lw=0)
+    ax.plot(grid[:, 0], partial.predict(grid), style, color=colour, lw=2, label=f"{n} weights")
+ax.plot(time, weight, "ko", ms=5)
+ax.set(xlabel="time", ylabel="dry weight", ylim=(0, 1250))
+ax.legend(frameon=False, loc="upper left")
+plt.show()
 
+# %%
+# The final weight with its 95% interval, as the weights come in. The line is the answer in the end.
+
+fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 value, low, high = np.array(final).T
-bottom.errorbar(counts, value, [value - low, high - value], fmt="o", color=BLUE, capsize=4, lw=2)
-bottom.axhline(CERTIFIED["final weight"][0], color="black", lw=1)
-bottom.set(xlabel="weights known so far", ylabel="final weight", xticks=counts, ylim=(0, 1250))
+ax.errorbar(counts, value, [value - low, high - value], fmt="o", color=BLUE, capsize=4, lw=2)
+ax.axhline(CERTIFIED["final weight"][0], color="black", lw=1)
+ax.set(xlabel="weights known so far", ylabel="final weight", xticks=counts, ylim=(0, 1250))
 plt.show()

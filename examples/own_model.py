@@ -82,20 +82,25 @@ print(f"correlation of successive residuals: {correlation:.2f}")
 print(f"factor, if it decays like a power: {np.sqrt((1 + correlation) / (1 - correlation)):.1f}")
 
 # %%
-# Above, the pressure and the fit; below, the noise that is left with one cycle beside the seasons. The bands are the
-# 95% intervals of the two lengths.
+# The noise that is left with one cycle beside the seasons. The bands are the 95% intervals of the two lengths.
 
 BLUE, ORANGE = "#0072B2", "#D55E00"
 plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
-fig, (top, bottom) = plt.subplots(2, figsize=(6.4, 6.4), layout="constrained")
-grid = np.linspace(1, 168, 800)[:, None]
-top.plot(month, y, "k.", ms=5)
-top.plot(grid[:, 0], model.predict(grid), color=BLUE)
-top.set(xlabel="month", ylabel="pressure difference")
-bottom.plot(lengths, left, color="black")
+fig, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
+ax.plot(lengths, left, color="black", lw=2)
 low, high = model.coef_interval(0.95)
 for j, colour in ((6, BLUE), (3, ORANGE)):
-    bottom.axvspan(low[j], high[j], color=colour, alpha=0.35, lw=0)
-    bottom.annotate(f"{model.coef_[j]:.1f} months", (high[j] + 0.7, 2.35), color=colour)
-bottom.set(xlabel="length of the cycle (months)", ylabel="noise left (std)", ylim=(2.3, 2.75))
+    ax.axvspan(low[j], high[j], color=colour, alpha=0.35, lw=0)
+    ax.annotate(f"{model.coef_[j]:.1f} months", (high[j] + 0.7, 2.35), color=colour)
+ax.set(xlabel="length of the cycle (months)", ylabel="noise left (std)", ylim=(2.3, 2.75))
+plt.show()
+
+# %%
+# The pressure and the fit.
+
+fig, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+grid = np.linspace(1, 168, 800)[:, None]
+ax.plot(month, y, "k.", ms=5)
+ax.plot(grid[:, 0], model.predict(grid), color=BLUE)
+ax.set(xlabel="month", ylabel="pressure difference")
 plt.show()

@@ -81,18 +81,25 @@ verdict = model.diagnostics_.verdict()
 print(f"{verdict.word}: {verdict.advice}")
 
 # %%
-# Above, the path, from right to left: the temperature now comes in first, then that of twelve hours ago, and much later
-# the one at Newark. Below, what the kept readings are worth in October to December.
+# What the kept readings are worth in October to December.
 
+BLUE = "#0072B2"
 plt.rcParams.update({"font.size": 12, "axes.spines.top": False, "axes.spines.right": False})
-fig, (top, bottom) = plt.subplots(2, figsize=(6.4, 7.2), layout="constrained")
-path.plot(top, scaled=True, top=3)
-top.set(ylabel="°F per std of the reading", ylim=(-7, 24))
-bottom.plot(list(error_of), list(error_of.values()), "o-", color="#0072B2", ms=5)
+fig, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
+ax.plot(list(error_of), list(error_of.values()), "o-", color=BLUE, ms=5)
 for value, name in ((unchanged, "if it stays as it is"), (best, "all 126 readings")):
-    bottom.axhline(value, color="black", lw=1, ls="--")
-    bottom.annotate(name, (1, value), (0, 4), textcoords="offset points")
-bottom.set(xscale="log", xlabel="readings kept", ylabel="error 6 h ahead (°F)", ylim=(4, 6.4))
-bottom.set_xticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
-bottom.minorticks_off()
+    ax.axhline(value, color="black", lw=1, ls="--")
+    ax.annotate(name, (1, value), (0, 4), textcoords="offset points")
+ax.set(xscale="log", xlabel="readings kept", ylabel="error 6 h ahead (°F)", ylim=(4, 6.4))
+ax.set_xticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+ax.minorticks_off()
+plt.show()
+
+# %%
+# The path, from right to left: the temperature now comes in first, then that of twelve hours ago, and much later the
+# one at Newark.
+
+fig, ax = plt.subplots(figsize=(6.4, 4.6), layout="constrained")
+path.plot(ax, scaled=True, top=3)
+ax.set(ylabel="°F per std of the reading", ylim=(-7, 24))
 plt.show()
