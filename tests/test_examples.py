@@ -94,6 +94,14 @@ SHOWN = {
         r"five of 126 readings: 58% .*\n38 of 126 readings: 92%",
         r"correlated: ",
     ],
+    "spectroscopy.py": [
+        r"area +1\.5543827 +0\.015408051 +NIST +1\.5543827 +0\.015408051\n",
+        r"middle +451\.54122 +0\.046800519 +NIST +451\.54122 +0\.046800519\n",
+        r"bell curve +noise 0\.0068, middle 451\.54 nm, std error 0\.047\npower +noise 0\.0048, middle 451\.53 nm",
+        r"bell curve: observed / fitted is between 0\.\d+ and \d\.?\d*e\+3\d\n",
+        r"power: observed / fitted is between 0\.49 and 1\.4\n",
+        r"correlation of neighbouring residuals 0\.48\npower: .* 0\.46",
+    ],
 }
 
 # Runs a script, and then tells of each figure how many colours it has, and of each of its axes the labels.
