@@ -13,14 +13,15 @@ the prox of g in the metric of the data, with the damping as d additional rows. 
 decreases. Each pass replaces the information of the previous one, so that no row counts twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox._arrays import Array, brief
 from kalprox._checks import check_positive, check_vector
 from kalprox.algorithms.descent import Point, Problem, about, descend, steps_left
 from kalprox.information import Information
@@ -80,6 +81,27 @@ class Refined:
     information: Information
     noise_dof: float
 
+    def __repr__(self) -> str:
+        return (
+            f"Refined(mean={brief(self.mean)}, std={brief(np.sqrt(np.diag(self.cov)))}, passes={self.passes}, "
+            f"converged={self.converged}, objective={self.objective:.6g}, noise_var={self.noise_var:.6g}, "
+            f"dof={self.dof:.6g})"
+        )
+
+    def _repr_html_(self) -> str:
+        from kalprox.display.html import card, facts, first_rows, table
+
+        about = {
+            "Rows": f"{float(self.information.rows):,.10g}",
+            "Passes": f"{self.passes:,}",
+            "Result": self.message,
+            "Objective": f"{self.objective:.6g}",
+            "Noise std": f"{self.noise_var**0.5:.4g} ({'given' if np.isinf(self.noise_dof) else 'learned'})",
+        }
+        labels = [f"theta[{j}]" for j in range(len(self.mean))]
+        rows = first_rows(labels, self.mean, np.sqrt(np.diag(self.cov)))
+        return card("Refined", facts(about, () if self.converged else ("Result",)), table(("", "mean", "std"), rows))
+
     def plot(
         self,
         ax: "Axes | None" = None,
@@ -138,6 +160,7 @@ def refine(
     prior: Information | None = None,
     likelihood: Likelihood | None = None,
     weights: str = "frequency",
+    progress: bool = False,
 ) -> Refined:
     """Minimise the loss of all rows plus the regulariser, relinearising in every pass over the rows.
 
@@ -172,6 +195,8 @@ def refine(
         One of `kalprox.likelihoods`. The default is Gaussian.
     weights : {"frequency", "precision"}
         What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor.
+    progress : bool
+        Show the number of passes, in a terminal or a notebook.
 
     Returns
     -------
@@ -198,11 +223,34 @@ def refine(
     likelihood = Gaussian() if likelihood is None else likelihood
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     rows = as_source(source)
-    problem = Problem(model, likelihood, regularizer, CountedSource(rows, weights), prior)
+    with _passes_shown(progress) as watch:
+        problem = Problem(model, likelihood, regularizer, CountedSource(rows, weights), prior, watch)
+        point, left = _descended(problem, rows, weights, theta, max_passes, tol, exact)
+        watch(problem.passes)
+    return _read(problem, point, gamma, *_verdict(problem, point, left, max_passes, tol))
+
+
+@contextmanager
+def _passes_shown(progress: bool) -> Iterator[Callable[[int], None]]:
+    """A function that shows the number of passes, if asked for."""
+    if not progress:
+        yield lambda passes: None
+        return
+    from kalprox.display.progress import progress_bar
+
+    with progress_bar("passes") as update:
+        yield lambda passes: update(passes, None)
+
+
+def _descended(
+    problem: Problem, rows: Source, weights: str, theta: Array, max_passes: int, tol: float, exact: bool
+) -> tuple[Point, float]:
+    """Return the last point, and the relative length of the step after it; `exact` says that one pass is enough."""
     if exact:
         theta = np.zeros_like(theta)
     elif not np.isfinite(problem.g(theta)):
-        raise ValueError(f"start must lie where g is finite; {type(regularizer).__name__} is {problem.g(theta)} there.")
+        g = type(problem.regularizer).__name__
+        raise ValueError(f"start must lie where g is finite; {g} is {problem.g(theta)} there.")
     nearer = None if exact or max_passes < 2 else _from_sample(problem, rows, weights, theta, max_passes)
     point = None if nearer is None else problem.at(nearer)
     straight = point is not None
@@ -211,10 +259,8 @@ def refine(
         raise ValueError(_why_not_finite(problem, theta))
     if exact:
         point = problem.moved(point)
-        left = steps_left(problem, point, np.linalg.norm(point.R, axis=0))
-    else:
-        point, left = descend(problem, point, max_passes, tol, straight=straight)
-    return _read(problem, point, gamma, *_verdict(problem, point, left, max_passes, tol))
+        return point, steps_left(problem, point, np.linalg.norm(point.R, axis=0))
+    return descend(problem, point, max_passes, tol, straight=straight)
 
 
 _SAMPLE = 16384, 256  # rows of a sample: as many, or as many for each parameter

@@ -7,7 +7,8 @@ import jax
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, namespace, pytree, register_pytrees
+from kalprox._arrays import Array, fields_repr, is_traced, namespace, pytree, register_pytrees
+from kalprox._text import count
 from kalprox.calibration import Calibration
 
 if TYPE_CHECKING:
@@ -37,6 +38,18 @@ class Trace:
     var: Any
     extra: Any
 
+    def __repr__(self) -> str:
+        if is_traced(self) or np.ndim(self.rows) != 1:
+            return fields_repr(self)
+        if not len(self.rows):
+            return "Trace(no records)"
+        rows = np.asarray(self.rows)
+        extra = "" if self.extra is None else ", and extra"
+        return (
+            f"Trace({count(len(rows), 'record')} of {count(self.mean.shape[-1], 'coefficient')}"
+            f"{'' if self.var is None else ' with variances'}{extra}, after {rows[0]:,} to {rows[-1]:,} rows)"
+        )
+
 
 @pytree
 class Run:
@@ -55,6 +68,24 @@ class Run:
     state: Any
     trace: Trace
     calibration: Calibration | None = None
+
+    def _repr_html_(self) -> str | None:
+        from kalprox.display.html import card, facts, first_rows, table
+
+        if is_traced(self) or np.ndim(self.trace.rows) != 1:
+            return None
+        about, doubts = {"Trace": repr(self.trace).removeprefix("Trace(").removesuffix(")")}, []
+        if self.calibration is not None:
+            verdict = self.calibration.verdict()
+            about["Verdict"] = str(verdict)
+            doubts = ["Verdict"] if verdict.word != "calibrated" else []
+        if not len(self.trace.rows):
+            return card("Run", facts(about, doubts))
+        columns = {"mean": np.asarray(self.trace.mean[-1], float)}
+        if self.trace.var is not None:
+            columns["std"] = np.sqrt(np.asarray(self.trace.var[-1], float))
+        labels = [f"theta[{j}]" for j in range(len(columns["mean"]))]
+        return card("Run", facts(about, doubts), table(("", *columns), first_rows(labels, *columns.values())))
 
     def plot(
         self,

@@ -1,11 +1,11 @@
-"""How a calibration shows itself: its plots."""
+"""How a calibration shows itself: in a line of text, in a notebook, and its plots."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array
+from kalprox._arrays import Array, fields_repr, is_number
 from kalprox.calibration.sequence import USUAL_SIZE
 from kalprox.calibration.verdict import BINS, LEVELS, Verdict
 
@@ -16,7 +16,7 @@ __all__ = ["Shown", "coverage_curve", "independent_rows"]
 
 
 class Shown:
-    """The plots of a `Calibration`."""
+    """The text, the HTML and the plots of a `Calibration`."""
 
     rows: Any
     pit: Any
@@ -28,6 +28,40 @@ class Shown:
         @property
         def coverage(self) -> Array: ...
         def verdict(self) -> Verdict: ...
+
+    def __repr__(self) -> str:
+        if not is_number(self.rows):
+            return fields_repr(self)
+        if not float(self.rows) > 0:
+            return f"Calibration({str(self.verdict()).split(':')[0].rstrip('.')})"
+        found = self.verdict()
+        return (
+            f"Calibration({found.rows:,.10g} rows: {found.word}, NIS {found.nis:.3g}, 95% intervals cover "
+            f"{found.coverage:.1%})"
+        )
+
+    def _repr_html_(self) -> str | None:
+        from kalprox.display.html import card, facts, table
+
+        if not is_number(self.rows):
+            return None
+        found = self.verdict()
+        doubts = ["Verdict"] if found.word != "calibrated" else []
+        if not found.rows > 0:
+            return card("Calibration", facts({"Verdict": str(found)}, doubts))
+        about = {
+            "Verdict": f"{found.word}: {found.advice}",
+            "Rows": f"{found.rows:,.10g} judged"
+            + (f", {found.undetermined:,.10g} without a finite std" if found.undetermined > 0 else ""),
+            "Errors": f"{found.nis**0.5:.3g} times as large as stated (NIS {found.nis:.3g})",
+        }
+        if found.findings[1:]:
+            about["Also"] = ", ".join(found.findings[1:])
+        rows = [
+            (f"{level:.0%}", f"{share:.1%}", f"{low:.1%} to {high:.1%}")
+            for level, share, (low, high) in zip(LEVELS, found.coverages, found.coverages_bounds, strict=True)
+        ]
+        return card("Calibration", facts(about, doubts), table(("interval", "covers", "expected"), rows))
 
     def plot(self, ax: "Axes | None" = None, *, kind: str = "coverage", label: str = "observed") -> "Axes":
         """Plot how the stated uncertainty compares with the errors.

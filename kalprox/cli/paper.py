@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from kalprox.cli.terminal import echo, progress_bar, show_table
+from kalprox.cli.terminal import echo, show_table
+from kalprox.display.progress import progress_bar
 
 __all__ = ["demo", "reproduce"]
 

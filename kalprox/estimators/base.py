@@ -105,9 +105,11 @@ class LearnerEstimator(BaseEstimator):
         return belief
 
     def _coef_names(self, belief: Belief) -> list[str]:
-        """Return the names of the coefficients: those of the columns, or x0, x1 and so on."""
+        """Return the names of the coefficients: those of the columns, or x0, x1 and so on; theta[0] of a function."""
         names, d = getattr(self, "feature_names_in_", None), belief.coef.shape[-1]
-        return [f"x{j}" for j in range(d)] if names is None or len(names) != d else list(map(str, names))
+        if callable(belief.settings.link):  # whose parameters have no columns
+            return [f"theta[{j}]" for j in range(d)]
+        return [f"x{j}" for j in range(d)] if names is None else list(map(str, names))
 
     def _inputs(self, X: Any) -> tuple[Any, Array | None]:
         """Return rows to predict as an array or a sparse matrix, and which of the rows are good: None if all are."""

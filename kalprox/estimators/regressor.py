@@ -127,7 +127,9 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
     Notes
     -----
     The fitted attributes (`coef_`, `coef_std_`, `noise_var_`, `diagnostics_` and others) are properties, documented
-    below. `diagnostics_.verdict()` states in words whether the predictive intervals can be trusted.
+    below. `diagnostics_.verdict()` states in words whether the predictive intervals can be trusted. Notebooks show a
+    fitted model with its rows, noise, verdict and first coefficients; `plot`, `path().plot` and `diagnostics_.plot`
+    draw it.
 
     Several threads may use one estimator. Learning (`fit`, `partial_fit`, `prequential`, `merge`) is done by one thread
     at a time, in the order in which they come, and no row is lost. Each prediction, attribute and saved file is that of

@@ -1,13 +1,19 @@
-"""How an estimator shows what it has found: a plot of its coefficients."""
+"""How an estimator shows what it has found: HTML for notebooks, and a plot of its coefficients."""
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
+from kalprox.display.html import card, facts, first_rows
+from kalprox.display.html import table as html_table
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.learning.belief import PenaltyTooStrong
+from kalprox.learning.headline import headline
+from kalprox.learning.summary import about_noise, about_penalty
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +22,57 @@ __all__ = ["Showing"]
 
 
 class Showing(LearnerEstimator):
-    """The plot of the coefficients."""
+    """The HTML that notebooks show, and the plot of the coefficients."""
+
+    def _repr_html_inner(self) -> str:
+        """Return scikit-learn's diagram and, below it, what was fitted."""
+        return super()._repr_html_inner() + self._fitted_html()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """Return what notebooks ask for: the text and, unless it is turned off in scikit-learn, the HTML."""
+        found = super()._repr_mimebundle_(**kwargs)
+        return found | {"text/html": found["text/html"] + self._fitted_html()} if "text/html" in found else found
+
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """Return the fitted attributes for the diagram: without those that take O(d^2) memory, or warn when read.
+
+        scikit-learn would read them all, whenever a notebook shows a model or a pipeline.
+        """
+        belief = self._belief
+        shown = SimpleNamespace(
+            alpha_=belief.alpha,
+            coef_=belief.coef,
+            converged_=belief.converged,
+            intercept_=belief.intercept[()],
+            n_features_in_=self.n_features_in_,
+            n_passes_=belief.n_passes,
+            n_rows_seen_=self._fitted.n_rows,
+            noise_var_=np.asarray(belief.noise.variance)[()],
+        )
+        return BaseEstimator._get_fitted_attr_html(shown, doc_link)
+
+    def _fitted_html(self) -> str:
+        """Return rows, noise, verdict and the first coefficients as HTML; nothing if the model is not fitted."""
+        if not self.__sklearn_is_fitted__():
+            return ""
+        with self._lock:
+            learner, table = self._fitted.copy(), self._table
+        belief, names = learner.belief, self._coef_names(learner.belief)
+        found = headline(learner, names, None if table is None else table.record.quality)
+        values: dict[str, str] = {}
+        for line in found.lines:
+            values[line.label] = f"{values[line.label]} {line.text}" if line.label in values else line.text
+        values |= {"Penalty": about_penalty(belief), "Noise std": about_noise(belief)}
+        doubts = {line.label for line in found.doubts}
+        with np.errstate(invalid="ignore"):  # an unknown noise times an infinite variance
+            coef, std = np.atleast_2d(belief.coef), np.atleast_2d(belief.coef_std)
+            intercept, intercept_std = np.atleast_1d(belief.intercept), np.atleast_1d(belief.intercept_std)
+        labels = [name if len(coef) == 1 else f"{name}, y{k}" for k in range(len(coef)) for name in names]
+        if belief.design.intercept:
+            extra = ["intercept" if len(coef) == 1 else f"intercept, y{k}" for k in range(len(coef))]
+            labels, coef, std = [*extra, *labels], np.append(intercept, coef), np.append(intercept_std, std)
+        rows = first_rows(labels, np.ravel(coef), np.ravel(std), more=": summary(), to_frame() and plot()")
+        return card("", facts(values, doubts), html_table(("", "coef", "std"), rows))
 
     def plot(
         self,

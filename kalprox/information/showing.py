@@ -1,4 +1,4 @@
-"""How information shows itself: a plot of the directions that the rows determine."""
+"""How information shows itself: in a line of text, in a notebook, and the directions that the rows determine."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.linalg import qr
 
-from kalprox._arrays import Array
+from kalprox._arrays import Array, fields_repr, is_number
+from kalprox._text import count
+from kalprox._text import names as listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["Directions", "Shown", "directions"]
 
+_LARGE = 1000  # coefficients up to which HTML says which are determined: it takes O(d^3)
 _MAX = 30  # directions in a figure of its own
 _LEAST = 11.0  # points of the height of a direction
 _ROW = 0.23, 1.3  # inches of the height of a figure: for each direction, and for the rest
@@ -22,9 +25,10 @@ _PART = 0.35  # of its largest entry, below which an entry of a direction is not
 
 
 class Shown:
-    """The plot of a `LeastSquares` function."""
+    """The text, the HTML and the plot of a `LeastSquares` function."""
 
     rows: Any
+    targets: int | None
 
     if TYPE_CHECKING:
 
@@ -32,7 +36,37 @@ class Shown:
         def R(self) -> Array: ...
         @property
         def d(self) -> int: ...
+        @property
+        def rss(self) -> Array: ...
         def rank(self) -> Array: ...
+        def undetermined(self) -> Array: ...
+
+    def __repr__(self) -> str:
+        if not is_number(self.rows):
+            return fields_repr(self)
+        return f"{type(self).__name__}({', '.join(self._sizes().values())})"
+
+    def _sizes(self) -> dict[str, str]:
+        """How much there is of it, in words."""
+        found = {"Rows": f"{float(self.rows):,.10g} rows", "Coefficients": count(self.d, "coefficient")}
+        return found if self.targets is None else found | {"Targets": count(self.targets, "target")}
+
+    def _repr_html_(self) -> str | None:
+        from kalprox.display.html import card, facts
+
+        if not is_number(self.rows):
+            return None
+        about, doubts = {name: text.split()[0] for name, text in self._sizes().items()}, []
+        if self.d <= _LARGE:
+            open_ends = np.flatnonzero(np.asarray(self.undetermined()))
+            about["Rank"] = f"{int(self.rank()):,}"
+            if len(open_ends):
+                about["Not determined"] = (
+                    f"{count(len(open_ends), 'coefficient')}: {listed(f'x{j}' for j in open_ends)}"
+                )
+                doubts = ["Not determined"]
+        about["Residual sum of squares"] = ", ".join(f"{value:.6g}" for value in np.atleast_1d(self.rss)[:6])
+        return card(type(self).__name__, facts(about, doubts))
 
     def plot(self, ax: "Axes | None" = None, *, names: Sequence[str] | None = None, top: int | None = None) -> "Axes":
         """Plot the directions of the coefficients, the one that the rows determine least first.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kalprox import model_file
+from kalprox._text import count
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.restoring import checked_columns, checked_record, conforms
 from kalprox.learning.belief import Belief
@@ -59,6 +60,12 @@ class TableModel:
     sources: tuple[str, ...] = ()
     fitted_to: str = "files"
     reading: Mapping[str, Any] = field(default_factory=lambda: dict(_ESTIMATOR))
+
+    def __repr__(self) -> str:
+        return (
+            f"TableModel({self.columns.target!r} from {count(len(self.columns.names), 'column')}, "
+            f"{count(self.learner.n_rows, 'row')} learned, fitted to {self.fitted_to})"
+        )
 
     @property
     def belief(self) -> Belief:

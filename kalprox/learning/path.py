@@ -1,4 +1,4 @@
-"""The solutions of a linear model along a grid of alphas, and their plot."""
+"""The solutions of a linear model along a grid of alphas, in text, in a notebook and as a plot."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["Path"]
+
+_NEAR = 3  # alphas on each side of the best in a notebook
 
 
 class _Solutions(NamedTuple):
@@ -65,6 +67,37 @@ class Path(_Solutions):
         if names is not None:
             vars(found)["names"] = list(names)
         return found
+
+    @property
+    def _about(self) -> dict[str, str]:
+        alphas, best = self.alphas, int(self.score.argmax())
+        found = {"Coefficients": f"{self.coef.shape[-1]:,}"}
+        if self.coef.ndim == 3:
+            found["Targets"] = f"{self.coef.shape[1]:,}"
+        found["Alphas"] = f"{len(alphas):,}, from {plain_number(alphas.min())} to {plain_number(alphas.max())}"
+        found["Best"] = f"alpha = {plain_number(alphas[best])}, by {self.criterion} ({self.score[best]:,.6g})"
+        return found if self.alpha is None else found | {"Model": f"alpha = {plain_number(self.alpha)}"}
+
+    def __repr__(self) -> str:
+        return f"Path({'; '.join(f'{name.lower()}: {text}' for name, text in self._about.items())})"
+
+    def _repr_html_(self) -> str:
+        from kalprox.display.html import card, facts, table
+
+        order = np.argsort(self.alphas)
+        best = int(np.flatnonzero(order == int(self.score.argmax()))[0])
+        near = order[max(best - _NEAR, 0) : best + _NEAR + 1]
+        rows = [
+            (
+                f"{plain_number(self.alphas[i])}{' (best)' if i == order[best] else ''}",
+                f"{int((self.coef[i] != 0).sum()):,}",
+                f"{float(np.sum(self.edf[i])):.4g}",
+                f"{self.score[i] - self.score[order[best]]:,.2f}",
+            )
+            for i in near
+        ]
+        heads = ("alpha", "nonzero", "degrees of freedom", f"{self.criterion}, from the best")
+        return card("Path", facts(self._about), table(heads, rows))
 
     def plot(
         self,

@@ -178,6 +178,13 @@ def test_names_are_shown_as_they_are_or_by_number():
     assert "…" in labels[1] and labels[5] == "coefficient 6"
 
 
+def test_the_parameters_of_a_function_are_not_called_by_columns():
+    frame = pd.DataFrame({"time": X[:, 0], "dose": X[:, 1]})
+    model = fitted(frame, link=lambda t, x: t[0] * x[0] + t[1] * x[1] + t[2], start=np.zeros(3))
+    assert [label.get_text() for label in model.plot().get_yticklabels()] == ["theta[0]", "theta[1]", "theta[2]"]
+    assert model.summary().names == ["theta[0]", "theta[1]", "theta[2]"]
+
+
 def test_several_targets_have_their_own_colours_and_may_be_chosen():
     model = fitted(y=np.column_stack([Y, 2 * Y, -Y]))
     assert [text.get_text() for text in model.plot().get_legend().get_texts()] == ["y0", "y1", "y2"]
