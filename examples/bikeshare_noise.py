@@ -22,7 +22,9 @@ import pandas as pd
 
 from kalprox import KalproxRegressor
 
-data = pd.read_csv(Path(sys.argv[0]).with_name("bikeshare.csv.gz"))
+FILE = "bikeshare.csv.gz"
+beside = Path(sys.argv[0]).with_name(FILE)  # of a script; a notebook looks in its own folder
+data = pd.read_csv(beside if beside.exists() else FILE)
 count = data["bikers"].to_numpy(float)
 
 # %%
