@@ -196,8 +196,8 @@ class Fitting(LearnerEstimator):
         """Learn these rows, and return the predictions of each row that were made before it was learned.
 
         Each row is predicted from all rows before it, exactly as if the rows came one by one. A linear model with
-        penalty None or "ridge" takes a few microseconds per row; with other penalties and links each row is learned in
-        a step of its own.
+        penalty None or "ridge" and without forgetting takes a few microseconds per row; otherwise each row is learned
+        in a step of its own, which takes a millisecond or more.
 
         Parameters
         ----------

@@ -330,12 +330,13 @@ class Belief(PickledFields, ABC):
         mean, first = np.asarray(posterior.mean), self.design.first
         thetas = mean.reshape(len(mean), -1).T
         variance = np.broadcast_to(np.asarray(posterior.noise.variance), len(thetas))
-        found = np.ones(len(thetas))
-        for j, theta in enumerate(thetas):
-            factor = posterior.metric_factors[j % len(posterior.metric_factors)]
-            root = np.asarray(factor.whitened(posterior.data.compact()[0]))
+        found, R, shares = np.ones(len(thetas)), posterior.data.compact()[0], []
+        for factor in posterior.metric_factors:  # one for all targets, or one for each
+            root = np.asarray(factor.whitened(R))
             H = root.T @ root
-            total, squares = np.trace(H) - first, (H**2).sum() - first  # an intercept is not penalised
+            shares.append((np.trace(H) - first, (H**2).sum() - first))  # an intercept is not penalised
+        for j, theta in enumerate(thetas):
+            total, squares = shares[j % len(shares)]
             if variance[j] > 0 and squares > 0:
                 cost = 2 * float(posterior.regularizer.value(theta)) / variance[j]
                 found[j] = special.chdtrc(total**2 / squares, cost * total / squares)
