@@ -86,7 +86,7 @@ def figure(found: dict[str, np.ndarray]) -> Figure:
         "honest-intervals",
         "95% intervals of an effect that is zero",
         f"{DRAWS} draws; each gives every day of 2013 to one of two groups by lot. Orange: the interval misses zero.",
-        {kind: ends for kind, ends in found.items()},
+        dict(found),
         lambda canvas: draw(found, canvas),
         (7.8, 3.7),
     )
