@@ -1,4 +1,4 @@
-"""The tutorials and how-to pages are run as a reader would type them, and what their text states is true."""
+"""The pages of the site with code are run as a reader would type it, and what their text states is true."""
 
 import importlib
 import re
@@ -137,9 +137,18 @@ def choose_alpha(s, page):
     assert len(s.chosen) == 4 and min(s.chosen) > 0
 
 
+def idea(s, page):
+    np.testing.assert_allclose(s.day.solve(), s.all_at_once.solve(), rtol=1e-12)
+    theta = np.array([0.3, 0.2, 0.1])
+    loss = ((s.y - s.X @ theta) ** 2).sum()
+    assert ((s.day.R @ theta - s.day.z) ** 2).sum() + s.day.rss == pytest.approx(loss, rel=1e-12)
+    assert (DOCS / "explanation/../figures/idea.svg").exists()
+
+
 FACTS = {
     "tutorials": [first_stream, from_scikit_learn, from_river, from_statsmodels, from_vowpal_wabbit],
     "how-to": [time_ordered_rows, own_model, save_and_serve, choose_alpha],
+    "explanation": [idea],
 }
 PAGES = [(folder, check) for folder, checks in FACTS.items() for check in checks]
 
