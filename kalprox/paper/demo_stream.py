@@ -110,8 +110,8 @@ def _figures(found: Results) -> list[Figure]:
         Figure(
             "demo-coefficients",
             "The coefficients along the stream",
-            "Bands: the estimate ±2 standard errors. Dashed: the true coefficients. Left: the steady stream; the seven "
-            "sensors without effect are grey. Right: sensor 1, which changes halfway.",
+            "Bands: the estimate ±2 standard errors. Dashed: the true coefficients. Grey: the seven sensors without "
+            "effect.",
             numbers | {"rows": found["rows"], "truth": list(found["settings"].coefficients)},
             lambda canvas: _draw_coefficients(found, canvas),
             (7.8, 3.4),
@@ -156,7 +156,7 @@ def _draw_coefficients(found: Results, canvas: "matplotlib.figure.Figure") -> No
         ax.set_xlabel("rows learned")
     left.set_ylabel("coefficient")
     left.legend(loc="upper right", bbox_to_anchor=(1.0, 0.85), ncols=2)  # between the first sensor and the others
-    right.legend(loc="upper right")
+    right.legend(loc="lower left")
 
 
 def _band(ax: "Axes", found: Results, run: str, j: int, colour: str, label: str | None) -> None:
