@@ -1,8 +1,7 @@
 """Transcripts in documents: their commands are run, and what they print is compared with the page or written to it.
 
 `python -m tests.transcript docs/desk.md` runs the blocks of a page in their order, in one new folder, and rewrites the
-outputs. A block is Python that is run (python, or {code-cell} python, whose results the site shows), commands after
-"$ " (console), or Python with its results (pycon).
+outputs. A block is Python that is run (python), commands after "$ " (console), or Python with its results (pycon).
 """
 
 import ast
@@ -23,7 +22,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(page: str, scope: dict[str, Any] | None = None) -> str:
-    """Return the page with the outputs of its commands as they are now; the names that it defines go to `scope`."""
+    """Return the page with the outputs of its commands as they are now; the names that it defines go to `scope`.
+
+    The cells of a notebook ({code-cell} python) are run too; the site shows their results.
+    """
     scope = {} if scope is None else scope
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         pattern = re.compile(r"```(python|\{code-cell\} python|console|pycon)\n(.*?)```", flags=re.S)
