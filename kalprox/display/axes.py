@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kalprox._extras import load
 from kalprox._text import shorten
 from kalprox.display.style import FAINT, LINES, NARROW, STYLE
 
@@ -48,10 +49,9 @@ def axes_for(ax: "Axes | None", size: tuple[float, float] = (6.4, 4.0)) -> "Axes
     TypeError
         If `ax` is something else, such as a figure or an array of axes.
     """
-    try:
-        from matplotlib.axes import Axes
-    except ImportError as missing:
-        raise ImportError("plot needs matplotlib, which is not installed: pip install 'kalprox[report]'.") from missing
+    load("matplotlib", "report", "plot needs")
+    from matplotlib.axes import Axes
+
     if ax is None:
         from matplotlib import pyplot
 

@@ -26,11 +26,11 @@ class Showing(LearnerEstimator):
 
     def _repr_html_inner(self) -> str:
         """Return scikit-learn's diagram and, below it, what was fitted."""
-        return super()._repr_html_inner() + self._fitted_html()
+        return str(super()._repr_html_inner()) + self._fitted_html()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         """Return what notebooks ask for: the text and, unless it is turned off in scikit-learn, the HTML."""
-        found = super()._repr_mimebundle_(**kwargs)
+        found: dict[str, str] = super()._repr_mimebundle_(**kwargs)
         return found | {"text/html": found["text/html"] + self._fitted_html()} if "text/html" in found else found
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:

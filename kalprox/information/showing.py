@@ -164,7 +164,7 @@ def _label(direction: Array, names: Sequence[str]) -> str:
     parts = parts[np.argsort(-size[parts], kind="stable")][:_PARTS]
     parts = np.sort(parts) if len(parts) < _PARTS else parts
     sign = np.sign(direction[parts[0]])
-    text = names[parts[0]]
+    text: str = names[parts[0]]
     for j in parts[1:]:
         text += f" {'+' if direction[j] * sign > 0 else MINUS} {names[j]}"
     return text + " …" * bool((size >= _PART * size.max()).sum() > _PARTS)

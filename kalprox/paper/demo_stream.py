@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import kalprox as kp
+from kalprox.display.axes import is_narrow, thousands
+from kalprox.display.style import FAINT, INK, LINES
 from kalprox.pages import Figure, Section, Table
-from kalprox.pages.plots import is_narrow, thousands
-from kalprox.pages.style import FAINT, INK, LINES
 from kalprox.paper.cache import Results
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def _figures(found: Results) -> list[Figure]:
 
 
 def _inside(found: Results) -> np.ndarray:
-    return (found["low"] <= found["observed"]) & (found["observed"] <= found["high"])
+    inside: np.ndarray = (found["low"] <= found["observed"]) & (found["observed"] <= found["high"])
+    return inside
 
 
 def _draw_coefficients(found: Results, canvas: "matplotlib.figure.Figure") -> None:

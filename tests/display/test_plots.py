@@ -329,7 +329,7 @@ def test_without_matplotlib_the_error_says_what_to_install():
         "import numpy as np; from kalprox import KalproxRegressor\n"
         "model = KalproxRegressor().fit(np.eye(3), np.arange(3.0))\n"
         "try: model.plot()\n"
-        "except ImportError as error: assert \"pip install 'kalprox[report]'\" in str(error), error\n"
+        'except ImportError as error: assert "pip install \\"kalprox[report]\\"" in str(error), error\n'
         "else: raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
