@@ -1,12 +1,13 @@
 """The learner: the mutable object behind estimators and jobs, which rows update."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox._checks import check_usable
 from kalprox.calibration import Calibration
 from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.exact import ExactBelief
@@ -144,9 +145,35 @@ class Learner:
         if settings is self.settings and self._is_short(batch) and self._recent.following() is not None:
             mean, std = self._learn_recent(batch, predict=True)[:2]
             return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
-        made: list[Innovations] = []
-        self._learn(batch, settings, made)
-        return np.concatenate([one.mean for one in made]), np.concatenate([one.std for one in made])
+        made: list[tuple[Array, Array]] = []
+        learner = self.copy()  # takes this one's place when all rows have been learned
+        for piece in learner._pieces(batch, settings):
+            if len(piece) == 1 and learner._is_short(piece) and learner._recent.following() is not None:
+                mean, std = learner._learn_recent(piece, predict=True)[:2]
+                made.append((np.reshape(mean, piece.y.shape), np.reshape(std, piece.y.shape)))
+            else:
+                found: list[Innovations] = []
+                learner._learn(piece, settings, found)
+                made += [(one.mean, one.std) for one in found]
+        self.__dict__ = learner.__dict__
+        return np.concatenate([mean for mean, _ in made]), np.concatenate([std for _, std in made])
+
+    def _pieces(self, batch: Block, settings: Settings) -> Iterator[Block]:
+        """Yield a batch whose rows are predicted one by one in the pieces in which it is learned the fastest.
+
+        If only single rows can be predicted exactly, a filter of single rows takes a hundredth of the time of the
+        belief. It needs a row to start from.
+        """
+        start = int(self._belief is None and len(batch) > 1 and batch.groups is None)
+        if start:
+            yield batch.part(0, start)
+        belief = self._belief
+        single = isinstance(belief, ExactBelief) and not (belief.has_fixed_penalty and settings.forget == 1)
+        if not single or self.settings is not settings or not self._buffers_rows:
+            yield batch.part(start, len(batch))
+            return
+        check_usable(batch.X, batch.y, batch.weights)
+        yield from (batch.part(i, i + 1) for i in range(start, len(batch)))
 
     def _learn(
         self,
