@@ -2,11 +2,13 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := python -m pip --quiet --disable-pip-version-check
+EXTRAS := dask,estimator,files,formula,processes,report
 # One BLAS thread a process: small products on a busy machine lose to one thread.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all attack bench uncertainty lint clean
+.PHONY: demo test test-all docs wheel-test attack bench uncertainty lint clean
 
 demo: .venv/.run
 	$(BIN)/kalprox demo
@@ -17,7 +19,25 @@ test: lint
 test-all: lint .venv/.spark
 	$(BIN)/python -m pytest -m ""
 
-# Kill, starve, poison and fuzz the command, and count what it survives: rewrites the table of docs/reliability.md.
+# The site, into docs/_build/html: every example is run, and a warning is an error. What has not changed is not run again.
+docs: .venv/.docs
+	rm -rf docs/_build/html docs/reference/generated  # pages of what is no longer there; what was run is kept
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
+# The sdist, the wheel that is built from it, and the wheel in an environment of its own: by itself, then with extras.
+WHEEL_EXTRAS ?= all
+wheel-test: .venv/.dev
+	rm -rf dist .wheel
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv .wheel
+	.wheel/bin/$(PIP) install --no-compile -c constraints.txt dist/*.whl
+	cd .wheel && bin/python -W error ../tests/smoke.py
+	.wheel/bin/$(PIP) install --no-compile -c constraints.txt "$$(echo dist/*.whl)[$(WHEEL_EXTRAS)]" pytest
+	cd .wheel && bin/python -W error ../tests/smoke.py --extras
+	cd .wheel && bin/python -m pytest -q -c /dev/null --noconftest -p no:cacheprovider --doctest-modules --pyargs kalprox
+
+# Kill, starve, poison and fuzz the command, and count what it survives: rewrites the table of docs/explanation/reliability.md.
 attack: .venv/.dev
 	$(BIN)/python -m tests.attack --page after $(ARGS)
 
@@ -25,7 +45,7 @@ attack: .venv/.dev
 bench: .bench/.run
 	.bench/bin/python -m benchmarks $(ARGS)
 
-# How often intervals cover, and the verdict on real data: rewrites docs/uncertainty.md. make uncertainty ARGS=--quick
+# How often intervals cover, and the verdict on real data: rewrites docs/explanation/intervals.md. make uncertainty ARGS=--quick
 uncertainty: .bench/.run
 	.bench/bin/python -m benchmarks.uncertainty $(ARGS)
 
@@ -36,28 +56,34 @@ lint: .venv/.dev
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf .venv .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .bench .wheel dist docs/_build docs/gallery docs/reference/generated
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kalprox needs Python 3.11 or later; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 
 .venv/.run: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[report]"
+	$(BIN)/$(PIP) install -c constraints.txt -e ".[report]"
 	touch $@
 
 .venv/.dev: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/$(PIP) install "pip>=25.1"  # the first that knows dependency groups
+	$(BIN)/$(PIP) install -c constraints.txt --group dev -e ".[$(EXTRAS)]"
 	touch $@ .venv/.run
+
+.venv/.docs: .venv/.dev
+	$(BIN)/$(PIP) install -c constraints.txt --group docs
+	touch $@
 
 # Large, and of no use without Java: the tests of Spark skip without it.
 .venv/.spark: .venv/.dev
-	if command -v java >/dev/null; then $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[spark]"; fi
+	if command -v java >/dev/null; then $(BIN)/$(PIP) install -c constraints.txt -e ".[spark]"; fi
 	touch $@
 
 # Without their dependencies: ISLP is there for a file of data and never imported, ondil pins an older NumPy than it needs.
 .bench/.run: pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv .bench
-	.bench/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[estimator,files,report]" -r benchmarks/requirements.txt
-	.bench/bin/pip install --quiet --disable-pip-version-check --no-deps ISLP ondil
+	.bench/bin/$(PIP) install -c constraints.txt -e ".[estimator,files,report]" -r benchmarks/requirements.txt
+	.bench/bin/$(PIP) install --no-deps ISLP ondil
 	touch $@

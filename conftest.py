@@ -1,11 +1,12 @@
 """Strict promotion: a silent broadcast or a silent cast between dtypes is an error in the tests.
 
 Hypothesis draws the same examples in every run: a test that turns red has met a change. Only tests marked `integration`
-may start processes.
+may start processes. Figures of pyplot are drawn without a window, and closed after each test.
 """
 
 import os
 import subprocess
+import sys
 
 import jax
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import settings
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips its check of array inputs
+os.environ.setdefault("MPLBACKEND", "Agg")
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
@@ -26,3 +28,10 @@ def _only_integration_tests_start_processes(request, monkeypatch):
             raise AssertionError(f"mark this test with pytest.mark.integration: it starts {arguments[:1]}")
 
         monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+
+
+@pytest.fixture(autouse=True)
+def _figures_are_closed():
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.page docs/performance.md RESULT.json ...`: insert the tables and figure of runs into a page.
+"""Insert the tables and the figure of runs into a page: `python -m benchmarks.page PAGE.md RESULT.json ...`.
 
-The page marks the place of each table: <!-- begin NAME --> ... <!-- end -->. The figure is written to the folder
-performance/ beside it; the full tables are beside the results. If several results contain the same benchmark, the last
-one is used.
+The page, docs/explanation/performance.md, marks the place of each table: <!-- begin NAME --> ... <!-- end -->. The
+figure is written to the folder performance/ beside it; the full tables are beside the results. If several results
+contain the same benchmark, the last one is used.
 """
 
 import json
@@ -126,8 +126,8 @@ _DRAWN = (
 
 def _figure(rows: Rows, folder: Path) -> None:
     """Draw the cost of a row against d."""
+    from kalprox.display.plots import curves
     from kalprox.pages.figures import Figure, render
-    from kalprox.pages.plots import curves
 
     folder.mkdir(exist_ok=True)
     chosen = [r for r in rows if r["work"] == "linear"]

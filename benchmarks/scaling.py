@@ -1,4 +1,4 @@
-"""The cost of engines by rows, columns, partitions and processes; it gives the numbers of docs/scaling.md.
+"""The cost of engines by rows, columns, partitions and processes; it gives the numbers of docs/how-to/clusters.md.
 
 Run it: OPENBLAS_NUM_THREADS=1 python benchmarks/scaling.py [strong] [weak] [merge] [bytes]
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.uncertainty [--seeds 200] [--quick] [--only flights]`: measure, and fill docs/uncertainty.md.
+"""Measure, and fill docs/explanation/intervals.md: `python -m benchmarks.uncertainty [--seeds 200] [--quick]`.
 
 Streams whose truth is known run in two processes, real data after them. All numbers are kept in one JSON file, from
 which the tables and figures are made; with --only, the other numbers in the file stay.
@@ -31,7 +31,9 @@ def main() -> None:
     parser.add_argument(
         "--results", type=Path, default=ROOT / "results" / "uncertainty.json", help="file of the numbers"
     )
-    parser.add_argument("--page", type=Path, default=ROOT.parent / "docs" / "uncertainty.md", help="page to rewrite")
+    parser.add_argument(
+        "--page", type=Path, default=ROOT.parent / "docs" / "explanation" / "intervals.md", help="page to rewrite"
+    )
     options = parser.parse_args()
     one_core()
     from benchmarks.uncertainty_page import write_page

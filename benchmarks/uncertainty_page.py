@@ -1,11 +1,11 @@
-"""The tables and figures of docs/uncertainty.md, from the numbers that `python -m benchmarks.uncertainty` wrote."""
+"""The tables and figures of docs/explanation/intervals.md, from the numbers of `python -m benchmarks.uncertainty`."""
 
 from pathlib import Path
 from typing import Any
 
 from benchmarks.coverage import CLAIMS, DRAWN, KINDS
 from benchmarks.page import insert
-from kalprox.pages.style import FAINT, INK, LINES
+from kalprox.display.style import FAINT, INK, LINES
 
 __all__ = ["write_page"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kalprox.estimators import KalproxRegressor, predict_interval
     from kalprox.information import Information, merge
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Algorithm": "algorithms.base",

@@ -13,6 +13,7 @@ Array = Any  # numpy.ndarray or jax.Array; shapes are in the docstrings
 
 C = TypeVar("C")
 _HOST = frozenset({np.ndarray, np.float64, np.float32, np.bool_, float, int, bool, type(None)})
+_SHORT = 6  # numbers of an array that are shown
 _unregistered: list[tuple[type, list[str], list[str]]] = []
 
 
@@ -48,7 +49,7 @@ def is_traced(*arrays: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(arrays))
 
 
-def eager() -> AbstractContextManager:
+def eager() -> AbstractContextManager[Any]:
     """Return a context in which operations on concrete JAX arrays are evaluated immediately, also inside `jax.jit`.
 
     It lets a function check the values of arrays that a compiled function closes over.
@@ -84,6 +85,17 @@ def available_dtype(xp: ModuleType, dtype: Any) -> Any:
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
+def is_array(value: Any) -> bool:
+    """Whether a value is an array or a number of NumPy, or an array of JAX."""
+    jax = loaded_jax()
+    return isinstance(value, (np.ndarray, np.generic)) or (jax is not None and isinstance(value, jax.Array))
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is one number that can be read: not an array of several, a tracer, or a placeholder of JAX."""
+    return (isinstance(value, (int, float)) or is_array(value)) and np.ndim(value) == 0 and not is_traced(value)
+
+
 def certainly(predicate: Any) -> bool:
     """Whether all entries of a NumPy boolean are true; False for JAX arrays, whose values are not looked at."""
     return namespace(predicate) is np and bool(np.asarray(predicate).all())
@@ -103,7 +115,8 @@ def special_functions(xp: ModuleType) -> ModuleType:
     if xp is np:
         import scipy.special
 
-        return scipy.special
+        special: ModuleType = scipy.special
+        return special
     import jax.scipy.special
 
     return jax.scipy.special
@@ -124,6 +137,33 @@ def alike(first: Array, *others: Array) -> tuple[Array, ...]:
     return others if xp is np else tuple(xp.asarray(a, dtype) for a in others)
 
 
+def brief(value: Any) -> str:
+    """Return a value as short text: numbers with six digits, arrays of more than six numbers by their shape and dtype.
+
+    Examples
+    --------
+    >>> brief(np.array([1 / 3, 2.0])), brief(np.eye(3)), brief(2.0)
+    ('[0.333333, 2]', '<float64 of shape (3, 3)>', '2.0')
+    """
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        if len(value) > _SHORT:
+            return f"<{type(value).__name__} of {len(value):,}>"
+        items = ", ".join(map(brief, value)) + "," * (isinstance(value, tuple) and len(value) == 1)
+        return f"[{items}]" if isinstance(value, list) else f"({items})"
+    if not is_array(value):
+        return getattr(value, "__qualname__", repr(value)) if callable(value) else repr(value)
+    if is_traced(value) or value.size > _SHORT or value.ndim > 1 or value.dtype.kind not in "biuf":
+        return f"<{value.dtype} of shape {value.shape}>"
+    found = np.asarray(value).tolist()
+    return f"[{', '.join(f'{item:.6g}' for item in found)}]" if value.ndim else f"{found:.6g}"
+
+
+def fields_repr(instance: Any) -> str:
+    """Return the fields of a dataclass as short text: `Name(field=..., ...)`; see `brief`."""
+    shown = (f"{f.name}={brief(getattr(instance, f.name, None))}" for f in dataclasses.fields(instance) if f.repr)
+    return f"{type(instance).__qualname__}({', '.join(shown)})"
+
+
 def static(**kwargs: Any) -> Any:
     """Return a dataclass field that JAX treats as part of the type: it is never traced, and is compared by equality."""
     return dataclasses.field(metadata={"static": True}, **kwargs)
@@ -134,9 +174,11 @@ def pytree(cls: type[C]) -> type[C]:
     """Decorator for a frozen dataclass that is also a JAX pytree; it is registered as soon as JAX is imported.
 
     Fields made with `static()` belong to the type. All others are leaves, so that `jax.vmap` can run over a penalty
-    weight or a noise precision.
+    weight or a noise precision. Its text shows long arrays by their shapes; see `brief`.
     """
-    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    if cls.__repr__ is object.__repr__:
+        cls.__repr__ = fields_repr  # type: ignore[method-assign]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     meta = [f.name for f in fields if f.metadata.get("static")]
     data = [f.name for f in fields if not f.metadata.get("static")]
@@ -161,10 +203,10 @@ def _register(cls: type, data: list[str], meta: list[str]) -> None:
 
     keys = [jax.tree_util.GetAttrKey(name) for name in data]
 
-    def flatten(instance: Any) -> tuple[tuple, tuple]:
+    def flatten(instance: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return tuple(getattr(instance, name) for name in data), tuple(getattr(instance, name) for name in meta)
 
-    def flatten_with_keys(instance: Any) -> tuple[tuple, tuple]:
+    def flatten_with_keys(instance: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         leaves, static_values = flatten(instance)
         return tuple(zip(keys, leaves, strict=True)), static_values
 

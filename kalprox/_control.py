@@ -31,7 +31,8 @@ __all__ = [
     "with_jvp",
 ]
 
-F = TypeVar("F", bound=Callable)
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def while_loop(xp: ModuleType, cond: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
@@ -56,16 +57,17 @@ def fori_loop(xp: ModuleType, n: int, body: Callable[[Any, Any], Any], state: An
     return jax.lax.fori_loop(0, n, body, state)
 
 
-def cond(predicate: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+def cond(predicate: Any, yes: Callable[[], T], no: Callable[[], T]) -> T:
     """Return `yes()` or `no()`, evaluating only the chosen branch; compiled where the arrays are JAX's."""
     if namespace(predicate) is np:
         return yes() if predicate else no()
     import jax
 
-    return jax.lax.cond(predicate, yes, no)
+    chosen: T = jax.lax.cond(predicate, yes, no)
+    return chosen
 
 
-def cond_rare(predicate: Any, rare: Callable[[], Any], usual: Callable[[], Any]) -> Any:
+def cond_rare(predicate: Any, rare: Callable[[], T], usual: Callable[[], T]) -> T:
     """Return `rare()` where `predicate` is true, else `usual()`: `cond` for an expensive, seldom needed branch.
 
     Under `jax.vmap`, `jax.lax.cond` evaluates both branches for every member of the batch. This function first
@@ -90,7 +92,7 @@ def select(predicate: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any
 
 
 @cache
-def _any_in_batch() -> Callable:
+def _any_in_batch() -> Callable[..., Any]:
     """A function that returns a boolean as it is and, under `jax.vmap`, whether any boolean of the batch is true."""
     import jax
 
@@ -152,7 +154,7 @@ def full_precision(function: F) -> F:
     return precise  # type: ignore[return-value]
 
 
-def call_jax(function: Callable, *arrays: Array) -> Any:
+def call_jax(function: Callable[..., Any], *arrays: Array) -> Any:
     """Evaluate a JAX function on NumPy or JAX arrays, and return arrays of the same library and dtype.
 
     NumPy arrays keep their dtype whatever JAX's global x64 flag is.
@@ -165,7 +167,7 @@ def call_jax(function: Callable, *arrays: Array) -> Any:
         return jax.tree_util.tree_map(np.asarray, function(*arrays))
 
 
-def call_numpy(function: Callable, *arrays: Array) -> Array:
+def call_numpy(function: Callable[..., Any], *arrays: Array) -> Array:
     """Evaluate an elementwise NumPy function on NumPy or JAX arrays; for JAX on the host, also under `jax.jit`.
 
     The arrays of JAX must have one shape and dtype, which the result has too.
@@ -178,7 +180,9 @@ def call_numpy(function: Callable, *arrays: Array) -> Array:
     return call_on_host(lambda *values: (function(*values),), (shape,), *arrays, vmap_method="expand_dims")[0]
 
 
-def call_on_host(function: Callable, shapes: tuple[Any, ...], *args: Any, vmap_method: str = "sequential") -> tuple:
+def call_on_host(
+    function: Callable[..., Any], shapes: tuple[Any, ...], *args: Any, vmap_method: str = "sequential"
+) -> tuple[Any, ...]:
     """Call a function of NumPy arrays from a JAX program; it returns arrays of these shapes and dtypes.
 
     XLA may call from a thread of its own, in which float64 is not enabled and `jax.pure_callback` would round values to
@@ -209,7 +213,7 @@ def _packed(a: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(a).view(np.uint32).reshape(*a.shape, 2) if a.dtype == np.float64 else a
 
 
-def with_jvp(rule: Callable) -> Callable[[F], F]:
+def with_jvp(rule: Callable[..., Any]) -> Callable[[F], F]:
     """Decorate a function with a rule for its derivative on JAX arrays: `rule(primals, tangents)` returns two values.
 
     They are the value of the function and its tangent, as for `jax.custom_jvp`.
@@ -226,7 +230,7 @@ def with_jvp(rule: Callable) -> Callable[[F], F]:
 
 
 @cache
-def _custom_jvp(function: Callable, rule: Callable) -> Callable:
+def _custom_jvp(function: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
     import jax
 
     ruled = jax.custom_jvp(function)
@@ -235,7 +239,7 @@ def _custom_jvp(function: Callable, rule: Callable) -> Callable:
 
 
 @cache
-def compiled(function: Callable, *static: str) -> Callable:
+def compiled(function: Callable[..., Any], *static: str) -> Callable[..., Any]:
     """Return `jax.jit(function)` with products in full precision; cached, so that later calls find it compiled.
 
     `static` are the names of arguments that are part of the program, and not traced.
@@ -246,7 +250,7 @@ def compiled(function: Callable, *static: str) -> Callable:
 
 
 @cache
-def called(function: Callable) -> Callable:
+def called(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `jax.jit(function)`, kept as one call inside a loop that is compiled around it.
 
     On a CPU, XLA runs the operations of a loop one after the other if there are at most eight of them, and hands more

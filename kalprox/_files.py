@@ -13,7 +13,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 if sys.platform == "win32":
     import msvcrt
@@ -47,7 +47,7 @@ class FileInUseError(OSError):
     """Another process is writing to the file."""
 
 
-def descriptor(path: str | os.PathLike) -> int | None:
+def descriptor(path: str | os.PathLike[str]) -> int | None:
     """The number of the open file that a name such as /dev/stdout or /dev/fd/63 stands for; None for other names."""
     name = os.path.abspath(path)
     for _ in range(_MAX_LINKS):
@@ -62,7 +62,7 @@ def descriptor(path: str | os.PathLike) -> int | None:
     return None
 
 
-def is_stream(path: str | os.PathLike) -> bool:
+def is_stream(path: str | os.PathLike[str]) -> bool:
     """Whether a path is written to as it is: an open file such as /dev/stdout, a device, a pipe, a socket."""
     if descriptor(path) is not None:
         return True
@@ -74,8 +74,8 @@ def is_stream(path: str | os.PathLike) -> bool:
 
 
 def check_distinct(
-    reads: Iterable[tuple[str, str | os.PathLike]],
-    writes: Iterable[tuple[str, str | os.PathLike | None]],
+    reads: Iterable[tuple[str, str | os.PathLike[str]]],
+    writes: Iterable[tuple[str, str | os.PathLike[str] | None]],
     *,
     repeats: bool = False,
 ) -> None:
@@ -93,7 +93,7 @@ def check_distinct(
     repeats : bool
         Whether a file may be read twice.
     """
-    seen: dict[tuple, tuple[str, str]] = {}
+    seen: dict[tuple[Any, ...], tuple[str, str]] = {}
     for use, path in reads:
         name = os.fspath(path)
         if (key := _identity("/dev/stdin" if name == "-" else name)) is None:
@@ -116,7 +116,7 @@ def check_distinct(
         seen[key] = use, name
 
 
-def _identity(path: str | os.PathLike) -> tuple | None:
+def _identity(path: str | os.PathLike[str]) -> tuple[Any, ...] | None:
     """What is equal for all names of one file; None for devices, which have no content to lose."""
     number = descriptor(path)
     try:
@@ -196,7 +196,7 @@ def atomic_write(path: Path, content: bytes) -> Path:
     return path
 
 
-def open_locked(path: str | os.PathLike, keep: int = 0) -> BinaryIO:
+def open_locked(path: str | os.PathLike[str], keep: int = 0) -> BinaryIO:
     """Open a file that is written piece by piece, and lock it until it is closed.
 
     A new file can be read by its owner alone; an existing file keeps its permissions. A device or pipe is neither
@@ -261,7 +261,7 @@ def flush_to_disk(handle: int) -> None:
 # -- streams ----------------------------------------------------------------------------------------------------------
 
 
-def _open_stream(path: str | os.PathLike) -> BinaryIO:
+def _open_stream(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a device or pipe for writing; an open file such as /dev/stdout goes on where it is."""
     number = descriptor(path)
     if number is None:

@@ -75,7 +75,7 @@ def refusing(message: str, errors: tuple[type[Exception], ...] = _OF_CONTENT) ->
 
 
 def write(
-    file: str | PathLike,
+    file: str | PathLike[str],
     header: Mapping[str, Any],
     arrays: Mapping[str, np.ndarray],
     rebuilt: Callable[[dict[str, Any], dict[str, np.ndarray]], Parts] | None = None,
@@ -131,7 +131,7 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
     return not a.size or bool((np.frombuffer(a, np.uint8) == np.frombuffer(b, np.uint8)).all())
 
 
-def read(file: str | PathLike) -> Parts:
+def read(file: str | PathLike[str]) -> Parts:
     """Read the header and the arrays of a model file.
 
     Parameters
@@ -179,7 +179,8 @@ def _header(path: Path, text: str) -> dict[str, Any]:
         raise ModelFileError(
             f"{path} has version {body.get('version')!r} of the file format; this kalprox reads version {VERSION}."
         )
-    return body["header"]
+    header: dict[str, Any] = body["header"]
+    return header
 
 
 # -- the layout -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,22 @@ __all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model"]
 
 
 def _saturated(largest: float) -> float:
-    """The likely size of a predictor whose link saturates: a larger one hardly changes the observations."""
+    """The likely size of a predictor whose link saturates: a larger one hardly changes the observations.
+
+    Parameters
+    ----------
+    largest : float
+        The largest absolute target.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> LINKS["tanh"].inverse_size(0.9), LINKS["softplus"].inverse_size(7.0)
+    (1.0, 7.0)
+    """
     return 1.0
 
 
@@ -64,26 +79,91 @@ class Link:
         return self.function(u)
 
     def scale(self, y: Array) -> float:
-        """The likely size of the predictor for targets y, at least 1: the scale of a weak prior."""
+        """The likely size of the predictor for targets y, at least 1: the scale of a weak prior.
+
+        Parameters
+        ----------
+        y : array
+            The targets.
+
+        Returns
+        -------
+        float
+        """
         return max(1.0, float(self.inverse_size(float(np.abs(y).max()))))
 
 
 class Model(ABC):
-    """h(theta, x): its value, and its linearisation (value and Jacobian) at theta."""
+    """h(theta, x): its value, and its linearisation (value and Jacobian) at theta.
+
+    Derive from it to write a model that JAX cannot differentiate, or not as fast as you can; otherwise use `Function`.
+
+    Attributes
+    ----------
+    linear : bool
+        Whether h is linear in theta, so that one pass over the rows is exact.
+
+    Examples
+    --------
+    >>> theta, X = np.array([1.0, -1.0]), np.array([[2.0, 1.0], [0.0, 0.0]])
+    >>> GLM("exp").value(theta, X[1])
+    np.float64(1.0)
+    >>> GLM("exp").linearize(theta, X[1])
+    (np.float64(1.0), array([0., 0.]))
+    >>> h, D = GLM("exp").linearize_rows(theta, X)
+    >>> h.round(3), D.shape
+    (array([2.718, 1.   ]), (2, 2))
+    """
 
     linear: ClassVar[bool] = False  # whether h is linear in theta, so that one pass is exact
 
     @abstractmethod
     def value(self, theta: Array, x: Array) -> Array:
-        """h at one row x: a scalar, or a vector of m outputs."""
+        """h at one row.
+
+        Parameters
+        ----------
+        theta : array of shape (d,)
+        x : array
+            One row of inputs; for `Linear` and `GLM` it has shape (d,).
+
+        Returns
+        -------
+        array of shape () or (m,)
+            A vector if the model has m outputs.
+        """
 
     @abstractmethod
     def linearize(self, theta: Array, x: Array) -> tuple[Array, Array]:
-        """h and its Jacobian at one row: shapes () and (d,), or (m,) and (m, d)."""
+        """h and its Jacobian at one row.
+
+        Parameters
+        ----------
+        theta : array of shape (d,)
+        x : array
+            One row of inputs; for `Linear` and `GLM` it has shape (d,).
+
+        Returns
+        -------
+        h : array of shape () or (m,)
+        D : array of shape (d,) or (m, d)
+            The derivatives of h with respect to theta.
+        """
 
     @abstractmethod
     def linearize_rows(self, theta: Array, X: Array) -> tuple[Array, Array]:
-        """The same for a block of b rows: shapes (b,) and (b, d), or (b, m) and (b, m, d)."""
+        """h and its Jacobian at each row of a block.
+
+        Parameters
+        ----------
+        theta : array of shape (d,)
+        X : array of b rows
+
+        Returns
+        -------
+        h : array of shape (b,) or (b, m)
+        D : array of shape (b, d) or (b, m, d)
+        """
 
 
 class Predictor(Model):
@@ -91,7 +171,23 @@ class Predictor(Model):
 
     @abstractmethod
     def link(self, u: Array) -> tuple[Array, Array]:
-        """The link and its derivative at the predictor u, elementwise."""
+        """The link and its derivative at the predictor u, elementwise.
+
+        Parameters
+        ----------
+        u : array
+            The linear predictor x' theta.
+
+        Returns
+        -------
+        value, slope : array
+            Of the shape of u.
+
+        Examples
+        --------
+        >>> GLM("softplus").link(np.array(0.0))
+        (np.float64(0.6931471805599453), np.float64(0.5))
+        """
 
     def value(self, theta: Array, x: Array) -> Array:
         return self.link(predictor(theta, x))[0]
@@ -195,7 +291,8 @@ class Function(Model):
         import jax
 
         if namespace(theta, X) is not np:
-            return _compiled_rows()(self.fn, theta, X)
+            rows: tuple[Array, Array] = _compiled_rows()(self.fn, theta, X)
+            return rows
         # Blocks are padded to a few fixed sizes, so that other lengths do not recompile. The padding consists of copies
         # of the last row, at which fn is defined.
         b = len(X)
@@ -212,7 +309,7 @@ def _padded_length(b: int) -> int:
 _FORWARD_MODE_AT_MOST = 16  # parameters: forward mode takes d passes, and allows loops in fn; reverse mode takes one
 
 
-def _linearize_function(fn: Callable, theta: Array, x: Array) -> tuple[Array, Array]:
+def _linearize_function(fn: Callable[..., Any], theta: Array, x: Array) -> tuple[Array, Array]:
     import jax
 
     jacobian = jax.jacfwd if theta.size <= _FORWARD_MODE_AT_MOST else jax.jacrev
@@ -251,7 +348,7 @@ def _explained(theta: Array, x: Array) -> Iterator[None]:
 
 
 @lru_cache(maxsize=256)
-def _check_indices(fn: Callable, theta_shape: tuple[int, ...], x_shape: tuple[int, ...]) -> None:
+def _check_indices(fn: Callable[..., Any], theta_shape: tuple[int, ...], x_shape: tuple[int, ...]) -> None:
     """Raise an IndexError if the function uses an entry that theta or x does not have.
 
     With JAX's arrays it would silently get the last entry instead; NumPy's arrays raise the error. An index that is
@@ -274,11 +371,11 @@ def _check_indices(fn: Callable, theta_shape: tuple[int, ...], x_shape: tuple[in
 
 
 @cache
-def _compiled_rows() -> Callable:  # made at first use, because this module does not import JAX
+def _compiled_rows() -> Callable[..., Any]:  # made at first use, because this module does not import JAX
     import jax
 
     @partial(jax.jit, static_argnums=0)
-    def linearize_rows(fn: Callable, theta: Array, X: Array) -> tuple[Array, Array]:
+    def linearize_rows(fn: Callable[..., Any], theta: Array, X: Array) -> tuple[Array, Array]:
         return jax.vmap(partial(_linearize_function, fn), in_axes=(None, 0))(theta, X)
 
     return linearize_rows
@@ -314,6 +411,7 @@ def _arctan(u: Array) -> tuple[Array, Array]:
     return namespace(u).arctan(u), 1 / (1 + u**2)
 
 
+#: The links by their names: identity, sigmoid, tanh, softplus, exp and arctan.
 LINKS: dict[str, Link] = {
     link.name: link
     for link in (

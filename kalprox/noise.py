@@ -304,7 +304,10 @@ def ridge_log_evidence(
     alpha = np.asarray(alpha)[..., None]
     kept = alpha / (alpha + s**2)  # the part of the prior precision in each direction
     S = (kept @ z**2 + rss) / fading
-    return _log_density(np.log(kept).sum(axis=-1, keepdims=True) / 2, S, np.asarray(rows / fading), gamma)
+    evidence: np.ndarray = _log_density(
+        np.log(kept).sum(axis=-1, keepdims=True) / 2, S, np.asarray(rows / fading), gamma
+    )
+    return evidence
 
 
 def _log_density(volumes: Array, S: Array, rows: Array, gamma: Any | None) -> Array:

@@ -381,7 +381,8 @@ def _faded(factor: Factor | WideFactor, data: LeastSquares, fading: Array) -> Fa
     """`Factor.faded`, on JAX arrays compiled, and skipped where nothing was forgotten."""
     if isinstance(factor, WideFactor) or factor.free is not None or namespace(factor, data, fading) is np:
         return factor.faded(data.compact()[0], fading)
-    return compiled(_faded_if_any)(factor, data, fading)
+    faded: Factor = compiled(_faded_if_any)(factor, data, fading)
+    return faded
 
 
 def _faded_if_any(factor: Factor, data: LeastSquares, fading: Array) -> Factor:

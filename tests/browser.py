@@ -46,8 +46,8 @@ def show(driver, path: str | Path, width: int, height: int = 900, dark: bool = F
 
 
 def console_errors(driver) -> list[str]:
-    """The messages in the console since the page was opened, including warnings."""
-    return [entry["message"] for entry in driver.get_log("browser")]
+    """The errors and warnings in the console since the page was opened."""
+    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
 
 def outside_requests(driver) -> list[str]:

@@ -1,5 +1,7 @@
-"""Every script of examples/ runs as it stands, and prints what it is there to show."""
+"""Every script of examples/ runs as it stands, prints what its text says, and draws a figure."""
 
+import ast
+import json
 import re
 import subprocess
 import sys
@@ -10,20 +12,181 @@ import pytest
 pytestmark = pytest.mark.integration
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+H200 = Path(__file__).parent.parent / "benchmarks" / "results" / "2026-11-16-h200.json"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+
+# What the text of a script says of its output. Sampled numbers come from fixed seeds.
 SHOWN = {
-    "flights_stream.py": r"after 327,346 flights\n(.*\n)+dep_delay +1\.0\d+ +0\.0\d+\n(.*\n)+.* Over 327,344 rows",
-    "michaelis_menten.py": r"Vm +212\.6837 +6\.9471\d* .*\nK +0\.064121\d* +0\.00828\d+ .*\n\nconverged: True",
-    "sparse_sensors.py": r" 1500 +126\.1 +192 +8 +0 .*\n(.*\n)+ +12 +3\.00 +2\.\d+ +0\.\d+\n(.*\n)+.* Over 1,498 rows",
+    "ab_test.py": [
+        r"3695 people, 80% of them with free care",
+        r"excludes zero after 775 people: \[0\.03 2\.24\]",
+        r"after 3675 people it is \[0\.53 1\.5 \], and the usual interval \[0\.71 1\.32\]",
+        r"usual 3[67]\.\d%, anytime [23]\.\d%",  # at most 5% is promised
+    ],
+    "bikeshare_noise.py": [
+        r"one noise level +87\.\d% +100\.0% +41\.\d% +15\d and 15\d",  # more than half of the rush hour is lost
+        r'noise="inputs" +(89|90)\.\d% +8[89]\.\d% +9[56]\.\d% +1\d and 5\d\d',
+        r'noise="inputs": drifting, correlated, unequal spread',
+    ],
+    "choose_alpha.py": [
+        r"chose 78: error 58\.2 on other patients",
+        r"the best of all alphas: 58\.1; hardly any penalty, alpha=0\.1: 88\.\d",
+        r"mean 0\.9%, at most 3\.\d%",
+    ],
+    "conformal_intervals.py": [
+        r"gaussian +2\.8% +5\.8% +56\.6",
+        r"conformal +4\.8% +4\.9% +55\.4",
+        r"drifting, correlated, unequal spread, heavy tails, skewed",
+    ],
+    "dask_flights.py": [
+        r"327,346 rows of 17 columns: 45 MB\n12 triangles of 2\.9 kB: 35 kB",
+        r"largest difference of a coefficient: \de-1\d minutes\n.* standard error: 1\.\d%",
+        r"at 19 h is 3\.\d times the naive one",
+        r"clustered by day: 17\.\d to 23\.\d\n.*as if independent: 19\.3 to 20\.9",
+    ],
+    "dependent_rows.py": [
+        r"578 weights of 50 chicks",
+        r'correlated: .* Use coef_cov="clustered"',
+        r"diet 2 adds +1\.61 +0\.30 +1\.13 +1\.[01]\d\n",
+        r"independent: 1\.01 to 2\.21 g a day\n.*by chick: -0\.66 to 3\.88 g a day",
+    ],
+    "flights_stream.py": [
+        r"as late as it left: 18\.92 minutes\n.*kalprox: 17\.77 minutes\ninside the 95% interval: 94\.8%",
+        r"after 327,346 flights\n(.*\n)+ +dep_delay +1\.0210 +0\.0008",
+        r"by the week: 87\.8% to 98\.7%",
+        r"drifting: .* Over 327,344 rows",
+        r"inside on 1 July: 85\.1%",
+    ],
+    "forgetting.py": [
+        r"forget=1\.0: mean error in 2001 2\.63 ppm, growth 1\.34 ppm a year\n +found: drifting, correlated",
+        r"forget=0\.99: mean error in 2001 -0\.22 ppm, growth 1\.63 ppm a year\n +found: correlated\n",
+        r"with forget below 1",
+    ],
+    "gpu_fleet.py": [
+        r"173 routes of 256 flights: 50 differ",
+        r"LGA-BTV: -8\.\d minutes, std 1\.\d\nEWR-MSN: \+7\.\d minutes",
+    ],
+    "growth_curve.py": [
+        r"final weight +699\.64151 +16\.302298 +699\.64151 +16\.302298",
+        r"shape +1\.2792484 +0\.68761936 +1\.2792484 +0\.68761936",
+        r" 9 +740 +157 +337 to 1143\n(.*\n)+ +13 +724 +22 +675 to 774",
+    ],
+    "hospitals_merge.py": [
+        r"442\ncoefficients agree with those of all rows to \de-1\d\nstandard errors agree to \de-1\d\ncalibrated",
+        r"hospital 4, 113 patients +1\.02, 95% interval +0\.01 to +2\.03",
+        r"merged +1\.12, 95% interval +0\.67 to +1\.56\nall rows together +1\.12, 95% interval +0\.67 to +1\.56",
+    ],
+    "michaelis_menten.py": [
+        r"converged: True",
+        r"Vm +212\.6837 +6\.9471\d* .*\nK +0\.064121\d* +0\.00828\d+ ",
+        r"not judged",
+    ],
+    "own_model.py": [
+        r"dips at 27\.0 and 44\.8 months",
+        r"44\.311089 months, std error 0\.944080; NIST: 44\.311089, 0\.944080",
+        r"26\.887614 months, std error 0\.416129; NIST: 26\.887614, 0\.416129",
+        r"successive residuals: 0\.18\n.*: 1\.2",
+    ],
+    "sparse_sensors.py": [
+        r"8454 hours, 126 readings each",
+        r"as it is: 5\.97 F\n.*no penalty: 4\.51 F\nfrom the 62 .*: 4\.60 F",
+        r"five readings, 5\.13 F: temp JFK -0 h, temp LGA -12 h, dewp",
+        r"five of 126 readings: 58% .*\n38 of 126 readings: 92%",
+        r"correlated: ",
+    ],
+    "spectroscopy.py": [
+        r"area +1\.5543827 +0\.015408051 +NIST +1\.5543827 +0\.015408051\n",
+        r"middle +451\.54122 +0\.046800519 +NIST +451\.54122 +0\.046800519\n",
+        r"bell curve +noise 0\.0068, middle 451\.54 nm, std error 0\.047\npower +noise 0\.0048, middle 451\.53 nm",
+        r"bell curve: observed / fitted is between 0\.\d+ and \d\.?\d*e\+3\d\n",
+        r"power: observed / fitted is between 0\.49 and 1\.4\n",
+        r"correlation of neighbouring residuals 0\.48\npower: .* 0\.46",
+    ],
+}
+
+# Runs a script, and then tells of each figure how many colours it has, and of each of its axes the labels.
+RUN = """
+import runpy, sys
+import matplotlib
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+import numpy as np
+plt.show = lambda: None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+for number in plt.get_fignums():
+    figure = plt.figure(number)
+    figure.canvas.draw()
+    colours = len(np.unique(np.asarray(figure.canvas.buffer_rgba()).reshape(-1, 4), axis=0))
+    print(f"FIGURE {colours} {figure.get_figwidth():g}")
+    for ax in figure.axes:
+        print(f"AXES {ax.get_xlabel()!r} {ax.get_ylabel()!r} {[label.get_text() for label in ax.get_yticklabels()]}")
+"""
+
+# What the extras of kalprox install, beside numpy, scipy and jax.
+EXTRAS = {
+    "estimator": {"sklearn"},
+    "files": {"sklearn", "pyarrow"},
+    "dask": {"sklearn", "pyarrow", "dask", "distributed"},
+    "report": {"matplotlib"},
 }
 
 
-@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_example_runs_and_shows(script):
-    assert script.name in SHOWN, f"say in SHOWN what {script.name} prints"
-    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=1800)
+def test_every_script_is_listed():
+    assert len(SCRIPTS) >= 12
+    assert set(SHOWN) == {path.name for path in SCRIPTS}, "say in SHOWN what each script prints"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_example_prints_what_it_says_and_draws_a_figure(script):
+    run = subprocess.run(
+        [sys.executable, "-W", "error::FutureWarning", "-c", RUN, script], capture_output=True, text=True, timeout=1800
+    )
     assert run.returncode == 0, run.stderr
-    assert re.search(SHOWN[script.name], run.stdout), run.stdout
+    for pattern in SHOWN[script.name]:
+        assert re.search(pattern, run.stdout), f"{pattern}\n{run.stdout}"
+    figures = re.findall(r"^FIGURE (\d+) (\S+)$", run.stdout, re.MULTILINE)
+    assert figures, "no figure"
+    for colours, width in figures:
+        assert int(colours) > 50, "a figure is blank"
+        assert float(width) <= 6.4, "a wider figure is not readable on a phone"
+    axes = re.findall(r"^AXES (.*)$", run.stdout, re.MULTILINE)
+    assert axes
+    for ax in axes:
+        assert not re.search(r" '' \[(''(, )?)*\]$", ax), f"no label on the vertical axis: {ax}"
+        assert not ax.startswith("''"), f"no label on the horizontal axis: {ax}"
 
 
-def test_no_entry_without_its_script():
-    assert set(SHOWN) == {path.name for path in EXAMPLES.glob("*.py")}
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_example_says_what_to_install(script):
+    tree = ast.parse(script.read_text())
+    text = ast.get_docstring(tree)
+    title, line, *_ = text.splitlines()
+    assert line == "=" * len(title), "a title and its underline come first"
+    assert len(title) <= 50
+    install = re.search(r"Run it: ``pip install ([^`]+)``", text)
+    named = set(re.findall(r'[\w-]+(?=[\s"]|$)', install.group(1)))
+    extras = re.search(r"kalprox\[([\w,]+)\]", install.group(1)).group(1).split(",")
+    given = {"kalprox", "numpy", "scipy", "jax", *named}.union(*(EXTRAS[extra] for extra in extras))
+    imported = {
+        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert imported - set(sys.stdlib_module_names) <= given
+
+
+def test_the_fleet_shows_what_was_measured():
+    if not H200.exists():
+        pytest.skip("the benchmarks are not part of a source distribution")
+    measured = [
+        (row["filters"], row["d"], row["dtype"], round(row["rows_a_second"] / 1e6), round(row["rms_z"], 3))
+        for row in json.loads(H200.read_text())["fleet"]
+    ]
+    tree = ast.parse((EXAMPLES / "gpu_fleet.py").read_text())
+    (shown,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "H200"
+    )
+    assert shown == measured

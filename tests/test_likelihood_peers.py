@@ -147,3 +147,28 @@ def test_the_mean_of_the_sigmoid_is_its_integral(f, std):
     density = lambda z: special.expit(f + std * z) * np.exp(-(z**2) / 2) / (2 * np.pi) ** 0.5  # noqa: E731
     expected = sum(integrate.quad(density, *ends, epsabs=1e-13)[0] for ends in pairwise(edges))
     assert found == pytest.approx(expected, abs=1e-7, rel=1e-5 if std <= 1.5 else 0)
+
+
+def test_poisson_rows_one_by_one_and_in_blocks_end_near_the_estimate_and_predict():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(800), rng.normal(size=(800, 3))])
+    y = rng.poisson(np.exp(X @ [1.0, 0.3, -0.4, 0.2])).astype(float)
+    likelihood = Poisson()
+    reference = sm.Poisson(y, X).fit(disp=0, method="newton", tol=1e-14)
+    fit = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), (X, y), np.zeros(4), likelihood=likelihood)
+    assert fit.converged
+    np.testing.assert_allclose(fit.mean, reference.params, rtol=1e-8)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(fit.cov)), reference.bse, rtol=1e-8)
+    recursion = kp.ipm(kp.models.Linear(), gamma=1.0, likelihood=likelihood)
+    state = kp.run(recursion, recursion.init(np.zeros(4), 1.0), X, y).state
+    stream = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Zero(), likelihood=likelihood)
+    filtered = stream.init(np.zeros(4), None)
+    for start in range(0, 800, 200):
+        filtered = stream.step(filtered, X[start : start + 200], y[start : start + 200])
+    off = [np.abs((mean - reference.params) / reference.bse).max() for mean in (state.mean, filtered.mean)]
+    assert off[0] < 3 and off[1] < 0.1  # the recursion's first linearisations are far off; the filter's warm-up is not
+    for predicted in (recursion.predict(state, X), filtered.predict(X)):
+        inside = (predicted.quantile(0.05) <= y) & (y <= predicted.quantile(0.95))
+        assert 0.9 <= inside.mean() <= 0.98  # counts are discrete: a little more than 0.9
+        np.testing.assert_allclose(predicted.mean, np.exp(X @ reference.params), rtol=0.2)
+        assert predicted.log_prob(y).mean() == pytest.approx(reference.llf / 800, abs=0.05)

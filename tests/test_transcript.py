@@ -9,7 +9,7 @@ PAGES = Path(__file__).parents[1] / "docs"
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", ["desk.md"])
+@pytest.mark.parametrize("name", ["tutorials/from_a_messy_file.md"])
 def test_a_transcript_is_what_the_commands_print(name):
     page = (PAGES / name).read_text(encoding="utf-8")
     assert run(page) == page

@@ -15,13 +15,13 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_the_tables_of_the_page_are_those_of_the_results(tmp_path):
-    page, result = ROOT / "docs" / "uncertainty.md", ROOT / "benchmarks" / "results" / "uncertainty.json"
+    page, result = ROOT / "docs" / "explanation" / "intervals.md", ROOT / "benchmarks" / "results" / "uncertainty.json"
     copy = tmp_path / page.name
     copy.write_text(page.read_text())
     write_page(copy, json.loads(result.read_text()))
     assert copy.read_text() == page.read_text()
     assert "<!-- end -->" in page.read_text() and "-->\n<!-- end" not in page.read_text()  # no table is empty
-    assert {f.name for f in (tmp_path / "uncertainty").iterdir()} == {f.name for f in page.with_suffix("").iterdir()}
+    assert {f.name for f in (tmp_path / "intervals").iterdir()} == {f.name for f in page.with_suffix("").iterdir()}
 
 
 def test_tracked_intervals_are_those_of_an_estimator_that_learns_row_by_row():

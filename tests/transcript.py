@@ -1,7 +1,8 @@
 """Transcripts in documents: their commands are run, and what they print is compared with the page or written to it.
 
-`python -m tests.transcript docs/desk.md` runs the blocks of a page in their order, in one new folder, and rewrites the
-outputs. A block is Python that is run (python), commands after "$ " (console), or Python with its results (pycon).
+`python -m tests.transcript docs/tutorials/from_a_messy_file.md` runs the blocks of a page in their order, in one new
+folder, and rewrites the outputs. A block is Python that is run (python), commands after "$ " (console), or Python with
+its results (pycon).
 """
 
 import ast
@@ -21,16 +22,19 @@ __all__ = ["run"]
 ROOT = Path(__file__).parents[1]
 
 
-def run(page: str) -> str:
-    """Return the page with the outputs of its commands as they are now."""
-    scope: dict[str, Any] = {}
+def run(page: str, scope: dict[str, Any] | None = None) -> str:
+    """Return the page with the outputs of its commands as they are now; the names that it defines go to `scope`.
+
+    The cells of a notebook ({code-cell} python) are run too; the site shows their results.
+    """
+    scope = {} if scope is None else scope
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        pattern = re.compile(r"```(python|console|pycon)\n(.*?)```", flags=re.S)
+        pattern = re.compile(r"```(python|\{code-cell\} python|console|pycon)\n(.*?)```", flags=re.S)
         return pattern.sub(lambda found: _block(*found.groups(), scope), page)
 
 
 def _block(kind: str, text: str, scope: dict[str, Any]) -> str:
-    if kind == "python":
+    if kind.endswith("python"):
         exec(text, scope)
     else:
         text = "".join(_commands(text) if kind == "console" else _statements(text, scope))

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.tree_util import Partial
 
-from kalprox._arrays import Array, cast, is_traced, namespace, pytree, register_pytrees, static
+from kalprox._arrays import Array, brief, cast, is_traced, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_vector
 from kalprox._control import full_precision
 from kalprox.covariance import Covariance, Dense
@@ -52,6 +52,11 @@ class Algorithm:
     step: Partial
     predict: Partial
     by_block: bool = static(default=False)
+
+    def __repr__(self) -> str:
+        step = self.step.func
+        name = step.__name__.strip("_").removesuffix("step").strip("_") or step.__module__.rpartition(".")[2]
+        return f"Algorithm({name}: {', '.join(map(brief, self.step.args))})"
 
 
 @pytree

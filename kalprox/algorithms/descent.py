@@ -1,5 +1,6 @@
 """The descent of refinement: damped proximal Gauss-Newton steps, and undamped ones near the minimum."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -41,11 +42,15 @@ class Point(NamedTuple):
     def rounding(self) -> float:
         """The rounding error of the objective: that of a residual e is eps |h|, so that of rss is 2 eps |e| |h|."""
         eps = float(np.finfo(np.dtype(self.information.T.dtype)).eps)
-        return eps * ((self.rss * self.size) ** 0.5 + abs(self.objective))
+        rounding: float = eps * ((self.rss * self.size) ** 0.5 + abs(self.objective))
+        return rounding
 
 
 class Problem:
-    """The objective (1) of `kalprox.algorithms.refine` over a source, and the number of passes made so far."""
+    """The objective (1) of `kalprox.algorithms.refine` over a source, and the number of passes made so far.
+
+    `watch` is called with the number of passes made, when another one begins.
+    """
 
     def __init__(
         self,
@@ -54,15 +59,21 @@ class Problem:
         regularizer: Regularizer,
         source: Source,
         prior: Information | None,
+        watch: Callable[[int], None] = lambda passes: None,
     ) -> None:
         self.model, self.likelihood, self.regularizer, self.source = model, likelihood, regularizer, source
         self.before = prior
         self.prior = None if prior is None else (np.asarray(prior.R), np.asarray(prior.z))
-        self.passes = 0
+        self.passes, self.watch = 0, watch
+
+    def count_pass(self) -> None:
+        """Count a pass, which begins, and report the number of passes."""
+        self.watch(self.passes)
+        self.passes += 1
 
     def at(self, theta: Array) -> Point | None:
         """Make one pass for the objective and the linearisation at theta; return None if they are not finite."""
-        self.passes += 1
+        self.count_pass()
         rows: Linearized | None = self.source.fold(partial(linearize, self.model, self.likelihood, theta)).total
         if rows is None:
             raise ValueError("The source must have at least one good row; got none.")
@@ -81,14 +92,14 @@ class Problem:
 
     def curvature(self, theta: Array, p: Array) -> Array:
         """Make one pass for J'W h_pp, shape (d,), with h_pp the second derivative of h along p."""
-        self.passes += 1
+        self.count_pass()
         return self.source.fold(partial(curvature_along, self.model, self.likelihood, theta, p)).total
 
     def curvature_left_out(self, theta: Array) -> Array | None:
         """Make one pass for what the linearisation leaves out of the Hessian of the loss; None for a general model."""
         if not isinstance(self.model, Predictor):
             return None
-        self.passes += 1
+        self.count_pass()
         E = self.source.fold(partial(curvature_left_out, self.model, self.likelihood, theta)).total
         return E if E is not None and np.isfinite(E).all() else None
 

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from jax.tree_util import Partial
 
-from kalprox._arrays import Array, is_traced, masked, namespace, pytree, register_pytrees, static
+from kalprox._arrays import Array, brief, is_traced, masked, namespace, pytree, register_pytrees, static
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length, concrete
 from kalprox._control import full_precision
+from kalprox._text import count
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import (
@@ -81,6 +82,11 @@ class ProximalState:
     held: HeldRows | None = None  # None if the model needs no warm-up, or its warm-up has ended
     extrapolating: ExtrapolatingRows | None = None  # rows not yet in `data`; None if there are none
     cut_short: bool = static(default=False)  # whether a memory limit has cut the warm-up short, or the rows after it
+
+    def __repr__(self) -> str:
+        about, p = f"data={self.data!r}, prior={self.prior!r}", self.problem
+        held = "" if self.held is None else f", held={count(len(self.held.y), 'block')}"
+        return f"ProximalState({brief(p.model)}, {brief(p.regularizer)}, {about}{held})"
 
     @cached_property
     def posterior(self) -> InformationPosterior:

@@ -13,13 +13,15 @@ the prox of g in the metric of the data, with the damping as d additional rows. 
 decreases. Each pass replaces the information of the previous one, so that no row counts twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox._arrays import Array, brief
 from kalprox._checks import check_positive, check_vector
 from kalprox.algorithms.descent import Point, Problem, about, descend, steps_left
 from kalprox.information import Information
@@ -27,9 +29,13 @@ from kalprox.information.linearized import rows_not_finite
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
+from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Source, as_source
 from kalprox.sources.weighting import CountedSource, check_weights
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Refined", "refine"]
 
@@ -60,6 +66,16 @@ class Refined:
         The residual degrees of freedom: the number of rows minus the effective degrees of freedom of the fit.
     information : Information
         The information of all rows about theta, linearised at the mean. A prior is not included.
+    noise_dof : float
+        The degrees of freedom of the noise variance: infinite if gamma was given.
+
+    Examples
+    --------
+    >>> import kalprox as kp
+    >>> X, y = np.array([[1.0], [2.0], [3.0]]), np.array([2.0, 4.0, 6.5])
+    >>> fit = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), (X, y), np.zeros(1))
+    >>> fit.mean.round(3), fit.converged, fit.dof
+    (array([2.107]), True, 2.0)
     """
 
     mean: Array
@@ -71,6 +87,73 @@ class Refined:
     noise_var: float
     dof: float
     information: Information
+    noise_dof: float
+
+    def __repr__(self) -> str:
+        return (
+            f"Refined(mean={brief(self.mean)}, std={brief(np.sqrt(np.diag(self.cov)))}, passes={self.passes}, "
+            f"converged={self.converged}, objective={self.objective:.6g}, noise_var={self.noise_var:.6g}, "
+            f"dof={self.dof:.6g})"
+        )
+
+    def _repr_html_(self) -> str:
+        from kalprox.display.html import card, facts, first_rows, table
+
+        about = {
+            "Rows": f"{float(self.information.rows):,.10g}",
+            "Passes": f"{self.passes:,}",
+            "Result": self.message,
+            "Objective": f"{self.objective:.6g}",
+            "Noise std": f"{self.noise_var**0.5:.4g} ({'given' if np.isinf(self.noise_dof) else 'learned'})",
+        }
+        labels = [f"theta[{j}]" for j in range(len(self.mean))]
+        rows = first_rows(labels, self.mean, np.sqrt(np.diag(self.cov)))
+        return card("Refined", facts(about, () if self.converged else ("Result",)), table(("", "mean", "std"), rows))
+
+    def plot(
+        self,
+        ax: "Axes | None" = None,
+        *,
+        names: Sequence[str] | None = None,
+        level: float = 0.95,
+        top: int | None = None,
+    ) -> "Axes":
+        """Plot the parameters with their intervals, those of Student's t distribution if the noise was learned.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            The axes of matplotlib to draw on. By default a new figure is made.
+        names : sequence of str, optional
+            The names of the d parameters.
+        level : float
+            The level of the intervals, strictly between 0 and 1.
+        top : int, optional
+            The number of parameters shown, the largest; by default as many as fit, and 40 at most.
+
+        Returns
+        -------
+        Axes
+
+        Examples
+        --------
+        >>> from kalprox.models import Function
+        >>> from kalprox.regularizers import Zero
+        >>> x = np.linspace(0.0, 4.0, 9)
+        >>> y = 3 / (1 + 2 * x) + 0.01 * np.cos(9 * x)
+        >>> fit = refine(Function(lambda theta, x: theta[0] / (1 + theta[1] * x)), Zero(), (x, y), np.array([1.0, 1.0]))
+        >>> ax = fit.plot(names=["v_max", "1/k"])
+        >>> [label.get_text() for label in ax.get_yticklabels()]
+        ['v_max', '1/k']
+        """
+        from kalprox.display.readings import plot_coefficients
+
+        if names is not None and len(names) != len(self.mean):
+            raise ValueError(f"names must name each of the {len(self.mean)} parameters; got {len(names)}.")
+        names = [f"theta[{j}]" for j in range(len(self.mean))] if names is None else list(map(str, names))
+        std = np.sqrt(np.diag(self.cov))
+        ends = Student(self.mean, std, self.noise_dof).interval(level)
+        return plot_coefficients(ax, names, self.mean, *ends, np.abs(self.mean), level=level, top=top, what="parameter")
 
 
 def refine(
@@ -85,6 +168,7 @@ def refine(
     prior: Information | None = None,
     likelihood: Likelihood | None = None,
     weights: str = "frequency",
+    progress: bool = False,
 ) -> Refined:
     """Minimise the loss of all rows plus the regulariser, relinearising in every pass over the rows.
 
@@ -119,6 +203,8 @@ def refine(
         One of `kalprox.likelihoods`. The default is Gaussian.
     weights : {"frequency", "precision"}
         What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor.
+    progress : bool
+        Show the number of passes, in a terminal or a notebook.
 
     Returns
     -------
@@ -145,11 +231,34 @@ def refine(
     likelihood = Gaussian() if likelihood is None else likelihood
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     rows = as_source(source)
-    problem = Problem(model, likelihood, regularizer, CountedSource(rows, weights), prior)
+    with _passes_shown(progress) as watch:
+        problem = Problem(model, likelihood, regularizer, CountedSource(rows, weights), prior, watch)
+        point, left = _descended(problem, rows, weights, theta, max_passes, tol, exact)
+        watch(problem.passes)
+    return _read(problem, point, gamma, *_verdict(problem, point, left, max_passes, tol))
+
+
+@contextmanager
+def _passes_shown(progress: bool) -> Iterator[Callable[[int], None]]:
+    """A function that shows the number of passes, if asked for."""
+    if not progress:
+        yield lambda passes: None
+        return
+    from kalprox.display.progress import progress_bar
+
+    with progress_bar("passes") as update:
+        yield lambda passes: update(passes, None)
+
+
+def _descended(
+    problem: Problem, rows: Source, weights: str, theta: Array, max_passes: int, tol: float, exact: bool
+) -> tuple[Point, float]:
+    """Return the last point, and the relative length of the step after it; `exact` says that one pass is enough."""
     if exact:
         theta = np.zeros_like(theta)
     elif not np.isfinite(problem.g(theta)):
-        raise ValueError(f"start must lie where g is finite; {type(regularizer).__name__} is {problem.g(theta)} there.")
+        g = type(problem.regularizer).__name__
+        raise ValueError(f"start must lie where g is finite; {g} is {problem.g(theta)} there.")
     nearer = None if exact or max_passes < 2 else _from_sample(problem, rows, weights, theta, max_passes)
     point = None if nearer is None else problem.at(nearer)
     straight = point is not None
@@ -158,10 +267,8 @@ def refine(
         raise ValueError(_why_not_finite(problem, theta))
     if exact:
         point = problem.moved(point)
-        left = steps_left(problem, point, np.linalg.norm(point.R, axis=0))
-    else:
-        point, left = descend(problem, point, max_passes, tol, straight=straight)
-    return _read(problem, point, gamma, *_verdict(problem, point, left, max_passes, tol))
+        return point, steps_left(problem, point, np.linalg.norm(point.R, axis=0))
+    return descend(problem, point, max_passes, tol, straight=straight)
 
 
 _SAMPLE = 16384, 256  # rows of a sample: as many, or as many for each parameter
@@ -252,6 +359,7 @@ def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, 
         noise_var=float(noise.variance),
         dof=float(information.effective_rows) - float(posterior.edf),
         information=information,
+        noise_dof=float(noise.dof),
     )
 
 

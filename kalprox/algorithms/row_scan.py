@@ -21,7 +21,7 @@ _CACHE = 5 << 14  # bytes of states that a CPU takes from row to row together un
 
 def piece_length(X: Array) -> int:
     """The number of rows of X to give to the compiled loop at once. It depends on the size of a row only."""
-    return max(1, min(PIECE, _PIECE_BYTES * len(X) // max(X.nbytes, 1)))
+    return max(1, min(PIECE, _PIECE_BYTES * len(X) // max(int(X.nbytes), 1)))
 
 
 def pieces(n: int, length: int, record_every: int, passes: int) -> Iterator[tuple[int, int]]:
@@ -53,7 +53,7 @@ def scan_rows(
     start: Any,
     stop: Any,
     every: int,
-    record: Callable | None,
+    record: Callable[..., Any] | None,
 ) -> tuple[Any, Any, Any]:
     """Take rows start to stop of (X, y) through `step`.
 
@@ -81,7 +81,7 @@ def _scan_rows(
     stop: Any,
     *,
     every: int,
-    record: Callable | None,
+    record: Callable[..., Any] | None,
 ) -> tuple[Any, Any, Any]:
     def one_row(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         state, predicted = carry

@@ -60,7 +60,7 @@ def run(
         the intervals of `pipg` are too narrow: its V counts the curvature of g twice, and its mean counts g at every
         row.
     progress : bool
-        Show a progress bar.
+        Show a progress bar, in a terminal or a notebook.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def run(
     trace: list[tuple[np.ndarray, Any]] = []
     done = 0
     calibration, predict = (Calibration(), alg.predict) if calibrate else (None, None)
-    with _precision(state.mean.dtype if on_host else None), _bar(progress, passes * len(X)) as advance:
+    with _precision(state.mean.dtype if on_host else None), _bar(progress, passes * len(X)) as learned:
         for start, stop in pieces(len(X), length, record_every, passes):
             begin = max(0, min(start, len(X) - length))  # a short last piece looks back: one shape for all
             data = window(X, begin, length), window(y, begin, length)
@@ -120,7 +120,7 @@ def run(
             if every == record_every or stop % record_every == 0 or stop == len(X):  # not inside a long stretch
                 trace.append((done + np.array(marks), jax.tree_util.tree_map(itemgetter(slice(len(marks))), records)))
             state, done = new, done + stop - start
-            advance(stop - start)
+            learned(done)
         out = Run(state, stacked(trace), calibration)
         return jax.tree_util.tree_map(np.asarray, out) if on_host else out
 
@@ -131,14 +131,14 @@ def _over_blocks(
     X: Array,
     y: Array,
     record_every: int,
-    record: Callable | None,
+    record: Callable[..., Any] | None,
     calibrate: bool,
     bar: bool,
 ) -> Run:
     length = min(record_every, PIECE)
     calibration = Calibration() if calibrate else None
     trace: list[tuple[np.ndarray, Any]] = []
-    with _bar(bar, len(X)) as advance:
+    with _bar(bar, len(X)) as learned:
         for start, stop in pieces(len(X), length, record_every, 1):
             block = window(X, start, stop - start), window(y, start, stop - start)
             if calibration is not None:
@@ -147,7 +147,7 @@ def _over_blocks(
             if stop % record_every == 0 or stop == len(X):
                 seen = (state.mean, state.var(), record(state) if record else None)
                 trace.append((np.array([stop]), jax.tree_util.tree_map(lambda r: namespace(r).asarray(r)[None], seen)))
-            advance(stop - start)
+            learned(stop)
     return Run(state, stacked(trace), calibration)
 
 
@@ -189,16 +189,14 @@ def _precision(dtype: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bar(show: bool, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar of rows, if it is to be shown; the function that it yields takes the number of rows learned."""
     if not show:
-        yield lambda rows: None
+        yield lambda done: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from kalprox.display.progress import progress_bar
 
-    columns = TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("rows", total=total)
-        yield lambda rows: bar.advance(task, rows)
+    with progress_bar("rows", total) as update:
+        yield lambda done: update(done, total)
 
 
 def _check_data(X: Array, y: Array, record_every: int, passes: int) -> None:

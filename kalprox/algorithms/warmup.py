@@ -26,11 +26,11 @@ from kalprox.sources.weighting import counts_of
 
 __all__ = ["MAX_LEVERAGE", "TOL", "ExtrapolatingRows", "HeldRows", "WarmupCutShort", "leverages", "refine_held"]
 
-MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/proximal_filter.md
+MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/explanation/proximal_filter.md
 _MAX_BEND = 0.05  # the share of the variance of h that may be nonlinear in a row that is linearised once
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one
 _PASSES = 50  # passes over the held rows at a check; a fit that needs more is diverging, and needs more rows
-_RUNAWAY = 0.75  # a fit with a larger leverage has diverged; see docs/proximal_filter.md
+_RUNAWAY = 0.75  # a fit with a larger leverage has diverged; see docs/explanation/proximal_filter.md
 TOL = 1e-6  # relative; far below the relative standard errors, which are about sqrt(d / rows)
 
 

@@ -17,6 +17,7 @@ from kalprox._arrays import Array, certainly, namespace, pytree, static
 from kalprox._checks import check_finite, check_positive, concrete
 from kalprox.calibration.checks import Shape
 from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined, prolonged
+from kalprox.calibration.showing import Shown
 from kalprox.calibration.verdict import BINS, LEVELS, Verdict, judge
 from kalprox.predictive import standard_score
 
@@ -28,7 +29,7 @@ def _zeros(*shape: int) -> Any:
 
 
 @pytree
-class Calibration:
+class Calibration(Shown):
     """Sums over the rows scored so far; `Calibration()` has seen none. Calibrations add up: see `merge`.
 
     Weights are repetitions: 2 counts a row twice, and 0 not at all, whatever the row holds. A row whose predictive std
@@ -155,6 +156,20 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
 
         All sums add up, except that pairs of rows on both sides of the seam are not compared with each other, and that
         the segments of the stream are those of the two, joined where there are too many.
+
+        Parameters
+        ----------
+        other : Calibration
+
+        Returns
+        -------
+        Calibration
+
+        Examples
+        --------
+        >>> one = Calibration().update(np.zeros(3), np.ones(3), np.array([0.5, -1.0, 2.0]))
+        >>> float(one.merge(one).rows)
+        6.0
         """
         order = joined(namespace(self.rows, other.rows), self._sequence, other._sequence)._asdict()
         names = (f.name for f in fields(self) if f.name not in (*order, "not_judged"))

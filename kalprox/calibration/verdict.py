@@ -105,6 +105,9 @@ class Verdict(NamedTuple):
         """What the word means, and what to change; empty if nothing was judged."""
         return _ADVICE.get(self.word, "")
 
+    def __repr__(self) -> str:
+        return f"Verdict({self.word!r}, rows={self.rows:.10g}, nis={self.nis:.3g}, coverage={self.coverage:.3g})"
+
     def __str__(self) -> str:
         if self.word == "not judged":
             return f"not judged, because {self.reason}."

@@ -1,15 +1,21 @@
 """The command line. Each command imports what it needs when it is called, so that `--help` is fast."""
 
+import os
+
 import click
 
+from kalprox import __version__
 from kalprox.cli import completion, fit, models, paper, predict
 from kalprox.cli.errors import Commands
 
 __all__ = ["main"]
 
+# pyarrow would start up to eight threads for reading local files, each with a stack, as many as happen to wait at once.
+os.environ.setdefault("ARROW_IO_THREADS", "1")
+
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.version_option(package_name="kalprox")
+@click.version_option(__version__)
 def main() -> None:
     """Streaming regularised regression that knows how sure it is."""
 

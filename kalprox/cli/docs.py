@@ -1,4 +1,4 @@
-"""The documentation of the command line, generated from the commands: `python -m kalprox.cli.docs > docs/cli.md`."""
+"""The reference of the command line, from the commands: `python -m kalprox.cli.docs > docs/reference/cli.md`."""
 
 import inspect
 import textwrap
@@ -13,7 +13,7 @@ __all__ = ["page"]
 
 
 def page() -> str:
-    """The content of docs/cli.md."""
+    """The content of docs/reference/cli.md."""
     parts = [
         "# The command line",
         "`python -m kalprox.cli.docs` generates this page from the commands; `kalprox COMMAND --help` prints the same "

@@ -40,7 +40,7 @@ class RegistryChoice(click.Choice):
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]
         return *self.others, *getattr(import_module(self.module), self.registry)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if param is not None and value == param.default:
             return value  # so that completing another option does not import the registry
         return super().convert(value, param, ctx)
@@ -92,7 +92,7 @@ class MaxBad(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not re.fullmatch(r"\d+|(\d\d?(\.\d*)?|100)%", value):
             self.fail(f"expected a number of rows or a percentage such as 1%; got {value!r}.", param, ctx)
-        return value
+        return str(value)
 
 
 NAMES = Names()
@@ -101,7 +101,7 @@ READING = ("format", "encoding", "delimiter", "decimal", "thousands", "skip_unre
 LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
-def reading_options(command: Callable) -> Callable:
+def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options about how files are read and what is done with bad rows."""
     return _with_options(
         command,
@@ -165,7 +165,7 @@ def reading_options(command: Callable) -> Callable:
     )
 
 
-def output_options(command: Callable) -> Callable:
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options about what is printed and recorded while a command runs."""
     return _with_options(
         command,
@@ -178,7 +178,7 @@ def output_options(command: Callable) -> Callable:
     )
 
 
-def strict_option(command: Callable) -> Callable:
+def strict_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that makes doubts about the numbers an exit code."""
     return _with_options(
         command,
@@ -192,7 +192,7 @@ def strict_option(command: Callable) -> Callable:
     )
 
 
-def _with_options(command: Callable, *options: Callable) -> Callable:
+def _with_options(command: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command

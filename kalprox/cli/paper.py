@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from kalprox.cli.terminal import echo, progress_bar, show_table
+from kalprox.cli.terminal import echo, show_table
+from kalprox.display.progress import progress_bar
 
 __all__ = ["demo", "reproduce"]
 
@@ -15,9 +16,9 @@ __all__ = ["demo", "reproduce"]
     "--out", type=click.Path(path_type=Path), default=Path("kalprox-demo"), help="Folder for the page and its figures."
 )
 def demo(seed: int, out: Path) -> None:
-    """Compare the paper's method, SGD and the proximal filter on a small version of the paper's sparse problem.
+    """Show a stream with intervals, and then the paper's sparse problem by its method, SGD and the proximal filter.
 
-    Prints a table, and the path of a self-contained HTML page.
+    Prints tables, and the path of a self-contained HTML page.
 
     \b
     Example:

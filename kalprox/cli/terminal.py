@@ -7,8 +7,6 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from kalprox.pages import Table
     from kalprox.sources.notes import Notes
 
-__all__ = ["EVENTS", "Reporter", "echo", "end_strictly", "events_of", "progress_bar", "rows_bar", "show_table"]
+__all__ = ["EVENTS", "Reporter", "echo", "end_strictly", "events_of", "rows_bar", "show_table"]
 
 EVENTS = {
     "start": "`command`, and `total_rows`, which is null if the files do not state it",
@@ -214,15 +212,3 @@ def _cell(value: Any) -> str:
     if value is None or isinstance(value, str):
         return printable(value or "", keep="")
     return f"{value:,}" if isinstance(value, int) else plain_number(value)
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar in the terminal; the function that it yields takes the numbers of tasks (done, total)."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as shown:
-        task = shown.add_task(title, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)

@@ -14,11 +14,34 @@ class Covariance(ABC):
 
     A structure must implement `apply`, `contract`, `diffuse`, `condition` and `dense`. The other methods have a default
     that forms the dense matrix; a structure meant for large d replaces them, so that V is never formed.
+
+    Examples
+    --------
+    >>> from kalprox.covariance import Dense
+    >>> V = Dense(np.diag([4.0, 1.0]))  # which is one
+    >>> V.check(2)
+    >>> V.apply(np.array([1.0, 1.0])), V.diag(), V.variance(np.array([[1.0, 1.0]]))
+    (array([4., 1.]), array([4., 1.]), array([5.]))
+    >>> gain, after = V.condition(np.array([1.0, 0.0]), 1.0)
+    >>> after.dense()
+    array([[0.8, 0. ],
+           [0. , 1. ]])
+    >>> V.diffuse(0.5).diag(), V.contract(0.1, np.ones(2)).diag().round(2), V.max_eigenvalue(np.ones(2))
+    (array([4.5, 1.5]), array([1.44, 0.81]), 4.0)
     """
 
     @abstractmethod
     def apply(self, x: Array) -> Array:
-        """V x for a vector x, shape (d,)."""
+        """The product V x.
+
+        Parameters
+        ----------
+        x : array of shape (d,)
+
+        Returns
+        -------
+        array of shape (d,)
+        """
 
     @abstractmethod
     def contract(self, gamma: Array, H: Array) -> Self:
@@ -30,11 +53,25 @@ class Covariance(ABC):
             The step size.
         H : array
             The Hessian of g; shape (d,) stands for a diagonal matrix, otherwise (d, d).
+
+        Returns
+        -------
+        Covariance
         """
 
     @abstractmethod
     def diffuse(self, q: Any) -> Self:
-        """V + Q, where q is a scalar, a diagonal of shape (d,), or a matrix (d, d)."""
+        """V + Q: what the drift of the parameters between two rows does to V.
+
+        Parameters
+        ----------
+        q : float or array of shape (d,) or (d, d)
+            A scalar, a diagonal or a matrix.
+
+        Returns
+        -------
+        Covariance
+        """
 
     @abstractmethod
     def condition(self, d: Array, gamma: Array) -> tuple[Array, Self]:
@@ -57,18 +94,43 @@ class Covariance(ABC):
 
     @abstractmethod
     def dense(self) -> Array:
-        """V as a matrix, shape (d, d)."""
+        """V as a matrix.
+
+        Returns
+        -------
+        array of shape (d, d)
+        """
 
     def diag(self) -> Array:
-        """The variances, shape (d,)."""
+        """The variances of the parameters.
+
+        Returns
+        -------
+        array of shape (d,)
+        """
         return namespace(self).diagonal(self.dense())
 
     def variance(self, D: Array) -> Array:
-        """d' V d for a vector d, or for each row d of a matrix: shape (..., d) to (...)."""
+        """d' V d for a vector d, or for each row d of a matrix.
+
+        Parameters
+        ----------
+        D : array of shape (..., d)
+
+        Returns
+        -------
+        array of shape (...)
+        """
         return (D @ self.dense() * D).sum(axis=-1)
 
     def check(self, d: int) -> None:
-        """Raise ValueError unless V is a finite, symmetric, positive definite matrix of shape (d, d)."""
+        """Raise ValueError unless V is a finite, symmetric, positive definite matrix of shape (d, d).
+
+        Parameters
+        ----------
+        d : int
+            The number of parameters.
+        """
         V = np.asarray(self.dense())
         check_shape(V.shape, (d, d))
         check_finite("v0", V)
@@ -77,7 +139,17 @@ class Covariance(ABC):
         check_smallest(np.linalg.eigvalsh(V)[0])
 
     def max_eigenvalue(self, H: Array) -> float:
-        """The largest eigenvalue of V H, or an upper bound of it. H is as in `contract`."""
+        """The largest eigenvalue of V H, or an upper bound of it.
+
+        Parameters
+        ----------
+        H : array of shape (d,) or (d, d)
+            The Hessian of g; a vector stands for a diagonal matrix.
+
+        Returns
+        -------
+        float
+        """
         V, H = np.asarray(self.dense()), np.asarray(H)
         return float(np.linalg.eigvals(V * H if H.ndim == 1 else V @ H).real.max())
 

@@ -47,6 +47,10 @@ class LowRank(Covariance):
             The number of parameters.
         rank : int
             The number r of directions to keep, between 1 and d.
+
+        Returns
+        -------
+        LowRank
         """
         if not 1 <= rank <= d:
             raise ValueError(f"rank must be between 1 and d = {d}; got {rank}.")
@@ -59,11 +63,32 @@ class LowRank(Covariance):
         return x / self.p - scaled @ namespace(self.p).linalg.solve(inner, scaled.T @ x)
 
     def contract(self, gamma: Array, H: Array) -> Self:
-        """M V M' to first order in gamma V H: the precision grows by 2 gamma H. Of a dense H the diagonal is used."""
+        """M V M' to first order in gamma V H: the precision grows by 2 gamma H. Of a dense H the diagonal is used.
+
+        Parameters
+        ----------
+        gamma : array
+            The step size.
+        H : array
+            The Hessian of g; shape (d,) stands for a diagonal matrix, otherwise (d, d).
+
+        Returns
+        -------
+        LowRank
+        """
         return type(self)(self.p + 2 * gamma * (H if H.ndim == 1 else H.diagonal()), self.W)
 
     def diffuse(self, q: Any) -> Self:
-        """V + Q, exact for a diagonal Q; of a dense Q the diagonal is used."""
+        """V + Q, exact for a diagonal Q; of a dense Q the diagonal is used.
+
+        Parameters
+        ----------
+        q : float or array of shape (d,) or (d, d)
+
+        Returns
+        -------
+        LowRank
+        """
         xp, p = namespace(self.p), self.p
         q = xp.asarray(q, p.dtype)
         # V + Q = (1/p + q) - (W/p) S^-1 (W/p)', inverted by Woodbury's identity once more
@@ -108,7 +133,16 @@ class LowRank(Covariance):
             raise ValueError(f"v0 must be positive definite: its diagonal precision p must be > 0; got {p.min():.3g}.")
 
     def max_eigenvalue(self, H: Array) -> float:
-        """An upper bound: V is at most diag(p)^-1, and equal to it in all but r directions."""
+        """An upper bound of the largest eigenvalue of V H: V is at most diag(p)^-1, its value in all but r directions.
+
+        Parameters
+        ----------
+        H : array of shape (d,) or (d, d)
+
+        Returns
+        -------
+        float
+        """
         return Diagonal(1 / np.asarray(self.p)).max_eigenvalue(H)
 
     def _woodbury(self) -> tuple[Array, Array]:

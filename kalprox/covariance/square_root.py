@@ -37,7 +37,23 @@ class SquareRoot(Covariance):
 
     @classmethod
     def of(cls, V: Array) -> Self:
-        """Return the square root of a positive definite matrix, computed in units where its diagonal is 1."""
+        """Return the square root of a positive definite matrix, computed in units where its diagonal is 1.
+
+        Parameters
+        ----------
+        V : array of shape (d, d)
+            A positive definite matrix.
+
+        Returns
+        -------
+        SquareRoot
+
+        Examples
+        --------
+        >>> SquareRoot.of(np.diag([4.0, 9.0])).L
+        array([[2., 0.],
+               [0., 3.]])
+        """
         xp = namespace(V)
         c = xp.sqrt(xp.diagonal(V))
         try:

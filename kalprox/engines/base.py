@@ -118,11 +118,11 @@ class Engine(ABC):
         return Folded(self._total(partitions, part, note), counts)
 
     @abstractmethod
-    def _total(self, partitions: Sequence[Any], part: Part, seen: Seen) -> Any:
+    def _total(self, partitions: Sequence[Any], part: Part[Any], seen: Seen) -> Any:
         """The total of `fold`; `seen` must be called once for each partition."""
 
 
-def fold_partition(partition: Partition, index: int, part: Part) -> PartialFold:
+def fold_partition(partition: Partition, index: int, part: Part[Any]) -> PartialFold:
     """Fold one partition on the machine where this runs."""
     total, counts = None, Counts()
     bad: list[BadRow] = []
@@ -157,7 +157,7 @@ def _holds_traced_model(part: Any) -> bool:
     return is_traced(part)
 
 
-def _with_note(name: str, part: Part, block: Block) -> Any:
+def _with_note(name: str, part: Part[Any], block: Block) -> Any:
     """part(block); an error carries the name of the partition as a note."""
     try:
         return part(block)

@@ -47,7 +47,7 @@ def partition_collection(
         columns = Columns(y, weights, tuple(features), cluster=groups)
         return partitions_of(X, columns, n=n), features, len(features)
     names = list(map(str, X.columns)) if hasattr(X, "columns") else None
-    arrays = [a.to_dask_array() if hasattr(a, "to_dask_array") else a for a in (X, y, weights, groups)]
+    arrays = _dask_arrays([X, y, weights, groups])
     kinds = (float, float, float, None)  # groups may be of any type
     arrays = [
         a if a is None or is_collection(a) else np.asarray(a, kind) for a, kind in zip(arrays, kinds, strict=True)
@@ -55,6 +55,39 @@ def partition_collection(
     if arrays[0].ndim != 2 or arrays[1].ndim != 1:
         raise ValueError(f"X must have shape (n, d) and y (n,); got {arrays[0].ndim} and {arrays[1].ndim} dimensions.")
     return partitions_of(tuple(arrays), n=n), names, int(arrays[0].shape[1])
+
+
+def _dask_arrays(given: list[Any]) -> list[Any]:
+    """Return Dask dataframes and series as Dask arrays, and anything else as it is.
+
+    Dask reads a few columns of small Parquet files in larger partitions than many columns, so that X and y of the same
+    frame may be divided differently. Therefore dataframes and series are computed together, in the partitions of X.
+    """
+    arrays = [a.to_dask_array() if hasattr(a, "to_dask_array") else a for a in given]
+    frames = [a for a in given if a is not None]
+    if not all(hasattr(a, "to_dask_array") for a in frames) or len({a.npartitions for a in frames}) > 1:
+        return arrays
+    X, *others = frames
+    options = {"align_dataframes": False, "enforce_metadata": False, "meta": X._meta}
+    try:
+        parts = X.map_partitions(_values, *others, **options).to_delayed()
+    except ValueError:  # they were read separately
+        return arrays
+    found = iter(range(len(frames)))
+    return [None if a is None else _rows_of(parts, next(found), a) for a in arrays]
+
+
+def _values(*frames: Any) -> list[np.ndarray]:
+    return [frame.to_numpy() for frame in frames]
+
+
+def _rows_of(parts: list[Any], index: int, like: Any) -> Any:
+    """Return one array of each part as a Dask array with the columns and the type of another."""
+    import dask.array as da
+
+    shape = (np.nan, *like.shape[1:])
+    chunks = [da.from_delayed(part[index], shape, dtype=like.dtype) for part in parts]
+    return da.concatenate(chunks, allow_unknown_chunksizes=True)
 
 
 def predict_collection(model: Any, X: Any, return_std: bool) -> Any:

@@ -42,7 +42,7 @@ class DaskEngine(Engine):
         self._address = client.scheduler.address  # a client that has lost its scheduler forgets the address
         self._pickler = ModelPickler(_dumps)
 
-    def _total(self, partitions: Sequence[Any], part: Part, seen: Seen) -> Any:
+    def _total(self, partitions: Sequence[Any], part: Part[Any], seen: Seen) -> Any:
         from distributed import as_completed
 
         with self._connected():
@@ -126,7 +126,8 @@ class DaskEngine(Engine):
 
         def version(dask_scheduler: Any = None) -> str:  # sent by value, so that it also runs where kalprox is missing
             try:
-                return __import__("kalprox").__version__
+                there: str = __import__("kalprox").__version__
+                return there
             except ImportError as error:
                 return f"none ({error})"
 
@@ -147,7 +148,8 @@ class DaskEngine(Engine):
         with self._connected():
             error = future.exception() if future.status == "error" else None
         if error is None:
-            return self._result(future)[index]
+            summary: PartitionSummary = self._result(future)[index]
+            return summary
         if isinstance(error, KilledWorker):
             raise _gave_up(error, partition.name) from error
         if isinstance(partition, DaskPartition) and not getattr(error, "__notes__", None):
@@ -156,7 +158,7 @@ class DaskEngine(Engine):
 
     def _submit(self, partitions: Sequence[Any], part: Any) -> list[Any]:
         """The futures of the total and of each partition's summary."""
-        from dask import delayed
+        from dask.delayed import delayed
 
         run = f"kalprox-{uuid4().hex}"
         fold, summary, merge = (
@@ -173,11 +175,13 @@ class DaskEngine(Engine):
             pairs = zip(level[::2], level[1::2], strict=False)
             merged = [merge(a, b, dask_key_name=f"merge-{run}-{height}-{i}") for i, (a, b) in enumerate(pairs)]
             level = merged + level[len(level) // 2 * 2 :]
-        return self.client.compute([level[0], *summaries], optimize_graph=False)
+        futures: list[Any] = self.client.compute([level[0], *summaries], optimize_graph=False)
+        return futures
 
 
 def _dumps(value: Any) -> bytes:
-    return import_module("cloudpickle").dumps(value)
+    pickled: bytes = import_module("cloudpickle").dumps(value)
+    return pickled
 
 
 def _gave_up(error: Any, name: str = "A merge") -> EngineFailed:
@@ -200,7 +204,7 @@ def _without_tasks(partition: Any) -> tuple[Any, tuple[Any, ...]]:
     return replace(partition, delayed=()), partition.delayed
 
 
-def _fold(partition: Any, index: int, part: Part, *values: Any) -> PartialFold:
+def _fold(partition: Any, index: int, part: Part[Any], *values: Any) -> PartialFold:
     """Fold, on a worker, a partition that the worker opens or whose `values` Dask has computed."""
     if isinstance(partition, bytes):
         partition = pickle.loads(partition)

@@ -43,10 +43,10 @@ class DaskPartition:
 
     def blocks(self) -> Iterator[Block]:
         """The blocks, computed in this thread: for engines other than Dask's."""
-        import dask
+        from dask.base import compute
 
         try:
-            values = dask.compute(*self.delayed, scheduler="synchronous")
+            values = compute(*self.delayed, scheduler="synchronous")
         except Exception as error:
             if not self.skip_unreadable:
                 raise unreadable(self.name, error) from error
@@ -102,7 +102,8 @@ def _aligned_chunks(source: Any, n: int | None) -> list[list[Any]]:
         a = a.rechunk({1: -1}) if a.ndim == 2 else a
         if a.numblocks[0] != X.numblocks[0]:
             raise SourceError(
-                f"X, y and the weights must have the same number of chunks; got {X.numblocks[0]} and {a.numblocks[0]}."
+                f"X, y and the weights must have the same number of chunks; got {X.numblocks[0]} and {a.numblocks[0]}. "
+                "Take them from one frame, or persist each of them first."
             )
         aligned.append(a)
     return [list(a.to_delayed().ravel()) for a in aligned]

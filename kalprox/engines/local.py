@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
+from kalprox._extras import load
 from kalprox.engines.base import Engine, EngineFailed, Part, PartialFold, Seen, fold_partition
 from kalprox.engines.pickling import ModelPickler
 from kalprox.engines.threads import one_blas_thread
@@ -40,7 +40,7 @@ class LocalEngine(Engine):
         if self.workers < 1:
             raise ValueError(f"workers must be at least 1; got {workers}.")
 
-    def _total(self, partitions: Sequence[Any], part: Part, seen: Seen) -> Any:
+    def _total(self, partitions: Sequence[Any], part: Part[Any], seen: Seen) -> Any:
         tree = Tree()
         with one_blas_thread():
             for index, folded in self._as_completed(partitions, part):
@@ -48,7 +48,7 @@ class LocalEngine(Engine):
                 seen(index, folded.summaries[index])
         return tree.result().total
 
-    def _as_completed(self, partitions: Sequence[Any], part: Part) -> Iterator[tuple[int, PartialFold]]:
+    def _as_completed(self, partitions: Sequence[Any], part: Part[Any]) -> Iterator[tuple[int, PartialFold]]:
         """The folds in the order in which they finish. The work of a killed process is repeated."""
         left, deaths = dict(enumerate(partitions)), 0
         while left:
@@ -66,17 +66,14 @@ class LocalEngine(Engine):
                     ) from error
 
     @contextmanager
-    def _pool(self, part: Part) -> Iterator[tuple[Executor, Part]]:
+    def _pool(self, part: Part[Any]) -> Iterator[tuple[Executor, Part[Any]]]:
         """Threads for one pass, or processes that are kept for the next one; and the part as it is sent to them."""
         if not self.processes:
             with ThreadPoolExecutor(self.workers, thread_name_prefix="kalprox-fold") as threads:
                 yield threads, part
             return
         if self._started is None:
-            try:
-                cloudpickle = import_module("cloudpickle")
-            except ImportError as error:
-                raise ImportError("engine='processes' needs cloudpickle: pip install cloudpickle") from error
+            cloudpickle = load("cloudpickle", "processes", "engine='processes' needs")
             # Spawned, because the threads of BLAS and JAX do not survive a fork.
             self._started = ProcessPoolExecutor(self.workers, get_context("spawn")), ModelPickler(cloudpickle.dumps)
         pool, pickler = self._started
@@ -93,7 +90,7 @@ class LocalEngine(Engine):
             self._started = None
 
     def _submit(
-        self, pool: Executor, partitions: list[tuple[int, Any]], part: Part
+        self, pool: Executor, partitions: list[tuple[int, Any]], part: Part[Any]
     ) -> Iterator[tuple[int, PartialFold]]:
         """Submit partitions, at most two per worker at a time, and yield their folds as they finish."""
         submitted: dict[Any, int] = {}

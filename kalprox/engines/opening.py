@@ -5,9 +5,9 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from importlib import import_module
 from typing import Any
 
+from kalprox._extras import load
 from kalprox.engines.base import Engine, EngineFailed
 from kalprox.engines.cutting import comes_from
 from kalprox.engines.dask import TIMEOUT, DaskEngine
@@ -159,7 +159,4 @@ def _session(workers: int | None) -> Iterator[Any]:
 
 
 def _load(name: str, extra: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ImportError(f"engine={extra!r} needs {name.split('.')[0]}: pip install 'kalprox[{extra}]'") from error
+    return load(name, extra, f"engine={extra!r} needs")

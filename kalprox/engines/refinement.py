@@ -32,6 +32,7 @@ def refine(
     likelihood: Likelihood | None = None,
     weights: str = "frequency",
     engine: Any = None,
+    progress: bool = False,
 ) -> Refined:
     """Minimise the loss of all rows plus the regularizer, relinearising in every pass over the rows.
 
@@ -70,6 +71,8 @@ def refine(
     engine : str, distributed.Client, pyspark.sql.SparkSession or Engine, optional
         Where the rows are folded; see `kalprox.engines.open`. By default arrays and sources are folded in this thread,
         partitions in threads, and Dask arrays by the current Dask client.
+    progress : bool
+        Show the number of passes, in a terminal or a notebook.
 
     Returns
     -------
@@ -94,12 +97,14 @@ def refine(
         "prior": prior,
         "likelihood": likelihood,
         "weights": weights,
+        "progress": progress,
     }
     if hasattr(source, "fold"):
         if engine is not None:
             raise ValueError("engine must be None where source is a Source, which folds its rows itself.")
         return refine_source(model, regularizer, source, start, **options)
-    items = source if isinstance(source, Sequence) else ()
+    given: Any = source  # callers may ignore types
+    items = given if isinstance(given, Sequence) else ()
     in_dask = any(map(is_collection, items))
     partitioned = len(items) > 0 and not in_dask and hasattr(items[0], "blocks")
     if not items or (engine is None and not in_dask and not partitioned):

@@ -42,7 +42,7 @@ class SparkEngine(Engine):
         self.session = session
         self._pickler = ModelPickler(cloudpickle.dumps)
 
-    def _total(self, partitions: Sequence[Any], part: Part, seen: Seen) -> Any:
+    def _total(self, partitions: Sequence[Any], part: Part[Any], seen: Seen) -> Any:
         part = self._pickler.packed(part)
         context = getattr(self.session, "sparkContext", None)  # Spark Connect has none
         finished = None if context is None else context.accumulator([], _list_accumulator())
@@ -71,7 +71,7 @@ class SparkEngine(Engine):
         report(sorted(whole.summaries.items(), key=lambda one: one[0]))
         return whole.total
 
-    def _folds(self, partitions: Sequence[Any], part: Part, finished: Any) -> tuple[Any, int]:
+    def _folds(self, partitions: Sequence[Any], part: Part[Any], finished: Any) -> tuple[Any, int]:
         """A DataFrame with the fold of each partition, and the number of partitions."""
         if any(isinstance(partition, SparkFrame) for partition in partitions):
             if len(partitions) > 1:
@@ -92,7 +92,8 @@ def _collected(session: Any, frame: Any, finished: Any, report: Callable[[list[A
 
     def collect() -> list[Any]:
         context.setJobGroup(group, "kalprox", interruptOnCancel=True)
-        return frame.collect()
+        rows: list[Any] = frame.collect()
+        return rows
 
     with ThreadPoolExecutor(1, thread_name_prefix="kalprox-spark") as pool:
         rows = pool.submit(inheritable_thread_target(session)(collect))
@@ -105,14 +106,15 @@ def _collected(session: Any, frame: Any, finished: Any, report: Callable[[list[A
         except BaseException:
             context.cancelJobGroup(group)
             raise
-        return rows.result()
+        collected: list[Any] = rows.result()
+        return collected
 
 
 def _list_accumulator() -> Any:
     """The parameter of an accumulator that appends lists."""
     from pyspark.accumulators import AccumulatorParam
 
-    class ListParam(AccumulatorParam):
+    class ListParam(AccumulatorParam[list[Any]]):
         def zero(self, value: list[Any]) -> list[Any]:
             return []
 
@@ -123,7 +125,7 @@ def _list_accumulator() -> Any:
     return ListParam()
 
 
-def _each(partitions: list[Any], part: Part, finished: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _each(partitions: list[Any], part: Part[Any], finished: Any) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """A function for `mapInArrow` over the numbers 0 to n - 1 that folds the partitions of these numbers."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -134,7 +136,7 @@ def _each(partitions: list[Any], part: Part, finished: Any) -> Callable[[Iterabl
     return run
 
 
-def _over_frame(source: SparkFrame, part: Part, finished: Any) -> tuple[Any, int]:
+def _over_frame(source: SparkFrame, part: Part[Any], finished: Any) -> tuple[Any, int]:
     """A DataFrame with the fold of each partition of another one, and the number of partitions."""
     columns = source.columns
     frame = source.frame.select(*(f"`{name}`" for name in columns.wanted.names))

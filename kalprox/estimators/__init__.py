@@ -5,12 +5,14 @@ attributes, intervals, draws) and `files` (saving, loading and reports). `base` 
 the rows, and `frames` encodes those of frames. `pipelines` predicts intervals through pipelines.
 """
 
+from kalprox._extras import not_installed
+
 try:
     from kalprox.estimators.pipelines import predict_interval
     from kalprox.estimators.regressor import KalproxRegressor
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] != "sklearn":
         raise
-    raise ImportError("KalproxRegressor needs scikit-learn: pip install 'kalprox[estimator]'.") from missing
+    raise not_installed("estimator", "KalproxRegressor needs") from missing
 
 __all__ = ["KalproxRegressor", "predict_interval"]

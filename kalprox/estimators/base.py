@@ -104,6 +104,13 @@ class LearnerEstimator(BaseEstimator):
             warnings.warn(belief.why_no_std, RuntimeWarning, stacklevel=3)
         return belief
 
+    def _coef_names(self, belief: Belief) -> list[str]:
+        """Return the names of the coefficients: those of the columns, or x0, x1 and so on; theta[0] of a function."""
+        names, d = getattr(self, "feature_names_in_", None), belief.coef.shape[-1]
+        if callable(belief.settings.link):  # whose parameters have no columns
+            return [f"theta[{j}]" for j in range(d)]
+        return [f"x{j}" for j in range(d)] if names is None else list(map(str, names))
+
     def _inputs(self, X: Any) -> tuple[Any, Array | None]:
         """Return rows to predict as an array or a sparse matrix, and which of the rows are good: None if all are."""
         self._fitted  # noqa: B018  # raises an error if there is nothing to predict with
@@ -132,7 +139,8 @@ class LearnerEstimator(BaseEstimator):
         """Return the parameters that differ from their defaults, without the entries of long arrays."""
         parameters = self.get_params(deep=False)
         shown = type(self)(**{name: _shortened(value) for name, value in parameters.items()})
-        return BaseEstimator.__repr__(shown, N_CHAR_MAX)
+        text: str = BaseEstimator.__repr__(shown, N_CHAR_MAX)
+        return text
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner")

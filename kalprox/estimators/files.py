@@ -23,7 +23,7 @@ __all__ = ["Files"]
 class Files(LearnerEstimator):
     """The methods that write a fitted model to a file and read it."""
 
-    def save(self, file: str | PathLike, *, samples: bool = True) -> None:
+    def save(self, file: str | PathLike[str], *, samples: bool = True) -> None:
         """Write the fitted model to a file, atomically and without pickle.
 
         The file is read back, and the model restored from it and compared, before it replaces another file. A model
@@ -72,7 +72,7 @@ class Files(LearnerEstimator):
             return TableModel.of_learner(learner, **about)
         return replace(self._table, learner=learner, reading=about["estimator_settings"])
 
-    def report(self, file: str | PathLike, level: float = 0.95) -> Path:
+    def report(self, file: str | PathLike[str], level: float = 0.95) -> Path:
         """Write an HTML page about the model, the page of `kalprox report`: one file that needs no others.
 
         Parameters
@@ -86,6 +86,15 @@ class Files(LearnerEstimator):
         -------
         Path
             The file.
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> import tempfile, pathlib
+        >>> model = KalproxRegressor().fit([[0.0], [1.0], [2.0], [3.0]], [1.0, 2.0, 4.0, 4.5])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.report(pathlib.Path(folder) / "model.html").name
+        'model.html'
         """
         from kalprox.pages import require_report_packages, write_page
 
@@ -106,7 +115,7 @@ class Files(LearnerEstimator):
         }
 
     @classmethod
-    def load(cls, file: str | PathLike) -> Self:
+    def load(cls, file: str | PathLike[str]) -> Self:
         """Read a model that `save` or `kalprox fit` wrote, so that `partial_fit` can continue.
 
         A model that was fitted to files keeps the description of their columns: `predict` and `partial_fit` take frames
@@ -127,6 +136,15 @@ class Files(LearnerEstimator):
         ------
         ModelFileError
             If the file is not a model file.
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> import tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     KalproxRegressor().fit([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0]).save(pathlib.Path(folder) / "model")
+        ...     KalproxRegressor.load(pathlib.Path(folder) / "model").partial_fit([[3.0]], [5.0]).n_rows_seen_
+        4
         """
         header, arrays = model_file.read(file)
         table = _table_of(file, header, arrays)
@@ -146,7 +164,7 @@ class Files(LearnerEstimator):
         return model._keep(learner)
 
 
-def _table_of(file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel | None":
+def _table_of(file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel | None":
     """Return the model with the description of its columns, if the file has one."""
     if "table" not in header:
         return None

@@ -40,6 +40,13 @@ class Fitting(LearnerEstimator):
         Returns
         -------
         self : KalproxRegressor
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> model = KalproxRegressor(penalty=None).fit([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])
+        >>> model.coef_.round(8), round(float(model.intercept_), 8)
+        (array([2.]), 1.0)
         """
         with self._lock:
             settings = self._checked_settings()
@@ -144,9 +151,7 @@ class Fitting(LearnerEstimator):
                 rows, rejected = self._checked(X, y, sample_weight, groups, fitted, linear)
             learner = self._learner if fitted else Learner(settings)
             try:
-                if is_row and learner.takes_rows:
-                    learner.learn_rows(Block(rows.X, rows.y))
-                else:
+                if not (is_row and learner.learn_row(rows.X, rows.y)):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
                     learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
             except ValueError:
@@ -191,8 +196,8 @@ class Fitting(LearnerEstimator):
         """Learn these rows, and return the predictions of each row that were made before it was learned.
 
         Each row is predicted from all rows before it, exactly as if the rows came one by one. A linear model with
-        penalty None or "ridge" takes a few microseconds per row; with other penalties and links each row is learned in
-        a step of its own.
+        penalty None or "ridge" and without forgetting takes a few microseconds per row; otherwise each row is learned
+        in a step of its own, which takes a millisecond or more.
 
         Parameters
         ----------

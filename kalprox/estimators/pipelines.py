@@ -50,7 +50,8 @@ def predict_interval(model: Any, X: Any, level: float = 0.95, **options: Any) ->
 
     check_is_fitted(model)
     if hasattr(model, "predict_interval"):
-        return model.predict_interval(X, level, **options)
+        interval: tuple[Any, Any] = model.predict_interval(X, level, **options)
+        return interval
     if isinstance(model, Pipeline):
         inputs = model[:-1].transform(X) if len(model) > 1 else X
         return predict_interval(model[-1], inputs, level, **options)

@@ -36,7 +36,7 @@ class Predicting(LearnerEstimator):
         sigma : float or array-like of shape (n,), optional
             The standard deviation of the noise of the new rows, relative to that of a row of weight 1 (of any row with
             weights="frequency"): 1 / sqrt(weight) in the units of `sample_weight`. The predictive variance is
-            noise_var_ * (sigma^2 + leverage). The default is 1; 0 leaves out the noise, so that `std` is that of the
+            `noise_var_` * (sigma^2 + leverage). The default is 1; 0 leaves out the noise, so that `std` is that of the
             mean.
         minimax : bool
             Whether to predict by the forecaster of Vovk, Azoury and Warmuth instead of the mean, for targets that may

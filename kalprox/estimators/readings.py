@@ -10,7 +10,8 @@ from sklearn.utils import check_random_state
 from kalprox._arrays import Array
 from kalprox.calibration import Calibration
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.learning.belief import Path, PenaltyTooStrong
+from kalprox.learning.belief import PenaltyTooStrong
+from kalprox.learning.path import Path
 from kalprox.learning.summary import Summary
 
 __all__ = ["Readings"]
@@ -93,9 +94,7 @@ class Readings(LearnerEstimator):
             learner, table = self._fitted.copy(), self._table
         if table is not None:
             return replace(table, learner=learner).summary(level)
-        names = getattr(self, "feature_names_in_", None)
-        names = [f"x{j}" for j in range(learner.belief.coef.shape[-1])] if names is None else list(names)
-        return Summary.of(learner, names, level=level)
+        return Summary.of(learner, self._coef_names(learner.belief), level=level)
 
     def to_frame(self, level: float = 0.95) -> Any:
         """Return the table of the coefficients as a data frame.
@@ -110,6 +109,13 @@ class Readings(LearnerEstimator):
         DataFrame
             Of polars if the model was fitted to a frame of polars, else of pandas. The columns are name, coef, std,
             low, high, t and p; see `summary`.
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> frame = KalproxRegressor(penalty=None).fit([[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0]).to_frame()
+        >>> list(frame.columns)
+        ['name', 'coef', 'std', 'low', 'high', 't', 'p']
         """
         return self.summary(level).to_frame("polars" if self._frame_kind == "polars" else "pandas")
 
@@ -152,7 +158,8 @@ class Readings(LearnerEstimator):
         -------
         Path
             A named tuple of arrays: `alphas`, `coef`, `intercept`, `edf` (effective degrees of freedom without the
-            intercept), and `score` (log evidence for ridge, otherwise -BIC/2; higher is better).
+            intercept), and `score` (log evidence for ridge, otherwise -BIC/2; higher is better). `path.plot()` draws
+            it.
 
         Examples
         --------
@@ -163,7 +170,8 @@ class Readings(LearnerEstimator):
         (array([[0., 0.],
                [1., 2.]]), array([0., 2.]))
         """
-        return self._belief.path(alphas)
+        belief = self._belief
+        return belief.path(alphas).about(names=self._coef_names(belief))
 
     @property
     def coef_(self) -> Array:

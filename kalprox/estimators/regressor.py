@@ -12,12 +12,13 @@ from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.frames import as_arrow, check_encoded, encode, frame_kind
 from kalprox.estimators.predicting import Predicting
 from kalprox.estimators.readings import Readings
+from kalprox.estimators.showing import Showing
 from kalprox.sources import Block
 
 __all__ = ["KalproxRegressor"]
 
 
-class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, LearnerEstimator):
+class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorMixin, LearnerEstimator):
     """Regularised regression, in batch or streaming, with standard errors and predictive intervals.
 
     The estimator minimises
@@ -123,10 +124,19 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
         own client or session folds such collections, and `predict` of them is lazy. The engine is not saved with the
         model.
 
+    Attributes
+    ----------
+    n_features_in_ : int
+        The number d of columns of X.
+    feature_names_in_ : array of str, shape (d,)
+        The names of the columns of X; only if X was a frame whose columns have names.
+
     Notes
     -----
-    The fitted attributes (`coef_`, `coef_std_`, `noise_var_`, `diagnostics_` and others) are properties, documented
-    below. `diagnostics_.verdict()` states in words whether the predictive intervals can be trusted.
+    The other fitted attributes (`coef_`, `coef_std_`, `noise_var_`, `diagnostics_` and so on) are properties, described
+    below. `get_params`, `set_params` and `score` are those of every scikit-learn regressor. `diagnostics_.verdict()`
+    states in words whether the predictive intervals can be trusted. Notebooks show a fitted model with its rows, noise,
+    verdict and first coefficients; `plot`, `path().plot` and `diagnostics_.plot` draw it.
 
     Several threads may use one estimator. Learning (`fit`, `partial_fit`, `prequential`, `merge`) is done by one thread
     at a time, in the order in which they come, and no row is lost. Each prediction, attribute and saved file is that of
@@ -148,7 +158,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
 
     def __init__(
         self,
-        link: str | Callable = "identity",
+        link: str | Callable[..., Any] = "identity",
         penalty: Any = "default",
         alpha: float | str = 1.0,
         *,
@@ -206,7 +216,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Files, RegressorMixin, Lea
         """Fit a model to a frame by a formula such as "y ~ x + C(g) + a:b", in the syntax of formulaic.
 
         The model takes frames with the same columns, in `predict` and `partial_fit`, and its file serves `kalprox
-        predict`. The intercept is that of the formula: 0 + leaves it out. Needs `pip install 'kalprox[formula]'`.
+        predict`. The intercept is that of the formula: 0 + leaves it out. Needs `pip install "kalprox[formula]"`.
 
         Parameters
         ----------

@@ -7,6 +7,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._pickling import PickledFields
+from kalprox.information.showing import Shown
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import inverse, minimum_norm, rank, undetermined
 from kalprox.linalg.triangle import product, qr, solve_triangular, square, triangle_of
@@ -16,7 +17,7 @@ from kalprox.solvers.prox import Prox, posterior_root, prox
 __all__ = ["Equations", "LeastSquares"]
 
 
-class LeastSquares(PickledFields, ABC):
+class LeastSquares(PickledFields, Shown, ABC):
     """The function ||R theta - z||^2 + rss of theta, and quantities computed from it.
 
     With a vector of targets, z and theta have shape (d,) and rss has shape (). With a matrix of k targets, which share
@@ -60,7 +61,21 @@ class LeastSquares(PickledFields, ABC):
         """
 
     def compact(self) -> tuple[Array, Array, Array]:
-        """Return R, z and rss; R and z have fewer than d rows where the rows of zeros below them are not held."""
+        """Return R, z and rss; R and z have fewer than d rows where the rows of zeros below them are not held.
+
+        Returns
+        -------
+        R : array of shape (m, d)
+        z : array of shape (m,) or (m, k)
+        rss : array of shape () or (k,)
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> info = kp.Information.from_rows(np.array([[3.0, 4.0]]), np.array([5.0]))
+        >>> [a.shape for a in info.compact()], info.R.shape
+        ([(1, 2), (1,), ()], (2, 2))
+        """
         triangle = self.triangle()
         d = triangle.shape[-1] - (self.targets or 1)
         R, z, rss = triangle[:d, :d], triangle[:d, d:], (triangle[d:, d:] ** 2).sum(axis=0)
@@ -90,10 +105,22 @@ class LeastSquares(PickledFields, ABC):
     @property
     def d(self) -> int:
         """The number of coefficients, including the intercept if it is one of them."""
-        return self.triangle().shape[-1] - (self.targets or 1)
+        return int(self.triangle().shape[-1]) - (self.targets or 1)
 
     def precision(self) -> Array:
-        """Return R'R, the inverse covariance of theta in units of the noise variance; positive semi-definite."""
+        """Return R'R, the inverse covariance of theta in units of the noise variance; positive semi-definite.
+
+        Returns
+        -------
+        array of shape (d, d)
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> kp.Information.from_rows(np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([1.0, 3.0])).precision().round(12)
+        array([[2., 2.],
+               [2., 4.]])
+        """
         R = self.compact()[0]
         return product(R.T, R)
 
@@ -130,11 +157,34 @@ class LeastSquares(PickledFields, ABC):
         return minimum_norm(self.R, self.rows, self.z)
 
     def solve_full_rank(self) -> Array:
-        """Return the least-squares solution by back-substitution, in O(d^2); the rank must be known to be d."""
+        """Return the least-squares solution by back-substitution, in O(d^2); the rank must be known to be d.
+
+        Returns
+        -------
+        array of shape (d,) or (d, k)
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> kp.Information.from_rows(np.eye(2), np.array([1.0, 3.0])).solve_full_rank()
+        array([1., 3.])
+        """
         return solve_triangular(self.R, self.z)
 
     def single_targets(self) -> list["Equations"]:
-        """Return the equations of each column of y separately; an empty list if y was a vector."""
+        """Return the equations of each column of y separately; an empty list if y was a vector.
+
+        Returns
+        -------
+        list of Equations
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> info = kp.Information.from_rows(np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]))
+        >>> [equations.solve() for equations in info.single_targets()]
+        [array([1., 3.]), array([2., 4.])]
+        """
         R, z, rss = self.R, self.z, self.rss
         d = len(R)
         found = []
@@ -145,7 +195,24 @@ class LeastSquares(PickledFields, ABC):
         return found
 
     def in_coordinates(self, P: Array) -> "Equations":
-        """Return the equations of phi where R theta = P phi, for P of shape (m, r) and R of m rows. NumPy only."""
+        """Return the equations of phi where R theta = P phi. NumPy only.
+
+        Parameters
+        ----------
+        P : ndarray of shape (m, r)
+            R has m rows.
+
+        Returns
+        -------
+        Equations
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> info = kp.Information.from_rows(np.eye(2), np.array([1.0, 3.0]))
+        >>> info.in_coordinates(info.R @ np.array([[1.0], [1.0]])).solve()  # theta = (phi, phi)
+        array([2.])
+        """
         _, z, rss = self.compact()
         r, k = P.shape[1], self.targets or 1
         T = np.zeros((r + k, r + k), P.dtype)
@@ -164,6 +231,13 @@ class LeastSquares(PickledFields, ABC):
         -------
         Equations
             `rows` is unchanged, because a prior has no rows. Only NumPy arrays are supported.
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> info = kp.Information.from_rows(np.eye(2), np.array([1.0, 3.0]))
+        >>> info.with_rows(np.eye(2)).solve()  # ridge with alpha = 1
+        array([0.5, 1.5])
         """
         T = square(np.asarray(self.triangle()))
         p, d = len(T), len(T) - (self.targets or 1)
@@ -192,6 +266,14 @@ class LeastSquares(PickledFields, ABC):
         Returns
         -------
         Prox
+            Its `theta` is the minimiser.
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> info = kp.Information.from_rows(np.eye(2), np.array([1.0, 3.0]))
+        >>> info.minimise(kp.regularizers.L1(2.0)).theta
+        array([0., 1.])
         """
         R, z, _ = self.compact()
         return prox(R, z, g, start, rows=self.rows)
@@ -207,6 +289,13 @@ class LeastSquares(PickledFields, ABC):
         Returns
         -------
         kalprox.linalg.factor.Factor
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> info = kp.Information.from_rows(np.eye(2), np.array([1.0, 3.0]))
+        >>> info.factor(kp.regularizers.Ridge(1.0), np.zeros(2)).variances()
+        array([0.5, 0.5])
         """
         R, rows = self.R, self.rows
         if namespace(R, theta, g) is not np and g.smooth:
@@ -220,6 +309,16 @@ class LeastSquares(PickledFields, ABC):
 
         A singular value of the scaled R counts if it exceeds max(4 (10 + d), sqrt(rows)) * eps times the largest one. A
         smaller singular value may be due to rounding alone; see `kalprox.linalg.rank`.
+
+        Returns
+        -------
+        int or scalar array
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> int(kp.Information.from_rows(np.ones((5, 2)), np.ones(5)).rank())
+        1
         """
         return rank(self.R, self.rows)
 
@@ -257,7 +356,19 @@ class LeastSquares(PickledFields, ABC):
         return undetermined(R, self.rows, A)
 
     def logdet(self) -> Array:
-        """Return log det R'R, or -inf if the rank is below d."""
+        """Return log det R'R, or -inf if the rank is below d.
+
+        Returns
+        -------
+        scalar array
+
+        Examples
+        --------
+        >>> import kalprox as kp
+        >>> info = kp.Information.from_rows(np.diag([1.0, 10.0]), np.ones(2))
+        >>> round(float(info.logdet() / np.log(10)), 12)
+        2.0
+        """
         diagonal, xp = self.R.diagonal(), namespace(self.rows)
         full = (self.rank() == len(diagonal)) & (diagonal > 0).all()
         return xp.where(full, 2 * xp.log(xp.where(full, diagonal, 1)).sum(), -xp.inf)

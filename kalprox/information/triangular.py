@@ -167,7 +167,21 @@ class Information(LeastSquares):
 
     @classmethod
     def from_block(cls, block: Block) -> "Information":
-        """Return the information of a `kalprox.sources.Block`."""
+        """Return the information of a `kalprox.sources.Block`.
+
+        Parameters
+        ----------
+        block : kalprox.sources.Block
+
+        Returns
+        -------
+        Information
+
+        Examples
+        --------
+        >>> float(Information.from_block(Block(np.eye(2), np.ones(2))).rows)
+        2.0
+        """
         return cls.from_rows(block.X, block.y, block.weights, block.counts, block.squares)
 
     @classmethod
@@ -213,7 +227,7 @@ class Information(LeastSquares):
     @property
     def d(self) -> int:
         """The number of coefficients, not counting an intercept."""
-        return self.T.shape[-1] - 1 - (self.targets or 1)
+        return int(self.T.shape[-1]) - 1 - (self.targets or 1)
 
     def fold(
         self,
@@ -381,9 +395,18 @@ class Information(LeastSquares):
         return self.means()[0]
 
     def means(self) -> tuple[Array, Array]:
-        """Return the weighted means of the columns of [X | y], and what rounding left of them; both of shape (d + k,).
+        """Return the weighted means of the columns of [X | y], and what rounding left of them.
 
         Their sum is the mean with the digits of the triangle: means of 1e12 are rounded by 1e-4.
+
+        Returns
+        -------
+        mean, rest : array of shape (d + k,)
+
+        Examples
+        --------
+        >>> Information.from_rows(np.array([[1.0], [2.0]]), np.array([3.0, 5.0])).means()
+        (array([1.5, 4. ]), array([0., 0.]))
         """
         xp, t = namespace(self.T), self.T[0, 0]
         shift, more = self.shift, self.T[0, 1:] / xp.where(t > 0, t, 1)
@@ -392,13 +415,34 @@ class Information(LeastSquares):
         return mean, (shift - (mean - part)) + (more - part)  # Knuth's exact error of a sum
 
     def about_means(self) -> "Information":
-        """Return the same information with the means as its shift, which may have been the values of a row. O(d^2)."""
+        """Return the same information with the means as its shift, which may have been the values of a row. O(d^2).
+
+        Returns
+        -------
+        Information
+
+        Examples
+        --------
+        >>> Information.from_rows(np.array([[1.0], [2.0]]), np.array([3.0, 5.0])).about_means().shift
+        array([1.5, 4. ])
+        """
         means = self.means()[0]
         T, lost = (_moved(a, self.shift, means) for a in (self.T, self.lost))
         return Information(T, means, self.rows, self.squares, self.targets, lost)
 
     def triangle(self) -> Array:
-        """Return the triangle [[R, z], [0, rho]] of the model without intercept. O(d^2)."""
+        """Return the triangle [[R, z], [0, rho]] of the model without intercept. O(d^2).
+
+        Returns
+        -------
+        array of shape (d + k, d + k), or with fewer rows
+
+        Examples
+        --------
+        >>> abs(Information.from_rows(np.eye(2), np.array([1.0, 3.0])).triangle().round(12))
+        array([[1., 0., 1.],
+               [0., 1., 3.]])
+        """
         row = self.T[:1, 1:] + self.T[0, 0] * self.shift[None]
         return stacked_triangle(self.T[1:, 1:], row)
 

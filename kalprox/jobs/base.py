@@ -65,7 +65,7 @@ class Job:
     identity: dict[str, Any]  # a checkpoint is resumed only if it has the same identity
     sources: tuple[str, ...]
     passes: int | None
-    quarantine: str | PathLike | None
+    quarantine: str | PathLike[str] | None
     max_bad: int | str | None
     every: int
     engine: Any

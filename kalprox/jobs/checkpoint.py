@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kalprox import model_file
+from kalprox._extras import load
 from kalprox._files import is_stream, remove_partial_files
 
 if TYPE_CHECKING:
@@ -42,26 +43,22 @@ class Checkpoint:
         The lock: a file beside the checkpoint, with `.lock` added to the name.
     """
 
-    def __init__(self, file: str | PathLike) -> None:
+    def __init__(self, file: str | PathLike[str]) -> None:
         self.file = Path(file)
         self._target = Path(os.path.realpath(file))
         self.lock_file = self._target.with_name(self._target.name + ".lock")
         self._lock: BaseFileLock | None = None
 
     def __enter__(self) -> Self:
-        try:
-            from filelock import FileLock, Timeout
-        except ImportError as error:
-            raise ImportError("Checkpoints need filelock: pip install 'kalprox[files]'.") from error
-
+        filelock = load("filelock", "files", "Checkpoints need")
         if is_stream(self.file):
             raise CheckpointError(f"{self.file} is a device or a pipe, which no job can resume from. Choose a file.")
         if not (folder := self._target.parent).is_dir():  # FileLock would create the folder
             raise FileNotFoundError(f"There is no folder {folder} for the checkpoint.")
-        lock = FileLock(self.lock_file)
+        lock = filelock.FileLock(self.lock_file)
         try:
             lock.acquire(blocking=False)
-        except Timeout:
+        except filelock.Timeout:
             raise CheckpointError(
                 f"Another process is using the checkpoint {self.file}. Wait for it to finish, or choose another "
                 "checkpoint file."

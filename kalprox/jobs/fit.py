@@ -61,9 +61,9 @@ class FitJob:
     settings: dict[str, Any]
     sources: tuple[str, ...] = ()
     passes: int | None = None
-    quarantine: str | PathLike | None = None
+    quarantine: str | PathLike[str] | None = None
     max_bad: int | str | None = None
-    checkpoint: str | PathLike | None = None
+    checkpoint: str | PathLike[str] | None = None
     every: int = EVERY
     engine: Any = None
     workers: int | None = None
@@ -71,7 +71,7 @@ class FitJob:
     timeout: float | None = None
     watch: Callable[[Progress], None] = field(default=lambda progress: None)
 
-    def run(self, out: str | PathLike | None = None) -> TableModel:
+    def run(self, out: str | PathLike[str] | None = None) -> TableModel:
         """Fit the model and save it; then remove the checkpoint.
 
         Parameters
@@ -108,7 +108,7 @@ class FitJob:
                 checkpoint.remove()
             return fitted
 
-    def _check_paths(self, out: str | PathLike | None) -> None:
+    def _check_paths(self, out: str | PathLike[str] | None) -> None:
         lock = None if self.checkpoint is None else Checkpoint(self.checkpoint).lock_file
         check_distinct(
             [("table", file) for file in self.table.files],

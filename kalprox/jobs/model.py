@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kalprox import model_file
+from kalprox._text import count
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.restoring import checked_columns, checked_record, conforms
 from kalprox.learning.belief import Belief
@@ -60,6 +61,12 @@ class TableModel:
     fitted_to: str = "files"
     reading: Mapping[str, Any] = field(default_factory=lambda: dict(_ESTIMATOR))
 
+    def __repr__(self) -> str:
+        return (
+            f"TableModel({self.columns.target!r} from {count(len(self.columns.names), 'column')}, "
+            f"{count(self.learner.n_rows, 'row')} learned, fitted to {self.fitted_to})"
+        )
+
     @property
     def belief(self) -> Belief:
         """The belief of the learner after all rows."""
@@ -92,7 +99,7 @@ class TableModel:
 
     @classmethod
     def from_parts(
-        cls, file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray], *, try_out: bool = True
+        cls, file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray], *, try_out: bool = True
     ) -> "TableModel":
         """Return the model from the header and arrays that `parts` returned; error messages name `file`.
 
@@ -137,17 +144,17 @@ class TableModel:
         return cls(learner, columns, FitRecord(quality=quality), (), fitted_to, dict(estimator_settings))
 
     @classmethod
-    def rebuilt(cls, file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
+    def rebuilt(cls, file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Parts:
         """Return the parts of the model that these parts describe, to be compared; see `kalprox.model_file.write`."""
         parts, own = cls.from_parts(file, header, arrays, try_out=False).parts()
         return {**header, **parts}, own
 
-    def save(self, file: str | PathLike) -> None:
+    def save(self, file: str | PathLike[str]) -> None:
         """Write the model file atomically, once the model can be restored from it."""
         model_file.write(file, *self.parts(), partial(self.rebuilt, file))
 
     @classmethod
-    def load(cls, file: str | PathLike) -> "TableModel":
+    def load(cls, file: str | PathLike[str]) -> "TableModel":
         """Read a model file; anything else raises `ModelFileError`."""
         return cls.from_parts(file, *model_file.read(file))
 
@@ -219,4 +226,5 @@ class TableModel:
 
 
 def _reading(about: dict[str, Any]) -> dict[str, Any]:
-    return _ESTIMATOR | about["estimator_settings"]
+    reading: dict[str, Any] = _ESTIMATOR | about["estimator_settings"]
+    return reading

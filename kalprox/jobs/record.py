@@ -62,7 +62,7 @@ class ErrorHistory:
         return replace(new, rows=rows_, judged=judged, squares=squares, covered=covered)
 
     @property
-    def _columns(self) -> tuple[list, ...]:
+    def _columns(self) -> tuple[list[Any], ...]:
         return self.rows, self.judged, self.squares, self.covered
 
     def running(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -53,7 +53,8 @@ def checked_columns(data: Any) -> TableColumns:
 
         kind = FormulaColumns
     expect(conforms(kind, data))
-    return kind.from_json(data)
+    columns: TableColumns = kind.from_json(data)
+    return columns
 
 
 def checked_record(data: Any, columns: TableColumns) -> FitRecord:

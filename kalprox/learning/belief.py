@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import special
@@ -15,6 +15,7 @@ from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import Estimate
+from kalprox.learning.path import Path
 from kalprox.learning.sandwich import Sandwich, scores_at
 from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
@@ -24,32 +25,11 @@ from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Zero
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["Belief", "Path", "PenaltyTooStrong", "check_any_row"]
+__all__ = ["Belief", "PenaltyTooStrong", "check_any_row"]
 
 FEWEST_ROWS = 32  # of the first piece of a batch that a belief without an exact row-by-row update predicts
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
 _CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of coefficients that contradict it
-
-
-class Path(NamedTuple):
-    """Solutions of a linear model for a grid of alphas.
-
-    Attributes
-    ----------
-    alphas : array of shape (m,)
-    coef : array of shape (m, d) or (m, k, d)
-    intercept : array of shape (m,) or (m, k)
-    edf : array of shape (m,) or (m, k)
-        The effective degrees of freedom, not counting the intercept.
-    score : array of shape (m,)
-        The log evidence for ridge, -BIC/2 for other penalties, summed over targets. Higher is better.
-    """
-
-    alphas: Array
-    coef: Array
-    intercept: Array
-    edf: Array
-    score: Array
 
 
 class PenaltyTooStrong(RuntimeWarning):
@@ -228,7 +208,8 @@ class Belief(PickledFields, ABC):
     @property
     def alpha(self) -> float:
         """The weight of the penalty, as given or chosen."""
-        return self.settings.penalty.alpha
+        alpha: float = self.settings.penalty.alpha
+        return alpha
 
     @property
     def alpha_limit(self) -> float | None:
@@ -257,6 +238,15 @@ class Belief(PickledFields, ABC):
     def coef(self) -> Array:
         """The coefficients, shape (d,) or (k, d)."""
         return self.design.coef(self._theta)
+
+    @property
+    def effects(self) -> Array:
+        """The size of the effect of each column: |coefficient| times the standard deviation of the column, like `coef`.
+
+        It is the change of the prediction (for a nonlinear link: of the linear predictor) when the column increases by
+        one standard deviation. Where the standard deviations are not known, it is |coefficient|.
+        """
+        return np.abs(self.coef) * (1.0 if self.column_std is None else self.column_std)
 
     @cached_property
     def intercept(self) -> Array:
@@ -340,12 +330,13 @@ class Belief(PickledFields, ABC):
         mean, first = np.asarray(posterior.mean), self.design.first
         thetas = mean.reshape(len(mean), -1).T
         variance = np.broadcast_to(np.asarray(posterior.noise.variance), len(thetas))
-        found = np.ones(len(thetas))
-        for j, theta in enumerate(thetas):
-            factor = posterior.metric_factors[j % len(posterior.metric_factors)]
-            root = np.asarray(factor.whitened(posterior.data.compact()[0]))
+        found, R, shares = np.ones(len(thetas)), posterior.data.compact()[0], []
+        for factor in posterior.metric_factors:  # one for all targets, or one for each
+            root = np.asarray(factor.whitened(R))
             H = root.T @ root
-            total, squares = np.trace(H) - first, (H**2).sum() - first  # an intercept is not penalised
+            shares.append((np.trace(H) - first, (H**2).sum() - first))  # an intercept is not penalised
+        for j, theta in enumerate(thetas):
+            total, squares = shares[j % len(shares)]
             if variance[j] > 0 and squares > 0:
                 cost = 2 * float(posterior.regularizer.value(theta)) / variance[j]
                 found[j] = special.chdtrc(total**2 / squares, cost * total / squares)

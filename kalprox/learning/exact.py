@@ -153,7 +153,8 @@ class ExactBelief(LinearBelief):
             return np.inf
         smallest = np.min(equations.rss) / dof if variance is None else variance
         noise = np.random.default_rng(0).standard_normal((self.information.d, 1))
-        return self.settings.penalty.largest_alpha(equations.R, noise) * smallest**0.5
+        largest: float = self.settings.penalty.largest_alpha(equations.R, noise) * smallest**0.5
+        return largest
 
     def with_settings(self, settings: Settings) -> "ExactBelief":
         if not settings.is_exact:
@@ -207,7 +208,7 @@ class ExactBelief(LinearBelief):
     def is_wide(self) -> bool:
         """Whether columns outnumber rows so far that a root of the covariance as one matrix costs more than a fold."""
         m, p = self.information.T.shape
-        return p > _MANY_COLUMNS and 4 * m <= 3 * p
+        return bool(p > _MANY_COLUMNS and 4 * m <= 3 * p)
 
     @property
     def _needs_every_leverage(self) -> bool:

@@ -339,7 +339,10 @@ class SquareRootFilter:
         now = self.theta if self.free is None else self.theta[self.free]
         step = now - self.base
         bent = self._curved(step)
-        self.rss = self.rss - ((2 * self.slope + bent) * step).sum(axis=0)
+        if self.theta.ndim == 1:
+            self.rss -= 2 * float(self.slope.dot(step)) + float(bent.dot(step))
+        else:
+            self.rss = self.rss - ((2 * self.slope + bent) * step).sum(axis=0)
         self.slope = self.slope + bent
         self.base = now.copy()
 

@@ -1,7 +1,6 @@
 """The learner: the mutable object behind estimators and jobs, which rows update."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +12,14 @@ from kalprox.calibration import Calibration
 from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.fingerprint import SIZE, fingerprint, overlap
-from kalprox.learning.innovations import Innovations, SquareRootFilter, innovation
+from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.sandwich import NEEDS_GROUPS, Sandwich
 from kalprox.learning.saved import Saved, expect
-from kalprox.learning.scorer import MANY_ROWS, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
@@ -29,11 +28,6 @@ from kalprox.sources import ArraySource, Block, Counts, Source
 
 __all__ = ["Learner", "belief_type"]
 
-# The buffer is folded at 8,192 rows, or fewer (but at least 1,024) if they take 8 MiB, or as soon as it holds as many
-# rows (but at least 16) as were folded before. Batches of up to a quarter of it go through the buffer: folding and
-# scoring rows together takes a small part of the time that they take one by one.
-_BUFFER_ROWS, _BUFFER_BYTES, _FEW = (1024, 8192), 1 << 23, 16
-_READ_ROWS = 1024  # buffered rows that are folded at a time for reading, so that each is folded only a few times
 _NOT_ASKED = "the score was not asked for: set diagnose=True"
 _NO_ORDER = (
     "the rows were learned in no order, so that none was predicted from those before it: learn them as a stream, with "
@@ -44,12 +38,6 @@ _SEVERAL_PASSES = (
     "learned: learn the rows as a stream, with partial_fit or in one pass"
 )
 _PIECE = 64  # rows whose intervals are tracked together, if none was issued for a whole batch
-
-
-def _capacity(d: int) -> int:
-    """Return the number of rows of d features at which the buffer is folded."""
-    least, most = _BUFFER_ROWS
-    return max(least, min(most, _BUFFER_BYTES // (8 * d)))
 
 
 def belief_type(settings: Settings) -> type[Belief]:
@@ -92,14 +80,10 @@ class Learner:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.n_rows = self.n_rejected = 0
-        self._belief: Belief | None = None  # excludes the buffered rows
-        self._tracking = Tracking.none()
-        self._buffer: RowBuffer | None = None
-        self._live: SquareRootFilter | MomentFilter | None = None  # includes the buffered rows
-        self._scored: tuple[Belief, Innovations | None] | None = None  # includes the buffered rows, which were scored
-        self._part: tuple[int, Belief] | None = None  # includes as many of the buffered rows, folded for reading
-        self._read: Belief | None = None  # includes the buffered rows, folded for reading
-        self._tracked: tuple[int, Quantiles] | None = None  # includes as many of the buffered rows
+        self._belief: Belief | None = None  # excludes the recent rows
+        self._tracking = Tracking.none()  # excludes the recent rows
+        self._rows: RecentRows | None = None  # made when it is first needed
+        self._buffer: RowBuffer | None = None  # of the recent rows; its memory is kept for later ones
         self._merged = np.empty((0, SIZE))  # the fingerprints of the models that were merged into this one
 
     # ---- learning --------------------------------------------------------------------------------------
@@ -128,12 +112,21 @@ class Learner:
 
     def learn(self, batch: Block | ArraySource, settings: Settings | None = None) -> None:
         """Learn a batch of rows in addition to those learned before; `settings`, if given, replace the current ones."""
-        settings = self.settings if settings is None else settings
-        if isinstance(batch, Block) and self._is_short(batch, settings):
-            self.configure(settings)
-            self.learn_rows(batch)
+        settings = self._known(settings)
+        if settings is self.settings and isinstance(batch, Block) and self._is_short(batch):
+            self._learn_recent(batch)
         else:
             self._learn(batch, settings)
+
+    def learn_row(self, X: Array, y: Array) -> bool:
+        """Learn a single row of weight 1, if that needs no more than to buffer it; return whether it was learned.
+
+        X has the shape (1, d), and y (1,). This is `learn` without the checks that no such row needs.
+        """
+        if type(self._belief) is not ExactBelief or not self._buffers_rows or not self._recent.takes_row:
+            return False
+        self._learn_recent(Block(X, y))
+        return True
 
     def learn_in_turn(self, block: Block) -> None:
         """Learn rows that come one after the other, as those of a file, and are read in blocks of any size.
@@ -148,16 +141,39 @@ class Learner:
 
         A row that cannot be predicted, such as the first of all, has an infinite std.
         """
-        settings = self.settings if settings is None else settings
-        if self._is_short(batch, settings):
-            self.configure(settings)
-            self._live = self._live or self._filter()
-            if self._live is not None:
-                mean, std = self.learn_rows(batch, predict=True)[:2]
-                return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
-        made: list[Innovations] = []
-        self._learn(batch, settings, made)
-        return np.concatenate([one.mean for one in made]), np.concatenate([one.std for one in made])
+        settings = self._known(settings)
+        if settings is self.settings and self._is_short(batch) and self._recent.following() is not None:
+            mean, std = self._learn_recent(batch, predict=True)[:2]
+            return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
+        made: list[tuple[Array, Array]] = []
+        learner = self.copy()  # takes this one's place when all rows have been learned
+        for piece in learner._pieces(batch, settings):
+            if len(piece) == 1 and learner._is_short(piece) and learner._recent.following() is not None:
+                mean, std = learner._learn_recent(piece, predict=True)[:2]
+                made.append((np.reshape(mean, piece.y.shape), np.reshape(std, piece.y.shape)))
+            else:
+                found: list[Innovations] = []
+                learner._learn(piece, settings, found)
+                made += [(one.mean, one.std) for one in found]
+        self.__dict__ = learner.__dict__
+        return np.concatenate([mean for mean, _ in made]), np.concatenate([std for _, std in made])
+
+    def _pieces(self, batch: Block, settings: Settings) -> Iterator[Block]:
+        """Yield a batch whose rows are predicted one by one in the pieces in which it is learned the fastest.
+
+        If only single rows can be predicted exactly, a filter of single rows takes a hundredth of the time of the
+        belief. It needs a row to start from.
+        """
+        start = int(self._belief is None and len(batch) > 1 and batch.groups is None)
+        if start:
+            yield batch.part(0, start)
+        belief = self._belief
+        single = isinstance(belief, ExactBelief) and not (belief.has_fixed_penalty and settings.forget == 1)
+        if not single or self.settings is not settings or not self._buffers_rows:
+            yield batch.part(start, len(batch))
+            return
+        check_usable(batch.X, batch.y, batch.weights)
+        yield from (batch.part(i, i + 1) for i in range(start, len(batch)))
 
     def _learn(
         self,
@@ -175,7 +191,7 @@ class Learner:
         if self._belief is None:
             belief, tracking = belief_type(settings).start(settings, blocks), None
         else:
-            belief, tracking = self._with_buffer()
+            belief, tracking = self._folded()
             belief = belief if settings is self.settings else belief.with_settings(settings)
         if not isinstance(batch, Block) and belief.whole_batches:
             blocks = batch.blocks_in_order(whole=True)
@@ -184,146 +200,57 @@ class Learner:
         self._keep(belief, tracking)
         self.n_rows += counts.good
 
-    def learn_rows(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
-        """Learn a few rows of positive weight through the buffer.
+    # ---- recent rows -----------------------------------------------------------------------------------
 
-        Returns the mean, std, dof, scale and standardised error of each row, predicted from all rows before it, if they
-        are needed or `predict` is True.
-        """
-        belief, length = self._belief, len(rows)
-        assert isinstance(belief, ExactBelief)
-        if self._buffer is None:
-            self._buffer = RowBuffer(belief.information.d, belief.information.targets)
-        buffer = self._buffer
-        if not buffer.fits(rows.X, rows.y):
-            belief.information.fold(rows.X, rows.y)  # raises an error that names the problem
-        check_usable(rows.X, rows.y, rows.weights)
-        full = buffer.n >= _FEW and buffer.n >= min(_capacity(belief.information.d), self.n_rows - buffer.n)
-        ends = self.settings.needs_innovations and self._weight >= belief.next_cut
-        crosses = length > 1 and self._crosses_cut(rows, self.settings)
-        if buffer.n and (full or ends or crosses):
-            self._keep(*self._with_buffer())
-        if crosses:
+    @property
+    def _recent(self) -> RecentRows:
+        """The rows since the last fold, if the belief is an exact one."""
+        if self._rows is None:
             assert isinstance(self._belief, ExactBelief)
-            self._belief = self._belief.with_new_scorer()
-        scored_later = self.settings.needs_innovations and self._scorer is not None
-        exact = self.settings.needs_innovations and not scored_later
-        if self._live is None and (predict or exact):
-            self._live = self._filter()
-        moved = None if self._live is None else _moved(self._live, rows, self.settings, predict=predict or exact)
-        known = moved is not None or (not exact and (scored_later or length > 1))
-        buffer.append(rows, length if known else 0, moved if exact else None)
-        if length > 1 and not exact:
-            self._live = None  # the next predictions are those of the belief, which takes rows together
-        self._read = self._scored = None
-        self.n_rows += length
-        return (rows.y, rows.y) if moved is None else moved
+            self._rows = RecentRows(self.settings, self._belief, self._tracking, self.n_rows, self._buffer)
+            self._buffer = self._rows.buffer
+        return self._rows
+
+    def _known(self, settings: Settings | None) -> Settings:
+        """Return the current settings if these are equal to them: an unpickled model has other objects for the same."""
+        if settings is None or settings is self.settings or not settings.changed(self.settings):
+            return self.settings
+        return settings
 
     @property
-    def _scorer(self) -> Scorer | None:
-        """What predicts the buffered rows of a long stream; None if their innovations are exact."""
-        belief = self._belief
-        return belief.current_scorer if isinstance(belief, ExactBelief) and belief.predicts else None
+    def _buffers_rows(self) -> bool:
+        """Whether these settings allow rows to be folded together with later ones."""
+        settings = self.settings
+        return settings.is_exact and settings.coef_cov != "clustered" and not settings.noise_depends_on_inputs
 
-    @property
-    def _weight(self) -> float:
-        """The number of rows of a linear model, each as often as it counts, including the buffered ones."""
-        assert isinstance(self._belief, ExactBelief)
-        rows, buffer = float(self._belief.information.rows), self._buffer
-        if buffer is None or not buffer.weighted:
-            return rows if buffer is None else rows + buffer.n
-        return rows + self._count(buffer.block)
-
-    def _count(self, rows: Block) -> float:
-        """Return the number of these rows, each as often as it counts."""
-        counts = self.settings.counts(rows.weights)
-        return float(len(rows)) if counts is None else float(counts.sum())
-
-    def _filter(self) -> SquareRootFilter | MomentFilter | None:
-        """Return a filter that continues row by row from all rows so far; None if there is no exact one.
-
-        It takes the buffered batches one after the other, as they came, so that it has the same bits whenever it is
-        made, also after saving and restoring. There is none if rows that were not predicted by a filter came in longer
-        batches: the belief, which takes them together, is then the faster one.
-        """
-        belief, buffer = self._belief, self._buffer
-        if not isinstance(belief, ExactBelief):
-            return None
-        if buffer and not buffer.single and not buffer.predicted:
-            return None
-        if not (belief.predicts and belief.posterior.proper):
-            belief, buffer = self.belief, None
-            assert isinstance(belief, ExactBelief)
-            if not (belief.predicts and belief.posterior.proper):
-                return None
-        fixed = belief.has_fixed_penalty and self.settings.forget == 1
-        live = belief.filter if fixed else belief.moment_filter
-        if live is None:
-            return None
-        for block in buffer.in_batches() if buffer else ():
-            _moved(live, block, self.settings, predict=False)
-        return None if isinstance(live, MomentFilter) and live.estimate() is None else live
-
-    def _followed(self) -> SquareRootFilter | MomentFilter | None:
-        """Return the filter that has predicted the buffered rows; None if they were not predicted."""
-        if self._live is None and self._buffer and self._buffer.batches.any():
-            self._live = self._filter()
-        if isinstance(self._live, MomentFilter) and self._live.estimate() is None:
-            return None
-        return self._live
-
-    def _is_short(self, block: Block, settings: Settings) -> bool:
-        """Whether a batch goes through the buffer."""
-        if settings is not self.settings and not settings.changed(self.settings):
-            settings = self.settings  # an unpickled model has other objects for the same settings
+    def _is_short(self, batch: Block) -> bool:
+        """Whether a batch is folded together with later ones."""
         return (
             isinstance(self._belief, ExactBelief)
-            and settings.is_exact
-            and block.groups is None
-            and (block.weights is None or bool((block.weights > 0).all()))
-            and settings.coef_cov != "clustered"
-            and not settings.noise_depends_on_inputs
-            and len(block) <= _capacity(block.X.shape[1]) // 4
-            and (len(block) == 1 or not self._belief.is_wide)
-            and self._takes_short(settings, len(block), weighted=block.weights is not None)
-            and not (len(block) > 1 and self._weight < MANY_ROWS and self._crosses_cut(block, settings))
+            and self._buffers_rows
+            and batch.groups is None
+            and len(batch) <= RecentRows.capacity(batch.X.shape[1]) // 4
+            and self._recent.takes(batch)
         )
 
-    def _crosses_cut(self, rows: Block, settings: Settings) -> bool:
-        """Whether what predicts the rows of a batch changes before it or on the way.
-
-        Among the first rows of a stream the batch is then cut there. Later it is predicted by a new estimate.
-        """
-        belief = self._belief
-        if not settings.needs_innovations or not isinstance(belief, ExactBelief):
-            return False
-        return belief.next_cut < self._weight + self._count(rows)
-
-    def _takes_short(self, settings: Settings, length: int = 1, *, weighted: bool = False) -> bool:
-        """Whether rows can be buffered: they need no prediction, are predicted later, or by an exact filter."""
-        if not settings.needs_innovations:
-            return True
-        if isinstance(self._live, SquareRootFilter) and settings is self.settings and not weighted:
-            return True
-        belief = self._belief
-        assert isinstance(belief, ExactBelief)
-        if settings is not self.settings:
-            belief = belief.with_settings(settings)
-        elif self._scorer is not None:
-            return True
-        if weighted and length > 1:
-            return False
-        if belief.has_fixed_penalty and settings.forget == 1:
-            return self._live is not None or bool(self._buffer) or belief.posterior.proper
-        if length > 1 or settings is not self.settings:
-            return False
-        self._live = self._live or self._filter()
-        return self._followed() is not None
+    def _learn_recent(self, batch: Block, *, predict: bool = False) -> Sequence[Any]:
+        """Learn a batch that `_recent` takes; for what is returned see `RecentRows.append`."""
+        recent = self._recent
+        crosses = len(batch) > 1 and recent.crosses_cut(batch)
+        if recent.are_full or crosses:
+            self._keep(*self._folded())
+            if crosses:
+                assert isinstance(self._belief, ExactBelief)
+                self._belief = self._belief.with_new_scorer()
+            recent = self._recent
+        found = recent.append(batch, predict=predict)
+        self.n_rows += len(batch)
+        return found
 
     def configure(self, settings: Settings) -> None:
         """Replace the settings, under which the rows learned so far are also interpreted from now on."""
         if self._belief is not None and settings is not self.settings and settings.changed(self.settings):
-            belief, tracking = self._with_buffer()
+            belief, tracking = self._folded()
             self._keep(belief.with_settings(settings), tracking)
         self.settings = settings
 
@@ -359,35 +286,14 @@ class Learner:
         assert isinstance(self.belief, ExactBelief)
         return np.concatenate([fingerprint(self.belief.information)[None], self._merged])
 
-    def _with_buffer(self) -> tuple[Belief, Tracking]:
-        """Return the belief and the tracking after the buffered rows have been folded."""
+    def _folded(self) -> tuple[Belief, Tracking]:
+        """Return the belief and the tracking after the recent rows have been folded."""
         assert self._belief is not None
-        if not self._buffer:
-            return self._belief, self._tracking
-        return self._folded()[0], self.tracking
-
-    def _folded(self) -> tuple[Belief, Innovations | None]:
-        """Return the belief after the buffered rows, and their innovations if they are needed.
-
-        The rows of a long stream are predicted now, by its scorer, since that served for all of them.
-        """
-        if self._scored is None:
-            belief, buffer = self._belief, self._buffer
-            assert belief is not None and buffer is not None
-            block, found = buffer.block, None
-            if not self.settings.needs_innovations:
-                after = belief.learn(block)
-            else:
-                predicted = self._scorer is None
-                after, found = (belief.learn(block), buffer.innovations) if predicted else belief.scored(block)
-                after = after.observing(block, found, belief)
-            self._scored = after, found
-        return self._scored
+        return (self._rows.scored()[0], self._rows.tracked()) if self._rows else (self._belief, self._tracking)
 
     def _keep(self, belief: Belief, tracking: Tracking) -> None:
-        """Assign a new belief and tracking, and empty the buffer."""
-        self._belief, self._tracking = belief, tracking
-        self._live = self._scored = self._part = self._read = self._tracked = None
+        """Assign a new belief and tracking, which include the recent rows."""
+        self._belief, self._tracking, self._rows = belief, tracking, None
         if self._buffer is not None:
             self._buffer.clear()
 
@@ -399,51 +305,21 @@ class Learner:
         return self._belief is not None
 
     @property
-    def takes_rows(self) -> bool:
-        """Whether `learn_rows`, the fast path for single rows, may be called."""
-        settings = self.settings
-        plain = type(self._belief) is ExactBelief and settings.coef_cov != "clustered"
-        return plain and not settings.noise_depends_on_inputs and self._takes_short(settings)
-
-    @property
     def noise(self) -> Noise:
         """The noise variance used in predictions, and its degrees of freedom."""
-        live = self._followed()
+        live = None if self._rows is None else self._rows.followed()
         return self.belief.noise if live is None else Noise(*map(np.asarray, live.noise()))
 
     @property
     def belief(self) -> Belief:
-        """The belief after all rows, including the buffered ones.
-
-        The buffered rows are folded into a copy, so that reading does not change the state: a stream gives the same
-        bits whether or not it is read, or saved and resumed, on the way. A reading after each batch folds each row a
-        few times at most.
-        """
+        """The belief after all rows."""
         assert self._belief is not None, "nothing has been learned yet"
-        if not self._buffer:
-            return self._belief
-        if self._belief.sandwich is not None or self._belief.input_noise is not None:
-            return self._folded()[0]
-        if self._read is None:
-            rows, (start, belief) = self._buffer.block, self._part or (0, self._belief)
-            while len(rows) - start >= _READ_ROWS:
-                start, belief = start + _READ_ROWS, belief.learn(rows.part(start, start + _READ_ROWS))
-                self._part = start, belief
-            self._read = belief.learn(rows.part(start, len(rows))) if start < len(rows) else belief
-        return self._read
+        return self._rows.read() if self._rows else self._belief
 
     @property
     def tracking(self) -> Tracking:
-        """The score and the quantiles after all rows, including the buffered ones."""
-        buffer, before = self._buffer, self._tracking
-        if not buffer or not self.settings.diagnose:
-            return before
-        found = self._folded()[1]
-        assert found is not None
-        rows = buffer.block
-        counts = self.settings.counts(rows.weights)
-        quantiles = before.quantiles.after_rows(found.issued, buffer.batches, counts)
-        return replace(before.scored(rows.y, found, counts), quantiles=quantiles)
+        """The score and the quantiles after all rows."""
+        return self._rows.tracked() if self._rows else self._tracking
 
     @property
     def score(self) -> Calibration:
@@ -452,18 +328,8 @@ class Learner:
 
     @property
     def quantiles(self) -> Quantiles:
-        """The tracked quantiles of conformal intervals after all rows, including the buffered ones."""
-        buffer = self._buffer
-        if not buffer or not self.settings.diagnose:
-            return self._tracking.quantiles
-        n, quantiles = self._tracked or (0, self._tracking.quantiles)
-        if n < buffer.n:
-            rows, scorer, belief = buffer.block.part(n, buffer.n), self._scorer, self._belief
-            assert belief is not None
-            issued = buffer.innovations.issued[n:] if scorer is None else scorer.issued(rows, belief.own_variance(rows))
-            quantiles = quantiles.after_rows(issued, buffer.batches[n:], self.settings.counts(rows.weights))
-            self._tracked = buffer.n, quantiles
-        return quantiles
+        """The tracked quantiles of conformal intervals after all rows."""
+        return self._rows.quantiles() if self._rows else self._tracking.quantiles
 
     def conformal_ends(self, level: float) -> tuple[Array, Array]:
         """Return how many stds a conformal interval extends below and above the mean."""
@@ -501,33 +367,33 @@ class Learner:
 
         It predicts batches of any size, so that all predictions between two folds come from the same estimate.
         """
-        live = self._followed()
-        if live is None and X.shape[0] == 1 and alone:
-            wide = isinstance(self._belief, ExactBelief) and self._belief.is_wide
-            live = self._live = None if wide else self._filter()
-        return live if isinstance(X, np.ndarray) else None
+        if not isinstance(X, np.ndarray) or not isinstance(self._belief, ExactBelief):
+            return None
+        if X.shape[0] == 1 and alone:
+            return self._recent.following()
+        return None if self._rows is None else self._rows.followed()
 
     # ---- saving ----------------------------------------------------------------------------------------
 
     @property
     def n_held(self) -> int:
         """The number of rows that are held as they came, and that a model file would hold too."""
-        buffered = 0 if self._buffer is None else self._buffer.n
-        return buffered + (0 if self._belief is None else self._belief.n_held)
+        recent = 0 if self._rows is None else len(self._rows)
+        return recent + (0 if self._belief is None else self._belief.n_held)
 
     def release_rows(self) -> None:
         """Fold the rows that are held, so that no value of a row is left in the state, unless there is but one row.
 
         Raise a ValueError during a warm-up, which cannot do without its rows.
         """
-        belief, tracking = self._with_buffer()
+        belief, tracking = self._folded()
         self._keep(belief.without_rows(), tracking)
         self._buffer = None
 
     def saved(self) -> dict[str, Any]:
         """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
         assert self._belief is not None
-        rows = {"waiting": self._buffer.saved()} if self._buffer else {}
+        rows = {"waiting": self._rows.buffer.saved()} if self._rows else {}
         belief = self._belief
         sandwich = {} if belief.sandwich is None else {"sandwich": belief.sandwich.saved()}
         noise = {} if belief.input_noise is None else {"input_noise": belief.input_noise}
@@ -549,20 +415,23 @@ class Learner:
             belief = replace(belief, input_noise=InputNoise.restored(d, saved))
         learner._belief = belief
         learner._tracking = Tracking.restored(targets, saved)
-        if "waiting" in saved:
-            assert isinstance(belief, ExactBelief)
-            learner._buffer = RowBuffer.restored(d, targets, saved)
         if "merged" in saved:  # no model of version 0.1 has it
             learner._merged = saved["merged"]
             expect(learner._merged.ndim == 2 and learner._merged.shape[1] == SIZE and len(learner._merged))
         learner.n_rows, learner.n_rejected = saved.count("n_rows"), saved.count("n_rejected")
+        if "waiting" in saved:
+            assert isinstance(belief, ExactBelief)
+            learner._buffer = RowBuffer.restored(d, targets, saved)
+            before = learner.n_rows - learner._buffer.n
+            learner._rows = RecentRows(settings, belief, learner._tracking, before, learner._buffer)
         return learner
 
     def copy(self) -> "Learner":
         """Return an independent copy."""
         new = object.__new__(Learner)
         new.__dict__ |= self.__dict__
-        new._buffer, new._live = self._buffer and self._buffer.copy(), None
+        new._rows = None if self._rows is None else self._rows.copy()
+        new._buffer = None if new._rows is None else new._rows.buffer
         return new
 
 
@@ -619,30 +488,3 @@ def _learned(
             some = slice(start, start + length)
             tracking = tracking.issued(z[some], None if all_times is None else all_times[some])
     return belief, tracking, counts
-
-
-def _moved(
-    live: SquareRootFilter | MomentFilter, rows: Block, settings: Settings, *, predict: bool = True
-) -> Sequence[Any] | None:
-    """Update the filter by a few rows, and return the fields of their innovations; None if they are not needed."""
-    own = counts = None
-    if rows.weights is not None:
-        own, counts = settings.own_variance(rows), settings.counts(rows.weights)
-    if isinstance(live, SquareRootFilter) and len(rows) > 1:
-        return live.take(rows, own=own, counts=counts)
-    found = []
-    for i in range(len(rows)):
-        noise, x, y = live.noise() if predict else None, rows.X[i], rows.y[i]
-        weight = () if rows.weights is None else (float(rows.weights[i]), 1.0 if counts is None else float(counts[i]))
-        if isinstance(live, SquareRootFilter):
-            y = y if live.theta.ndim > 1 else float(y)
-            mean, leverage = live.move(x, y, *weight)
-        else:
-            mean, leverage = live.at(x) if predict else (math.nan, math.nan)
-            live.learn(x, float(y), *weight)
-        if noise is not None:
-            s = leverage + (1.0 if own is None else float(own[i]))
-            found.append(innovation(y, mean, noise[0], noise[1], s))
-    if not predict:
-        return None
-    return found[0] if len(found) == 1 else [np.array(column) for column in zip(*found, strict=True)]

@@ -11,9 +11,10 @@ from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.information import Equations, Information
 from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, null_ratio
-from kalprox.learning.belief import Belief, Path
+from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design
 from kalprox.learning.intervals import TUNED_ROWS
+from kalprox.learning.path import Path
 from kalprox.linalg.triangle import qr, svd
 from kalprox.noise import Noise, log_evidence, ridge_log_evidence
 from kalprox.posterior import InformationPosterior
@@ -305,7 +306,9 @@ class LinearBelief(Belief):
             alphas = np.asarray(alphas, float)
             check_positive("alphas", alphas, strict=False)
             rows = read_all(alphas)
-        return Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
+        path = Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
+        criterion = "log evidence" if penalty.selection == "evidence" else "-BIC/2"
+        return path.about(alpha=float(self.alpha), criterion=criterion, column_std=self.column_std)
 
     def _along_grid(self, read: Callable[[Array], list[T]], score: Callable[[T], float]) -> tuple[Array, list[T]]:
         """Return a descending grid of alphas, and what `read` returns for them, one value for each.
@@ -378,9 +381,9 @@ class LinearBelief(Belief):
         dof = float(equations.rows) - self.settings.fit_intercept
         ratio = null_ratio(penalty, equations.R, dof if variance is None else None)
         if variance is not None:
-            return ratio * variance**0.5
+            return float(ratio * variance**0.5)
         for alpha, belief in zip(grid, self.for_alphas(grid), strict=True):
-            least = ratio * float(np.max(belief.posterior.rss)) ** 0.5
+            least = float(ratio * float(np.max(belief.posterior.rss)) ** 0.5)
             if alpha <= least:
                 return least
         return float(grid[-1])

@@ -251,7 +251,8 @@ class GivenPenalty(Penalty):
         return isinstance(self.kind, Box)
 
     def regularizer(self, alpha: float) -> Regularizer:
-        return self.kind
+        g: Regularizer = self.kind
+        return g
 
 
 PENALTIES: dict[str, type[Penalty]] = {

@@ -76,12 +76,12 @@ class RowBuffer:
 
     def fits(self, X: Array, y: Array) -> bool:
         """Whether these rows have the shapes of the buffered rows."""
-        return X.shape[1:] == self.columns[0].shape[1:] and y.shape[1:] == self.columns[1].shape[1:]
+        return bool(X.shape[1:] == self.columns[0].shape[1:] and y.shape[1:] == self.columns[1].shape[1:])
 
-    def append(self, rows: Block, batch: int, predicted: Sequence[Any] | None = None) -> None:
-        """Append the rows of a batch, and the fields of their innovations, if given. Amortised O(rows)."""
-        begin, end = self.n, self.n + len(rows)
-        if predicted is not None and not self.predicted:
+    def append(self, rows: Block, batch: int, predicted: Sequence[Any] = ()) -> None:
+        """Append the rows of a batch, and the fields of their innovations, if there are any. Amortised O(rows)."""
+        begin, end, weights = self.n, self.n + len(rows), rows.weights
+        if predicted and not self.predicted:
             of_y = self.columns[1].shape
             self.predicted = [np.full(of_y, np.nan) for _ in Innovations._fields[:-1]] + [np.ones(of_y[:1])]
         if end > len(self.columns[0]):
@@ -89,13 +89,17 @@ class RowBuffer:
                 [np.concatenate([a[:begin], np.empty((end, *a.shape[1:]))]) for a in group]
                 for group in (self.columns, self.predicted)
             )
-        self.weighted = self.weighted or rows.weights is not None
-        for a, new in zip(
-            self.columns, (rows.X, rows.y, batch, 1.0 if rows.weights is None else rows.weights), strict=True
-        ):
-            a[begin:end] = new
-        for a, new in zip(self.predicted, predicted or _NOT_PREDICTED, strict=False):
-            a[begin:end] = new
+        if weights is not None and not self.weighted:
+            self.weighted, self.columns[3][:begin] = True, 1.0
+        X, y, at = rows.X, rows.y, slice(begin, end)  # type: Array, Any, Any
+        if end == begin + 1:  # numbers are copied faster than slices
+            X, y, at = X[0], y[0], begin
+        self.columns[0][at], self.columns[1][at], self.columns[2][at] = X, y, batch
+        if self.weighted:
+            self.columns[3][begin:end] = 1.0 if weights is None else weights
+        if self.predicted:
+            for a, new in zip(self.predicted, predicted or _NOT_PREDICTED, strict=True):
+                a[at] = new
         self.n = end
 
     def clear(self) -> None:

@@ -49,7 +49,7 @@ class Saved:
 
     def count(self, name: str) -> int:
         """Return a whole number >= 0 of the header."""
-        value = self.header[name]
+        value: int = self.header[name]
         expect(is_count(value))
         return value
 

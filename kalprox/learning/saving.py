@@ -21,7 +21,7 @@ _MAY_BE_INFINITE = ("waiting.std", "waiting.dof", "waiting.scale", "waiting.issu
 _ESTIMATOR = ("block_size", "on_bad_rows")  # settings of the estimator that a learner does not have
 
 
-def save_learner(file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+def save_learner(file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """Write the header and the arrays that `learner_parts` returned to a model file, atomically.
 
     The learner is restored from what was written, and compared, before the file replaces another.
@@ -34,7 +34,7 @@ def save_learner(file: str | PathLike, header: dict[str, Any], arrays: dict[str,
     model_file.write(file, header, arrays, rebuilt)
 
 
-def load_learner(file: str | PathLike) -> tuple[Learner, dict[str, Any]]:
+def load_learner(file: str | PathLike[str]) -> tuple[Learner, dict[str, Any]]:
     """Read the learner that `save_learner` wrote, and the properties saved with it; else raise `ModelFileError`."""
     return from_parts(file, *model_file.read(file))
 
@@ -59,7 +59,7 @@ def learner_parts(
 
 
 def from_parts(
-    file: str | PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray], *, try_out: bool = True
+    file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray], *, try_out: bool = True
 ) -> tuple[Learner, dict[str, Any]]:
     """Return the learner that `learner_parts` was given, and its other arguments.
 

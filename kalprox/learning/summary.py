@@ -1,6 +1,5 @@
 """The summary of a fitted model: its coefficients with standard errors, intervals and tests, and what describes it."""
 
-import html
 import textwrap
 import unicodedata
 from collections.abc import Sequence
@@ -25,7 +24,6 @@ _COLUMNS = {"coef": 11, "std": 10, "t": 9, "p": 9, "low": 11, "high": 11}  # cha
 _NAME = WIDTH - sum(_COLUMNS.values())
 _MAX_ROWS = 60  # of the coefficients in the text and in HTML
 TINY = 1e-16  # p-values below it are shown as such
-_CSS = "text-align:right;padding:0 0.6em"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,19 +187,14 @@ class Summary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        facts = "".join(
-            f"<tr><th style='text-align:left'>{_html(k)}</th><td>{_html(v)}</td></tr>" for k, v in self.facts.items()
-        )
-        heads = "".join(f"<th style='{_CSS}'>{_html(head)}</th>" for head in ("", *self._heads))
-        rows = ""
+        from kalprox.display.html import card, facts, footnotes, table
+
+        rows: list[Sequence[str]] = []
         for target, places in self._parts():
-            rows += f"<tr><th colspan='7'>target {_html(target)}</th></tr>" if target else ""
-            for i in places[:_MAX_ROWS]:
-                cells = "".join(f"<td style='{_CSS}'>{_html(cell.strip())}</td>" for cell in self._cells(i))
-                rows += f"<tr><th style='text-align:left'>{_html(self.names[i])}</th>{cells}</tr>"
-            rows += "".join(f"<tr><td colspan='7'>{_html(line)}</td></tr>" for line in self._more(places))
-        notes = "".join(f"<li>{_html(note)}</li>" for note in self.notes)
-        return f"<table>{facts}</table><table><tr>{heads}</tr>{rows}</table><ol>{notes}</ol>"
+            rows += [(f"target {target}",)] if target else []
+            rows += [(self.names[i], *(cell.strip() for cell in self._cells(i))) for i in places[:_MAX_ROWS]]
+            rows += [(line,) for line in self._more(places)]
+        return card("", facts(self.facts), table(("", *self._heads), rows), footnotes(self.notes))
 
     @property
     def _heads(self) -> tuple[str, ...]:
@@ -418,7 +411,3 @@ def _cut(text: str, width: int) -> str:
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
     """The text in lines of at most `width` columns; all but the first are indented."""
     return textwrap.wrap(text, width, subsequent_indent=indent)
-
-
-def _html(text: str) -> str:
-    return html.escape(printable(text, keep=""))

@@ -36,6 +36,20 @@ class Likelihood(ABC):
         Whether the loss is scaled by a noise variance, which can be learned from the residuals.
     interacts : bool
         Whether the outputs of a row interact in the loss, which is then not elementwise: see `contrasts`.
+
+    Examples
+    --------
+    >>> from kalprox.likelihoods import Gaussian
+    >>> from kalprox.noise import Noise
+    >>> y, f = np.array([3.0, 1.0]), np.array([1.0, 1.0])
+    >>> gaussian = Gaussian()  # which is one
+    >>> gaussian.loss(y, f), gaussian.expand(y, f), gaussian.least_squares(y, f)
+    (array([2., 0.]), (array([-2.,  0.]), array([1., 1.])), (array([2., 0.]), None))
+    >>> targets, weights = gaussian.matched(y, f, variance=np.ones(2))
+    >>> targets.round(6), weights.round(6), gaussian.contrasts(f, np.eye(2)).shape
+    (array([2., 0.]), array([1., 1.]), (2, 2))
+    >>> gaussian.predict(f, leverage=np.zeros(2), noise=Noise(4.0, np.inf)).std
+    array([2., 2.])
     """
 
     quadratic: ClassVar[bool] = False

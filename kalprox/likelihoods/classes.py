@@ -58,7 +58,8 @@ def mean_of_sigmoid(f: Array, variance: Array) -> Array:
 class Bernoulli(Likelihood):
     """Yes or no, y = 1 or 0, with the probability p = 1 / (1 + exp(-f)) of yes: logistic regression.
 
-    The loss is log(1 + exp(f)) - y f. A share of yes among several, y in [0, 1], has their number as its weight.
+    The loss is log(1 + exp(f)) - y f. A share of yes among several, y in [0, 1], has their number as its weight. In
+    predictions the probability of yes is averaged over the belief about f.
 
     Examples
     --------
@@ -75,7 +76,6 @@ class Bernoulli(Likelihood):
         return expit(f) - y, xp.maximum(expit(f) * expit(-f), _LEAST)
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Classes:
-        """Return the predictive distribution: the probability of yes, averaged over the belief about f."""
         return Classes(mean_of_sigmoid(f, leverage + 0 * f))
 
 
@@ -88,7 +88,8 @@ class Categorical(Likelihood):
     (y_c - p_c) / p_c. So one fold serves all classes.
 
     Adding a number to all outputs of a row changes nothing: the model must leave out one of the classes, or have a
-    penalty.
+    penalty. In predictions each output is divided by sqrt(1 + pi / 8 variance), after MacKay, which takes the outputs
+    as independent.
 
     Examples
     --------
@@ -111,11 +112,6 @@ class Categorical(Likelihood):
         return D - (_softmax(f)[..., None] * D).sum(axis=-2, keepdims=True)
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Categories:
-        """Return the predictive distribution, for outputs with these variances that are taken as independent.
-
-        Each output is divided by sqrt(1 + pi / 8 variance), after MacKay: for two classes within 0.02 of the average of
-        the probabilities over the belief.
-        """
         return Categories(_softmax(f / namespace(f).sqrt(1 + np.pi / 8 * leverage)))
 
 

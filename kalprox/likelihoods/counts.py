@@ -14,7 +14,9 @@ class Poisson(Likelihood):
     """Counts with the mean exp(f): the loss is exp(f) - y f.
 
     An exposure, the time or the number at risk of a row, is an offset: log(exposure) is added to f. With weights in its
-    place, y / exposure with the weight exposure has the same estimate.
+    place, y / exposure with the weight exposure has the same estimate. In predictions f is normal, and the rate exp(f)
+    log-normal: the mixture of Poisson distributions is replaced by the negative binomial distribution of the same mean
+    and variance.
 
     Examples
     --------
@@ -31,11 +33,6 @@ class Poisson(Likelihood):
         return mean - y, mean
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
-        """Return the predictive distribution: f is normal, so that the rate exp(f) is log-normal.
-
-        The mixture of Poisson distributions is replaced by the negative binomial distribution of the same mean and
-        variance.
-        """
         xp = namespace(f)
         variance = leverage * noise.variance
         mean = xp.exp(f + variance / 2)
@@ -48,6 +45,15 @@ class QuasiPoisson(Poisson):
 
     The estimate is that of `Poisson`. The multiple is Pearson's statistic over its degrees of freedom, and multiplies
     the covariance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kalprox as kp
+    >>> X, y = np.ones((6, 1)), np.array([0.0, 0.0, 1.0, 9.0, 2.0, 0.0])
+    >>> fit = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), (X, y), np.zeros(1), likelihood=QuasiPoisson())
+    >>> bool(np.isclose(np.exp(fit.mean[0]), y.mean())), round(fit.noise_var, 3)
+    (True, 6.2)
     """
 
     learns_noise: ClassVar[bool] = True

@@ -13,7 +13,9 @@ __all__ = ["Huber", "Student"]
 class Huber(Likelihood):
     """A loss that is quadratic up to `threshold` standard deviations and linear beyond.
 
-    With r = (y - f) / scale the loss is r^2 / 2, or threshold (|r| - threshold / 2) where |r| is larger.
+    With r = (y - f) / scale the loss is r^2 / 2, or threshold (|r| - threshold / 2) where |r| is larger. Its curvature
+    is taken from the parabola that touches the loss at f and lies above it: the second derivative is zero beyond the
+    threshold, where a step could overshoot. Predictions are those of good rows, which are normal.
 
     Parameters
     ----------
@@ -39,21 +41,31 @@ class Huber(Likelihood):
         return low * (size - low / 2)
 
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
-        """Return the slope, and as curvature that of the parabola which touches the loss at f and lies above it.
-
-        The second derivative is zero beyond the threshold: such rows would say nothing, and a step could overshoot.
-        """
         r = (y - f) / self.scale
         weight = self.weight(r)
         return -weight * r / self.scale, weight / self.scale**2
 
     def weight(self, r: Array) -> Array:
-        """Return the weight of a row whose error is r standard deviations: 1 up to the threshold."""
+        """Return the weight of a row whose error is r standard deviations: 1 up to the threshold.
+
+        Parameters
+        ----------
+        r : array
+
+        Returns
+        -------
+        array of the same shape
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Huber().weight(np.array([1.0, 13.45]))
+        array([1. , 0.1])
+        """
         xp = namespace(r)
         return self.threshold / xp.maximum(xp.abs(r), self.threshold)
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> StudentPrediction:
-        """Return the predictive distribution of good rows, which is normal."""
         xp = namespace(f)
         return StudentPrediction(f, xp.sqrt(self.scale**2 * sigma**2 + leverage), xp.inf)
 
@@ -62,7 +74,9 @@ class Huber(Likelihood):
 class Student(Likelihood):
     """Observations with the errors of Student's t distribution: rows far away lose their influence.
 
-    With r = (y - f) / scale the loss is (dof + 1) / 2 log(1 + r^2 / dof). It is not convex.
+    With r = (y - f) / scale the loss is (dof + 1) / 2 log(1 + r^2 / dof). It is not convex; its curvature is taken from
+    the parabola that touches the loss at f and lies above it. In predictions the scale has the variance of the noise
+    and of f together.
 
     Parameters
     ----------
@@ -87,17 +101,30 @@ class Student(Likelihood):
         return (self.dof + 1) / 2 * namespace(r).log1p(r**2 / self.dof)
 
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
-        """Return the slope, and as curvature that of the parabola which touches the loss at f and lies above it."""
         r = (y - f) / self.scale
         weight = self.weight(r)
         return -weight * r / self.scale, weight / self.scale**2
 
     def weight(self, r: Array) -> Array:
-        """Return the weight of a row whose error is r scales: the expected precision of its noise, given r."""
+        """Return the weight of a row whose error is r scales: the expected precision of its noise, given r.
+
+        Parameters
+        ----------
+        r : array
+
+        Returns
+        -------
+        array of the same shape
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Student().weight(np.array([0.0, 4.0]))
+        array([1.25, 0.25])
+        """
         return (self.dof + 1) / (self.dof + r**2)
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> StudentPrediction:
-        """Return the predictive distribution: t with the scale that has the variance of noise and f together."""
         xp = namespace(f)
         shrunk = (self.dof - 2) / self.dof if self.dof > 2 else 1.0
         return StudentPrediction(f, xp.sqrt(self.scale**2 * sigma**2 + leverage * shrunk), self.dof)

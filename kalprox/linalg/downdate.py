@@ -46,4 +46,5 @@ def downdate(T: np.ndarray, S: np.ndarray, rows: Any, held: np.ndarray) -> np.nd
         )
     stacked = np.zeros((2 * p, p), T.dtype)
     stacked[p : p + r, order] = left * scale[order]
-    return triangle_of(stacked)
+    left_over: np.ndarray = triangle_of(stacked)
+    return left_over

@@ -93,12 +93,12 @@ class Factor:
     @property
     def rank(self) -> int:
         """The number of directions that are determined."""
-        return self.L.shape[1]
+        return int(self.L.shape[1])
 
     @property
     def n_undetermined(self) -> int:
         """The number of columns of `null`."""
-        return self.null.shape[1]
+        return int(self.null.shape[1])
 
     def along_null(self, D: Array) -> Array:
         """The coordinates of each row of D along the undetermined directions: zero where none has a part in it."""
@@ -150,7 +150,7 @@ class Factor:
     @property
     def normals(self) -> int:
         """The number of independent standard normal numbers that a draw takes."""
-        return self.L.shape[1]
+        return int(self.L.shape[1])
 
     def draws(self, normals: Array) -> Array:
         """L e for each row e of `normals`, which has as many columns as L: draws of theta about its mean, (n, d)."""

@@ -69,7 +69,8 @@ def fold(
     if xp is not np:
         visit(0, len(X))
         w = xp.ones(len(X), dtype) if weights is None else weights
-        return compiled(_fold_jax)(*(xp.asarray(a, dtype) for a in (square(T), shift, X, Y, w)))
+        folded: tuple[Array, Array] = compiled(_fold_jax)(*(xp.asarray(a, dtype) for a in (square(T), shift, X, Y, w)))
+        return folded
     if weights is not None and not weights.all():
         visit(0, len(X))  # the numbers of the rows that are left are others
         visit = _no_visit

@@ -39,6 +39,7 @@ def cholesky(G: np.ndarray) -> np.ndarray | None:
     G *= 1 / scale
     G *= (1 / scale)[:, None]
     G[empty, empty] = 1
+    U: np.ndarray
     U, failed = lapack("potrf", G.dtype)(G, lower=0, clean=1, overwrite_a=1)
     if failed:
         return None
@@ -149,7 +150,8 @@ def add_gram(G: np.ndarray, T: np.ndarray) -> np.ndarray:
     """Return G + T'T, in place, of which only the upper half is set. The zeros of a large triangle are not touched."""
     p = len(G)
     if len(T) < p or p < _LONG // 2:
-        return lapack("syrk", G.dtype)(1.0, T, trans=1, beta=1.0, c=G, overwrite_c=1)
+        total: np.ndarray = lapack("syrk", G.dtype)(1.0, T, trans=1, beta=1.0, c=G, overwrite_c=1)
+        return total
     reverse = np.asfortranarray(T[::-1, ::-1])  # a lower triangle L, of which LAPACK forms L'L
     G += lapack("lauum", G.dtype)(reverse, lower=1, overwrite_c=1)[0][::-1, ::-1]
     return G

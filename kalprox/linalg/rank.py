@@ -134,7 +134,7 @@ def undetermined(R: Array, rows: Any, A: Array) -> Array:
     return cond_rare(maybe_singular(R, rows), by_svd, lambda: xp.zeros(len(A), bool))
 
 
-def _minimum_norm_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+def _minimum_norm_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     (R, rows, z), (dR, _, dz) = primals, tangents
     theta, P = solve_and_factor(R, rows, z)
     dR = namespace(R).triu(dR)  # entries below the diagonal are never read

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from kalprox._arrays import Array
 from kalprox.linalg.factor import Factor, with_infinities
 from kalprox.linalg.gram import cholesky, smallest_square
 from kalprox.linalg.rank import tolerance
@@ -86,30 +87,33 @@ class RowSpace:
 
     def inputs(self, D: np.ndarray) -> np.ndarray:
         """Return rows D in the coordinates phi, without their part beyond. O(d r) per row."""
-        return (D * self.scale) @ self.basis
+        phi: np.ndarray = (D * self.scale) @ self.basis
+        return phi
 
     def theta(self, phi: np.ndarray) -> np.ndarray:
         """Return the theta that the penalty prefers, or that of least norm, among those with these coordinates."""
         if self.determined:
             f, theta = int(self.free.sum()), np.zeros((len(self.scale), *phi.shape[1:]), self.rows.dtype)
             theta[self.free], theta[self.met] = phi[:f], self.span.combination(phi[f:])
-            return (theta.T * self.scale).T
+            preferred: np.ndarray = (theta.T * self.scale).T
+            return preferred
         if phi.size == 0:
             return np.zeros((len(self.scale), *phi.shape[1:]))
         Q, C = qr_factors(self.basis / self.scale[:, None])  # C'Q' theta = phi
-        return Q @ solve_triangular(C, phi, transposed=True)
+        least: np.ndarray = Q @ solve_triangular(C, phi, transposed=True)
+        return least
 
     def beyond(self, a: np.ndarray, phi: np.ndarray) -> np.ndarray:
         """Return the squared length of the part of each row of a, with coordinates phi, that is orthogonal to B."""
         total = np.einsum("ij,ij->i", a, a)
-        left = total - np.einsum("ij,ij->i", phi, phi)
+        left: np.ndarray = total - np.einsum("ij,ij->i", phi, phi)
         few = np.flatnonzero(left < _CANCELS * total)
         left[few] = ((a[few] - phi[few] @ self.basis.T) ** 2).sum(axis=1)
         return left
 
     def unit_beyond(self) -> np.ndarray:
         """Return the squared length of the part of each unit vector that is orthogonal to B, shape (d,)."""
-        left = 1 - np.einsum("ij,ij->i", self.basis, self.basis)
+        left: np.ndarray = 1 - np.einsum("ij,ij->i", self.basis, self.basis)
         few = np.flatnonzero(left < _CANCELS)  # at most 2 r of them: the squares of B sum to r
         parts = -self.basis[few] @ self.basis.T
         parts[np.arange(len(few)), few] += 1
@@ -140,11 +144,13 @@ class _Span:
 
     @cached_property
     def basis(self) -> np.ndarray:
-        return solve_triangular(self.U, self.A, transposed=True).T if self.Q is None else self.Q
+        Q: np.ndarray = solve_triangular(self.U, self.A, transposed=True).T if self.Q is None else self.Q
+        return Q
 
     def combination(self, phi: np.ndarray) -> np.ndarray:
         """Return Q phi."""
-        return self.Q @ phi if self.Q is not None else self.A.T @ solve_triangular(self.U, phi)
+        Qphi: np.ndarray = self.Q @ phi if self.Q is not None else self.A.T @ solve_triangular(self.U, phi)
+        return Qphi
 
 
 def row_coordinates(R: np.ndarray, h: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -224,7 +230,7 @@ class WideFactor:
         return len(self.space.scale)
 
     @property
-    def L(self) -> np.ndarray:
+    def L(self) -> Array:
         """The root as one matrix, in O(d^2 r): (d, r) without a penalty, else S (I + B (L - I) B') of shape (d, d)."""
         B, L = self.space.basis, self.inner.L
         if not self.space.determined:
@@ -247,7 +253,7 @@ class WideFactor:
     def proper(self) -> bool:
         return self.space.determined and self.inner.proper
 
-    def leverage(self, D: np.ndarray) -> np.ndarray:
+    def leverage(self, D: np.ndarray) -> Array:
         """Return x' C x for each row x of D, in O(d r) per row."""
         a, phi = D * self.space.scale, self.space.inputs(D)
         leverage, beyond = self.inner.leverage(phi), self.space.beyond(a, phi)
@@ -255,28 +261,28 @@ class WideFactor:
             return leverage + beyond
         return np.where(beyond > np.finfo(D.dtype).eps * (a**2).sum(axis=1), np.inf, leverage)
 
-    def whitened(self, R: np.ndarray) -> np.ndarray:
+    def whitened(self, R: np.ndarray) -> Array:
         """Return rows whose squared norms are the leverages of rows R that are in the space."""
         return self.inner.whitened(self.space.inputs(R))
 
-    def undetermined(self, D: np.ndarray) -> np.ndarray:
+    def undetermined(self, D: np.ndarray) -> Array:
         return np.isinf(self.leverage(D))
 
     @property
     def n_undetermined(self) -> int:
         return self.inner.n_undetermined if self.space.determined else self.d - len(self.space.curvature)
 
-    def along_null(self, D: np.ndarray) -> np.ndarray:
+    def along_null(self, D: np.ndarray) -> Array:
         phi = self.space.inputs(D)
         return self.inner.along_null(phi) if self.space.determined else D * self.space.scale - phi @ self.space.basis.T
 
-    def variances(self) -> np.ndarray:
+    def variances(self) -> Array:
         inner, beyond = self.inner.leverage(self.space.basis), self.space.unit_beyond()
         if self.space.determined:
             return self.space.scale**2 * (inner + beyond)
         return np.where(beyond > np.finfo(inner.dtype).eps, np.inf, self.space.scale**2 * inner)
 
-    def covariance(self) -> np.ndarray:
+    def covariance(self) -> Array:
         """Return the covariance as one matrix, in O(d^2 r), with infinities as in `Factor.covariance`."""
         B, L = self.space.basis, self.inner.L
         root, beyond = B @ L, np.eye(self.d) - B @ B.T
@@ -292,7 +298,7 @@ class WideFactor:
     def normals(self) -> int:
         return self.inner.normals + self.d
 
-    def draws(self, normals: np.ndarray) -> np.ndarray:
+    def draws(self, normals: np.ndarray) -> Array:
         B, inner = self.space.basis, normals[:, : self.inner.normals]
         rest = normals[:, self.inner.normals :]
         return (self.inner.draws(inner) @ B.T + (rest - (rest @ B) @ B.T)) * self.space.scale

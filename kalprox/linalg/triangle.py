@@ -41,10 +41,11 @@ _WIDE = 32  # columns from which the test whether a matrix is a triangle pays
 
 
 @cache
-def lapack(name: str, dtype: Any) -> Callable:
+def lapack(name: str, dtype: Any) -> Callable[..., Any]:
     """SciPy's BLAS or LAPACK routine for float32 or float64. Cached: the look-up costs as much as a short fold."""
     find = scipy.linalg.get_blas_funcs if name in _BLAS else scipy.linalg.get_lapack_funcs
-    return find(name, dtype=dtype)
+    routine: Callable[..., Any] = find(name, dtype=dtype)
+    return routine
 
 
 def product(A: Array, B: Array) -> Array:
@@ -75,6 +76,7 @@ def _solve_numpy(U: np.ndarray, b: np.ndarray, transposed: bool) -> np.ndarray:
     """Call LAPACK's trtrs directly; for few columns `scipy.linalg.solve_triangular` takes ten times as long."""
     if b.size == 0:
         return np.zeros_like(b)
+    x: np.ndarray
     trtrs = lapack("trtrs", np.result_type(U, b))
     if U.flags.f_contiguous:
         x, info = trtrs(U, b, lower=0, trans=int(transposed))
@@ -126,13 +128,15 @@ def _below(d: int) -> np.ndarray:
 def qr_factors(M: Array) -> tuple[Array, Array]:
     """Return the factors Q, with orthonormal columns, and R of M = Q R, for M of shape (m, d) with m >= d."""
     xp = namespace(M)
-    return scipy.linalg.qr(M, mode="economic", check_finite=False) if xp is np else xp.linalg.qr(M)
+    Q, R = scipy.linalg.qr(M, mode="economic", check_finite=False) if xp is np else xp.linalg.qr(M)
+    return Q, R
 
 
 def svd(M: Array) -> tuple[Array, Array, Array]:
     """Return U, s and V' of M = U diag(s) V', for a square M."""
     xp = namespace(M)
-    return scipy.linalg.svd(M) if xp is np else xp.linalg.svd(M)
+    U, s, Vt = scipy.linalg.svd(M) if xp is np else xp.linalg.svd(M)
+    return U, s, Vt
 
 
 def triangle_of(stacked: Array, triangles: bool = False) -> Array:
@@ -158,7 +162,8 @@ def append(T: np.ndarray, B: np.ndarray, triangle: bool = False) -> np.ndarray:
         return _qr_numpy(B, min(B.shape))
     panel = min(m, 8 if m < 160 else 16 if m < 400 else 32)  # columns applied together; measured
     if m == p:
-        return lapack("tpqrt", T.dtype)(min(B.shape) if triangle else 0, panel, T, B)[0]
+        joined: np.ndarray = lapack("tpqrt", T.dtype)(min(B.shape) if triangle else 0, panel, T, B)[0]
+        return joined
     left, reflections, t, _ = lapack("tpqrt", T.dtype)(0, panel, T[:, :m], B[:, :m])
     right, below, _ = lapack("tpmqrt", T.dtype)(0, reflections, t, T[:, m:], B[:, m:], trans="T")
     below = _qr_numpy(below, min(below.shape))

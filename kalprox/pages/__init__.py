@@ -2,7 +2,7 @@
 
 `page` defines the contents of a page, which `writing` writes to a file; `rendering` turns them into HTML with the
 templates in `templates/`, `formatting` and `svg` format tables and figures for them. `figures` defines a figure and
-its files, `plots` the plots that a figure may contain, and `style` their colours and fonts.
+its files; `kalprox.display` has the plots that a figure may contain, and their style.
 """
 
 from kalprox.pages.figures import Figure, write

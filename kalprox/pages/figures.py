@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kalprox._files import atomic_write
-from kalprox.pages.style import STYLE
+from kalprox.display.style import NARROW, STYLE
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["NARROW", "Figure", "render", "to_json", "write"]
-
-NARROW = 3.9  # inches: the width of figures on the screen of a phone, where 96 pixels are an inch
+__all__ = ["Figure", "render", "to_json", "write"]
 
 # By default each format includes dates and addresses in its metadata; None leaves them out.
 METADATA: dict[str, dict[str, None]] = {
@@ -48,7 +46,7 @@ class Figure:
         All numbers in the drawing, which are written to a JSON file beside it; see `to_json` for the types.
     draw : callable
         `draw(fig)` draws onto an empty matplotlib figure, which on narrow screens is 3.9 inches wide; see
-        `kalprox.pages.plots.is_narrow`.
+        `kalprox.display.axes.is_narrow`.
     size : tuple of float
         Width and height in inches.
     narrow_height : float, optional

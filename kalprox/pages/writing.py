@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from kalprox._extras import require
 from kalprox._files import atomic_write
 from kalprox.pages.figures import render, write
 from kalprox.pages.page import Page
@@ -31,10 +32,8 @@ def write_page(
     Path
         The path of the HTML file.
     """
-    try:
-        from kalprox.pages.rendering import render_page
-    except ImportError as error:
-        raise ImportError("Pages need jinja2: pip install 'kalprox[report]'.") from error
+    require_report_packages()
+    from kalprox.pages.rendering import render_page
 
     figures = [figure for section in page.sections for figure in section.figures]
     names = [figure.name for figure in figures]
@@ -52,8 +51,4 @@ def write_page(
 
 def require_report_packages() -> None:
     """Raise ImportError if a package that pages and figures need is not installed."""
-    from importlib.util import find_spec
-
-    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
-    if missing:
-        raise ImportError(f"Pages and figures need {' and '.join(missing)}: pip install 'kalprox[report]'.")
+    require("report", "Pages and figures need")

@@ -33,7 +33,7 @@ def linear(s: Mapping[str, Any]) -> Results:
     def error(state: Any) -> Any:
         return jnp.linalg.norm(state.mean - theta) / np.linalg.norm(theta)
 
-    def curve(make: Callable, gamma: Any) -> Any:
+    def curve(make: Callable[..., Any], gamma: Any) -> Any:
         alg = make(gamma)
         return run(alg, alg.init(jnp.zeros(d), 1.0), X, y, record_every=every, record=error).trace.extra
 
@@ -77,7 +77,8 @@ def linear(s: Mapping[str, Any]) -> Results:
 def _reaches(curves: np.ndarray, level: float) -> np.ndarray:
     """The first record at which each curve is at or below the level; the number of records where it never is."""
     below = curves <= level
-    return np.where(below.any(axis=1), below.argmax(axis=1), curves.shape[1])
+    first: np.ndarray = np.where(below.any(axis=1), below.argmax(axis=1), curves.shape[1])
+    return first
 
 
 def sparse(s: Mapping[str, Any]) -> Results:

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kalprox.display.axes import label_panels, panels
+from kalprox.display.plots import curves, sweep
 from kalprox.pages import Figure, Section, Table
-from kalprox.pages.plots import curves, label_panels, panels, sweep
 from kalprox.paper.cache import Results
 
 if TYPE_CHECKING:

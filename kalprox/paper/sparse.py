@@ -110,7 +110,8 @@ def coverage(results: Results, method: str) -> np.ndarray | None:
     if f"var_{method}" not in results:
         return None
     distance = np.abs(results[f"mean_{method}"] - results["truth"])
-    return (distance <= 2 * np.sqrt(results[f"var_{method}"])).mean(axis=-1)
+    covered: np.ndarray = (distance <= 2 * np.sqrt(results[f"var_{method}"])).mean(axis=-1)
+    return covered
 
 
 def _cell(s: Mapping[str, Any]) -> Results:

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kalprox.display.axes import is_narrow, label_panels, panels
+from kalprox.display.plots import curves, estimates, matrix, quantile_bands, traces
+from kalprox.display.style import line_style
 from kalprox.pages import Figure, Section, Table
-from kalprox.pages.plots import curves, estimates, is_narrow, label_panels, matrix, panels, quantile_bands, traces
-from kalprox.pages.style import line_style
 from kalprox.paper.cache import Results
 from kalprox.paper.sparse import METHODS, coverage
 

@@ -16,7 +16,7 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THR
 
 
 @contextlib.contextmanager
-def workers(jobs: int) -> Iterator[Callable[..., Future]]:
+def workers(jobs: int) -> Iterator[Callable[..., Future[Any]]]:
     """Start a pool of `jobs` new (spawned) processes, and yield its `submit` function.
 
     The processes end when the `with` block ends or raises an error, and also when this process is killed.
@@ -28,7 +28,7 @@ def workers(jobs: int) -> Iterator[Callable[..., Future]]:
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent, initargs=(receiver,))
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
 
-    def submit(function: Callable[..., Any], *args: Any) -> Future:
+    def submit(function: Callable[..., Any], *args: Any) -> Future[Any]:
         # NumPy and JAX read these variables when they are imported, which is before our code runs in the process
         with _environment({**_ONE_THREAD, "XLA_FLAGS": flags}):
             return pool.submit(function, *args)

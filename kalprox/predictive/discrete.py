@@ -62,7 +62,8 @@ def _quantile_of_counts(shape: Any, probability: Any, p: float) -> np.ndarray:
     found = np.maximum(np.ceil(special.nbdtrik(p, shape, probability)), 0.0)
     below = np.maximum(found - 1, 0.0)  # rounding of the inverse may have led one count too far
     enough = special.betainc(shape, below + 1, probability) >= p
-    return np.where(enough, below, found).astype(shape.dtype)
+    whole: np.ndarray = np.where(enough, below, found).astype(shape.dtype)
+    return whole
 
 
 class Classes(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, certainly, namespace, special_functions
+from kalprox._arrays import Array, brief, certainly, namespace, special_functions
 from kalprox._control import call_numpy
 
 __all__ = ["Student", "standard_quantile", "standard_score"]
@@ -36,6 +36,9 @@ class Student(NamedTuple):
     mean: Array
     std: Array
     dof: Any
+
+    def __repr__(self) -> str:
+        return f"Student(mean={brief(self.mean)}, std={brief(self.std)}, dof={brief(self.dof)})"
 
     def cdf(self, y: Array) -> Array:
         xp = namespace(self.mean, self.std, y)

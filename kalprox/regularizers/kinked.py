@@ -16,6 +16,12 @@ class Kinked(Separable):
     """A regulariser that is not smooth and consists of `Pieces`; for the proximal filter and `prox` only.
 
     Gradient and Hessian hold where the coordinate is free: at no kink, and strictly inside its bounds.
+
+    Examples
+    --------
+    >>> g = L1(2.0)  # which is one
+    >>> g.smooth, g.free(np.array([0.0, 3.0])), g.grad(np.array([0.0, 3.0]))
+    (False, array([False,  True]), array([0., 2.]))
     """
 
     smooth: ClassVar[bool] = False
@@ -151,7 +157,7 @@ class Weighted(Separable):
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
-        return self.g.smooth
+        return bool(self.g.smooth)
 
     def terms(self, theta: Array) -> Array:
         xp = namespace(theta, self.weights)
@@ -187,8 +193,11 @@ class GroupL1(Regularizer):
 
     Examples
     --------
-    >>> GroupL1(1.0, [0, 0, 0, 0, -1]).value(np.ones(5))
-    np.float64(4.0)
+    >>> g = GroupL1(1.0, [0, 0, 0, 0, -1])
+    >>> g.value(np.ones(5)), g.norms(np.ones(5))[2]
+    (np.float64(4.0), array([2.]))
+    >>> g.prox(np.ones(5), 0.5)
+    array([0.5, 0.5, 0.5, 0.5, 1. ])
     """
 
     smooth: ClassVar[bool] = False
@@ -215,7 +224,21 @@ class GroupL1(Regularizer):
         return xp.asarray(labels == np.arange(labels.max(initial=-1) + 1)[:, None], theta.dtype)
 
     def norms(self, theta: Array) -> tuple[Array, Array, Array]:
-        """Membership, lam * w_g and ||theta_g||, for every label."""
+        """The groups of the coordinates, their weights and their norms.
+
+        Parameters
+        ----------
+        theta : array of shape (d,)
+
+        Returns
+        -------
+        members : array of shape (labels, d)
+            1 where a coordinate has the label, else 0.
+        weights : array of shape (labels,)
+            lam * w_g.
+        norms : array of shape (labels,)
+            ||theta_g||.
+        """
         members = self._members(theta)
         xp = namespace(theta)
         w = xp.sqrt(members.sum(1)) if self.weights is None else xp.asarray(self.weights, theta.dtype)
@@ -250,7 +273,15 @@ class GroupL1(Regularizer):
     def prox(self, v: Array, step: Any = 1.0) -> Array:
         """argmin over t of 1/2 ||t - v||^2 + step * g(t): shrinks the norm of each group by step * lam * w_g.
 
-        The step is a scalar: with one step per coordinate there is no closed form.
+        Parameters
+        ----------
+        v : array of shape (d,)
+        step : float
+            A scalar: with one step per coordinate there is no closed form.
+
+        Returns
+        -------
+        array of shape (d,)
         """
         xp = namespace(v)
         members, w, norms = self.norms(v)

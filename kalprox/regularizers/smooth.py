@@ -255,7 +255,7 @@ class Custom(Regularizer):
 
 
 @cache
-def _derivatives(fn: Callable[[Array], Array]) -> tuple[Callable, Callable, Callable]:
+def _derivatives(fn: Callable[[Array], Array]) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     import jax
 
     return jax.jit(fn), jax.jit(jax.grad(fn)), jax.jit(jax.hessian(fn))

@@ -4,11 +4,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kalprox.calibration import BINS, LEVELS, Calibration, Verdict
+from kalprox.calibration import LEVELS, Calibration, Verdict
+from kalprox.calibration.showing import coverage_curve, independent_rows
+from kalprox.display import plots, readings
+from kalprox.display.axes import is_narrow, label_ends, thousands
+from kalprox.display.style import FAINT, line_style
 from kalprox.jobs.model import TableModel
 from kalprox.learning.headline import as_options
-from kalprox.pages import Figure, Section, Table, plots
-from kalprox.pages.style import FAINT, INK, line_style
+from kalprox.pages import Figure, Section, Table
 from kalprox.reports import summary
 
 if TYPE_CHECKING:
@@ -49,45 +52,32 @@ def _p_value(p: float) -> float | str | None:
     return None if np.isnan(p) else "< 0.001" if p < 1e-3 else p
 
 
-def _independent(score: Calibration) -> int:
-    """The number of independent predictions that the scored rows are equivalent to."""
-    return max(round(score.verdict().worth), 1)
-
-
 def _coverage(score: Calibration) -> Figure:
     verdict = score.verdict()
+    levels, shares = coverage_curve(score)
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
-        plots.calibration(fig.subplots(), LEVELS, score.coverage, rows=_independent(score))
+        plots.calibration(fig.subplots(), levels, shares, rows=independent_rows(verdict))
 
     return Figure(
         "calibration",
         "Nominal and observed coverage",
-        f"The share of the observations within their {', '.join(f'{level:.0%}' for level in LEVELS)} intervals. Below "
+        "The share of the observations within their central intervals, against the level of the intervals. Below "
         "the diagonal the intervals are too narrow, above it they are too wide. Grey band: where calibrated intervals "
-        f"lie with probability 95%, {_independent(score):,} independent predictions assumed.",
-        {"levels": LEVELS, "coverage": score.coverage, "rows": verdict.rows, "worth": verdict.worth},
+        f"lie with probability 95%, {independent_rows(verdict):,} independent predictions assumed.",
+        {"levels": levels, "coverage": shares, "rows": verdict.rows, "worth": verdict.worth},
         draw,
         (4.6, 4.6),
     )
 
 
 def _pit(score: Calibration) -> Figure:
-    verdict, n = score.verdict(), _independent(score)
-    density = np.asarray(score.pit, float) / float(score.rows) * BINS
+    verdict, shares = score.verdict(), np.asarray(score.pit, float) / float(score.rows)
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
-        from scipy import stats
-
         ax = fig.subplots()
-        low, high = (float(end) * BINS / n for end in stats.binom.interval(0.95, n, 1 / BINS))
-        ax.bar((np.arange(BINS) + 0.5) / BINS, density, 0.92 / BINS, color=line_style(0)["color"], alpha=0.75)
-        ax.axhspan(low, high, color=FAINT, alpha=0.3, linewidth=0)
-        ax.axhline(1, color=INK, linewidth=0.9, label="calibrated")
-        top = max(high, float(density.max()))
-        ax.set(xlim=(0, 1), ylim=(0, 1.05 * top), ylabel="density")
-        ax.set_xlabel("PIT: predicted probability\nof a value below the observed one")
-        plots.label_ends(ax)
+        readings.pit(ax, shares, independent_rows(verdict))
+        label_ends(ax)
 
     return Figure(
         "pit",
@@ -95,7 +85,7 @@ def _pit(score: Calibration) -> Figure:
         "The histogram is flat if the predictions are calibrated. It is U-shaped if the intervals are too narrow, "
         "hump-shaped if they are too wide, and sloped if the predictions are biased. Grey band: 95% of the bars, if "
         "calibrated.",
-        {"bars": density, "rows": verdict.rows, "worth": verdict.worth},
+        {"bars": shares * len(shares), "rows": verdict.rows, "worth": verdict.worth},
         draw,
         (6.4, 3.4),
     )
@@ -129,10 +119,10 @@ def running_error(fitted: TableModel) -> Section:
         below.set(ylim=(min(0.8, 0.95 * float(coverage.min())), 1.01), xlabel="rows learned")
         below.set_ylabel(f"coverage of\n{LEVELS[-1]:.0%} intervals")
         below.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-        below.locator_params(axis="x", nbins=4 if plots.is_narrow(fig) else 7)
-        plots.thousands(below.xaxis)
+        below.locator_params(axis="x", nbins=4 if is_narrow(fig) else 7)
+        thousands(below.xaxis)
         for ax in (above, below):
-            plots.label_ends(ax)
+            label_ends(ax)
 
     figure = Figure(
         "running",

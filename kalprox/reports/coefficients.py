@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kalprox._text import code
+from kalprox.display import readings
+from kalprox.display.axes import figure_label, is_narrow
+from kalprox.display.plots import matrix
 from kalprox.jobs.model import TableModel
 from kalprox.pages import Figure, Section
-from kalprox.pages.plots import is_narrow, matrix, thousands
-from kalprox.pages.style import FAINT, line_style
 from kalprox.reports import summary
-from kalprox.reports.summary import effects
-from kalprox.reports.words import code_columns, figure_label
+from kalprox.reports.words import code_columns
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -26,7 +26,7 @@ _NARROW_CORRELATIONS = 16  # in the second one on narrow screens, where there is
 
 def section(fitted: TableModel, level: float) -> Section:
     """The coefficients with their intervals, as a figure and a table."""
-    belief, columns, effect = fitted.belief, fitted.columns.names, effects(fitted)
+    belief, columns, effect = fitted.belief, fitted.columns.names, fitted.belief.effects
     shown = _largest(effect, np.isfinite(fitted.intervals(level)[0]) & (effect > 0), _MAX_INTERVALS)
     changed = "prediction" if belief.settings.link == "identity" else "linear predictor"
     text = (
@@ -55,18 +55,10 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         ax = fig.subplots()
-        place = np.arange(len(shown))
-        colour = line_style(0)["color"]
-        ax.axvline(0, color=FAINT, linewidth=0.8)
-        ax.hlines(place, low * scale, high * scale, color=colour, linewidth=3, alpha=0.55)
-        ax.plot(coef * scale, place, "o", color=colour, markersize=3.2)
         width = 15 if is_narrow(fig) else 32
-        ax.set_yticks(place, [_label(columns, j, width) for j in shown], parse_math=False, fontsize=9.5)
-        ax.set(ylim=(len(shown) - 0.4, -0.6))
+        labels = [_label(columns, j, width) for j in shown]
+        readings.coefficients(ax, labels, *(end[None] * scale for end in (coef, low, high)))
         ax.set_xlabel(f"{quantity},\n{unit}", parse_math=False, loc="right")  # there is room to the left of the axes
-        ax.grid(visible=False, axis="y")
-        ax.locator_params(axis="x", nbins=4 if is_narrow(fig) else 8)
-        thousands(ax.xaxis)
 
     return Figure(
         "coefficients",
@@ -86,7 +78,7 @@ def correlations(fitted: TableModel) -> Section:
     title = "Correlations of the coefficients"
     columns, std = fitted.columns.names, fitted.belief.coef_std
     free = np.isfinite(std) & (std > 0)
-    shown = np.sort(_largest(effects(fitted), free, _MAX_CORRELATIONS))
+    shown = np.sort(_largest(fitted.belief.effects, free, _MAX_CORRELATIONS))
     left_out = [
         (np.isinf(std).sum(), "undetermined"),
         ((std == 0).sum(), "fixed by the penalty"),
@@ -113,7 +105,7 @@ def correlations(fitted: TableModel) -> Section:
     def draw(fig: "matplotlib.figure.Figure") -> None:
         ax = fig.subplots()
         few, width = (_NARROW_CORRELATIONS, 14) if is_narrow(fig) else (_MAX_CORRELATIONS, 24)
-        drawn = np.sort(np.argsort(-effects(fitted)[shown], kind="stable")[:few])
+        drawn = np.sort(np.argsort(-fitted.belief.effects[shown], kind="stable")[:few])
         matrix(ax, R[np.ix_(drawn, drawn)], "correlation", limit=1.0)
         size = min(9.0, 72 * 0.82 * height / len(drawn))
         labels = [_label(columns, k, width) for k in shown[drawn]]

@@ -3,16 +3,14 @@
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from kalprox._files import atomic_write
 from kalprox._text import csv_line, plain_number
+from kalprox.display import readings
+from kalprox.display.style import line_style
 from kalprox.jobs.model import TableModel
-from kalprox.learning.belief import Path
 from kalprox.learning.linear import LinearBelief
+from kalprox.learning.path import Path
 from kalprox.pages import Figure, Section, Table
-from kalprox.pages.plots import thousands
-from kalprox.pages.style import FAINT, INK, line_style
 from kalprox.reports.summary import about_levels
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["figure", "sections", "table", "write"]
 
 _MAX_COLUMNS = 300  # of a model whose report contains the path: it takes O(d^3) per alpha
-_SHOWN = 50.0  # how far below the best the axis of scores extends
 
 
 def table(fitted: TableModel, path: Path, *, grid: bool = True) -> Table:
@@ -38,20 +35,16 @@ def table(fitted: TableModel, path: Path, *, grid: bool = True) -> Table:
     ]
     caption = (
         f"Regularisation path of {len(fitted.columns.names):,} coefficients. {about_levels(fitted)}"
-        f"{_criterion(fitted).capitalize()} is {path.score[best]:,.2f} at its best, with alpha = "
+        f"{path.criterion.capitalize()} is {path.score[best]:,.2f} at its best, with alpha = "
         f"{plain_number(path.alphas[best])}; the table shows how far the others are below. {_where(path, grid)}"
     )
-    columns = ["alpha", "nonzero", "degrees of freedom", f"{_criterion(fitted)}, from the best"]
+    columns = ["alpha", "nonzero", "degrees of freedom", f"{path.criterion}, from the best"]
     return Table(columns, rows, caption.rstrip())
 
 
 def _below(difference: float) -> str:
     """A score relative to the best, with digits that tell neighbours apart."""
     return f"{difference:,.2f}" if difference > -1000 else f"{difference:,.0f}"
-
-
-def _criterion(fitted: TableModel) -> str:
-    return "log evidence" if fitted.learner.settings.penalty.selection == "evidence" else "-BIC/2"
 
 
 def _where(path: Path, grid: bool) -> str:
@@ -71,44 +64,22 @@ def _where(path: Path, grid: bool) -> str:
 def figure(fitted: TableModel, path: Path) -> Figure:
     """The score and the degrees of freedom for alphas about the best, and the alpha of the model."""
     chosen = float(fitted.belief.alpha)
-    order = np.argsort(path.alphas)[np.sort(path.alphas) > 0]  # ascending, without 0, which has no logarithm
-    alphas, below, edf = path.alphas[order], path.score[order] - path.score.max(), path.edf[order]
-    near = np.flatnonzero(below >= -_SHOWN)
-    shown = slice(max(near.min(initial=len(below)) - 2, 0), near.max(initial=0) + 3)
-    alphas, below, edf = alphas[shown], below[shown], edf[shown]
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         above, under = fig.subplots(2, sharex=True, height_ratios=(3, 2))
-        best = int(below.argmax())
-        above.plot(alphas, below, **line_style(0) | {"markersize": 3.5})
-        above.set(ylim=(max(1.15 * float(below.min()), -1.3 * _SHOWN), 0.2 * _SHOWN))
-        above.set_ylabel(f"{_criterion(fitted)},\nfrom the best")
-        aligned = "left" if best < 2 else "right" if best > len(alphas) - 3 else "center"
-        about = f"best: {plain_number(alphas[best])}"
-        above.annotate(about, (alphas[best], below[best]), (0, 7), textcoords="offset points", ha=aligned)
+        order = readings.scores(above, path.alphas, path.score, path.criterion)
+        alphas, edf = path.alphas[order], path.edf[order]
         under.plot(alphas, edf, **line_style(2) | {"markersize": 3.5})
-        under.set(xscale="log", xlabel="alpha")
+        under.set(xlabel="alpha")
         under.set_ylabel("degrees of\nfreedom")
         under.set_ylim(0, 1.4 * float(edf.max()) or 1.0)
-        if alphas.min() <= chosen <= alphas.max():
-            for ax in (above, under):
-                ax.axvline(chosen, color=FAINT, linewidth=1, linestyle=(0, (4, 2)))
-            left = np.log(chosen) * 2 < np.log(alphas.min()) + np.log(alphas.max())
-            under.annotate(
-                f"alpha of the model: {plain_number(chosen)}",
-                (chosen, 0),
-                (4 if left else -4, 4),
-                xycoords=("data", "axes fraction"),
-                textcoords="offset points",
-                ha="left" if left else "right",
-                color=INK,
-            )
-        thousands(above.yaxis)
+        readings.mark_alpha(above, alphas, chosen)
+        readings.mark_alpha(under, alphas, chosen, f"alpha of the model: {plain_number(chosen)}")
 
     return Figure(
         "path",
         "Score and degrees of freedom along the regularisation path",
-        f"{_criterion(fitted).capitalize()} relative to the best alpha, down to -50; differences below 1 mean little. "
+        f"{path.criterion.capitalize()} relative to the best alpha, down to -50; differences below 1 mean little. "
         f"{_where(path, True)}".rstrip(),
         {"alpha": path.alphas, "score": path.score, "edf": path.edf, "chosen": chosen},
         draw,

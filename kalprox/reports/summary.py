@@ -21,7 +21,6 @@ __all__ = [
     "coefficients",
     "conformal",
     "contents",
-    "effects",
     "overview",
     "tables",
 ]
@@ -88,24 +87,14 @@ def contents(fitted: TableModel) -> str:
     return ", ".join(f"{name}: {n:,}" for name, n in parts.items() if n) or "none"
 
 
-def effects(fitted: TableModel) -> np.ndarray:
-    """The effect of each column: |coefficient| times the standard deviation of the column, of shape (d,).
-
-    It is the change of the prediction (for a nonlinear link: of the linear predictor) when the column increases by one
-    standard deviation. Where the standard deviations are not known, it is |coefficient|.
-    """
-    std = fitted.belief.column_std
-    return np.abs(fitted.belief.coef) * (1.0 if std is None else std)
-
-
 def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -> Table:
     """The intercept and the coefficients with standard errors and intervals, in the order of the columns of X.
 
     With `top`, only the coefficients with the largest effects are shown; their numbers stay those of the columns.
     """
     belief, columns = fitted.belief, fitted.columns.names
-    shown = np.sort(np.argsort(-effects(fitted), kind="stable")[:top])
-    found, effect, zero = fitted.summary(level), effects(fitted), fitted.belief.exact_zeros
+    found, effect, zero = fitted.summary(level), belief.effects, belief.exact_zeros
+    shown = np.sort(np.argsort(-effect, kind="stable")[:top])
     first = len(found.names) - len(columns)  # 1 with an intercept
 
     def cells(i: int) -> list[Any]:

@@ -1,17 +1,14 @@
-"""Cells, dates and labels of figures as text."""
+"""Cells and dates as text."""
 
-import unicodedata
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from kalprox._text import MAX_NAME, code, shorten
 from kalprox.pages import Table
-from kalprox.pages.style import STYLE
 
-__all__ = ["code_columns", "date", "figure_label", "plain"]
+__all__ = ["code_columns", "date", "plain"]
 
 
 def plain(name: str) -> str:
@@ -34,18 +31,3 @@ def date(days: float) -> Any:
         return str(np.datetime64("1970-01-01") + np.timedelta64(round(days), "D"))
     except (OverflowError, ValueError):
         return days
-
-
-def figure_label(name: str, otherwise: str, width: int = 32) -> str:
-    """`name` for a figure, or `otherwise` if the font of the figures has no glyphs for it."""
-    short = shorten(name, width)
-    drawable = all(ord(c) in _glyphs() and unicodedata.bidirectional(c) not in ("R", "AL") for c in short)
-    return short if short.strip() and drawable else otherwise
-
-
-@cache
-def _glyphs() -> frozenset[int]:
-    from matplotlib.font_manager import findfont
-    from matplotlib.ft2font import FT2Font
-
-    return frozenset(FT2Font(findfont(STYLE["font.family"])).get_charmap())

@@ -46,7 +46,8 @@ class Coordinates:
         return np.where(u == self.high, self.raw.high, theta)
 
     def free_blocks(self, u: np.ndarray) -> np.ndarray:
-        return (u > self.low) & (u < self.high) & ((u != 0) | (self.l1 == 0))
+        free: np.ndarray = (u > self.low) & (u < self.high) & ((u != 0) | (self.l1 == 0))
+        return free
 
     def unsure(self, u: np.ndarray) -> np.ndarray:
         return ~self.free_blocks(u)  # the exact solve itself stops free coordinates at their kinks
@@ -55,7 +56,8 @@ class Coordinates:
         descent = self.X.T @ (self.z - self.X @ u)
         left, right = self.pieces.slopes(u)
         size = np.where(self.live, self.size + np.linalg.norm(self.X @ u), 0) + self.l1
-        return np.maximum(np.maximum(left - descent, descent - right), 0) / np.where(size > 0, size, 1)
+        violation: np.ndarray = np.maximum(np.maximum(left - descent, descent - right), 0) / np.where(size > 0, size, 1)
+        return violation
 
     def sweep(self, u: np.ndarray, coordinates: np.ndarray) -> None:
         """Minimise over each of these coordinates in turn, in place. O(m) per coordinate."""
@@ -116,4 +118,4 @@ class Coordinates:
 
     def _value(self, u: np.ndarray) -> float:
         r = self.z - self.X @ u
-        return r @ r / 2 + self.l1 @ np.abs(u)
+        return float(r @ r / 2 + self.l1 @ np.abs(u))

@@ -48,21 +48,24 @@ class Groups:
         return np.where(self.live[self.block_of], theta * self.c, 0)
 
     def unscaled(self, u: np.ndarray) -> np.ndarray:
-        return u / self.c
+        theta: np.ndarray = u / self.c
+        return theta
 
     def _norms(self, u: np.ndarray, eps: float = 0.0) -> np.ndarray:
         return np.hypot(np.sqrt(np.bincount(self.block_of, u**2, len(self.blocks))), eps)
 
     def _slope(self, u: np.ndarray, eps: float = 0.0) -> np.ndarray:
         norms = self._norms(u, eps)
-        return u * (self.w / np.where(norms > 0, norms, 1))[self.block_of]
+        slope: np.ndarray = u * (self.w / np.where(norms > 0, norms, 1))[self.block_of]
+        return slope
 
     def _value(self, u: np.ndarray, eps: float = 0.0) -> float:
         r = self.z - self.X @ u
-        return r @ r / 2 + self.w @ self._norms(u, eps)
+        return float(r @ r / 2 + self.w @ self._norms(u, eps))
 
     def free_blocks(self, u: np.ndarray) -> np.ndarray:
-        return (self._norms(u) > 0) | (self.w == 0)
+        free: np.ndarray = (self._norms(u) > 0) | (self.w == 0)
+        return free
 
     def unsure(self, u: np.ndarray) -> np.ndarray:
         return np.ones(len(self.blocks), bool)  # a Newton step never makes a free group exactly zero
@@ -150,7 +153,8 @@ class Groups:
             slope = p @ self._slope(at, eps) - Xp @ (r - alpha * Xp)
             return slope, np.asarray(self._value(at, eps) - start - noise)
 
-        return u + search(np, slope_and_rise, float) * p
+        moved: np.ndarray = u + search(np, slope_and_rise, float) * p
+        return moved
 
     def _through_zero(self, u: np.ndarray, p: np.ndarray) -> np.ndarray:
         """Move along p, or by the full step with groups that it sends through zero set to zero, whichever is lower.
@@ -180,7 +184,7 @@ class Groups:
         if len(turns) == 0:  # the function is bounded below: a descent without end is rounding error
             return u
         last = order[turns[0]]
-        new = u + at[last] * p
+        new: np.ndarray = u + at[last] * p
         new[self.block_of == shrinks[last]] = 0
         return new
 
@@ -206,4 +210,5 @@ def _shrink(e: np.ndarray, target: np.ndarray, w: float) -> np.ndarray:
         rho += step
         if step <= 1e-12 * rho:
             break
-    return target * (rho / (e * rho + w))
+    t: np.ndarray = target * (rho / (e * rho + w))
+    return t

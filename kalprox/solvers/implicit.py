@@ -29,7 +29,7 @@ def differentiable(solver: Solver) -> Solver:
     it counts as held: the derivative is then the one towards that side.
     """
 
-    def rule(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
+    def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         import jax
 
         (R, z, g, start, rows), (dR, dz, dg, _, _) = primals, tangents
@@ -66,7 +66,7 @@ def _step(R: Array, g: Regularizer, theta: Array, free: Array, rows: Any, w: Arr
         curved = h * p if h.ndim == 1 else product(h, p)
         return xp.concatenate([r + product(X, p), product(X.T, r) - curved - held * p])
 
-    def solve(_: Callable, sides: Array) -> Array:
+    def solve(_: Callable[..., Any], sides: Array) -> Array:
         w, v = xp.split(sides, [len(R)])
         U = hessian_root(xp.concatenate([X, xp.diag(held)]), g, theta)
         _, P = solve_and_factor(U, rows, xp.zeros(d, U.dtype))

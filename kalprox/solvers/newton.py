@@ -50,7 +50,7 @@ def newton(R: Array, z: Array, g: Regularizer, start: Array) -> tuple[Array, Arr
         residual = data.relative(R.T @ r + slope, terms, xp.abs(slope) + _times(xp.abs(h), xp.abs(t)))
         return _Point(t, r, terms, slope, h, residual, residual <= data.rounded(t, terms))
 
-    def body(state: tuple) -> tuple:
+    def body(state: tuple[Any, ...]) -> tuple[Any, ...]:
         here, k, short, _ = state
         p = _direction(xp, data, here, short)
         Rp, value = R @ p, (here.r @ here.r) / 2 + g.value(here.t)
@@ -133,7 +133,7 @@ def search(xp: ModuleType, along: Callable[[Array], tuple[Array, Array]], dtype:
     """
     slope0, _ = along(xp.zeros((), dtype))
 
-    def body(state: tuple) -> tuple:
+    def body(state: tuple[Any, ...]) -> tuple[Any, ...]:
         low, high, alpha, k, _ = state
         slope, above = along(alpha)
         higher = ~(above <= 0)

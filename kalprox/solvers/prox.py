@@ -108,7 +108,8 @@ def prox(
     start = np.zeros(R.shape[1]) if start is None else start
     if xp is not np and (regularizer.smooth or is_traced(R, z, regularizer, start, rows)):
         R = xp.asarray(R)
-        return compiled(_solve)(R, *alike(R, z, start), regularizer, tol, rows)
+        solved: Prox = compiled(_solve)(R, *alike(R, z, start), regularizer, tol, rows)
+        return solved
     # On the host, float32 is converted to float64 and the result converted back.
     out = _solve(np.asarray(R, float), np.asarray(z, float), np.asarray(start, float), regularizer, tol, rows)
     return out._replace(theta=xp.asarray(out.theta, R.dtype), free=xp.asarray(out.free))
@@ -198,12 +199,12 @@ def _active_set(R: Array, z: Array, g: Regularizer, start: Array, rows: Any) -> 
         R, z, g, start, rows = jax.tree_util.tree_map(lambda a: np.asarray(a, float), args)
         return active_set(R, z, start, g, rows)
 
-    shape = jax.ShapeDtypeStruct
+    shape: Callable[..., Any] = jax.ShapeDtypeStruct
     shapes = shape(R.shape[1:], R.dtype), shape((), R.dtype), shape((), np.int32)
     return call_on_host(on_host, shapes, R, z, g, start, rows)
 
 
-def _on_free(function: Callable, R: Array, regularizer: Any, theta: Array, rows: Any) -> Array:
+def _on_free(function: Callable[..., Any], R: Array, regularizer: Any, theta: Array, rows: Any) -> Array:
     """Evaluate function(R, g, theta, rows, free) on the free coordinates, and pad its matrix with zeros for the others.
 
     On JAX arrays with a smooth g, where all coordinates are free, the function is compiled.

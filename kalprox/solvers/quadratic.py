@@ -18,7 +18,7 @@ from kalprox.solvers.squares import Squares
 __all__ = ["quadratic"]
 
 
-def _jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
+def _jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The derivative of the minimiser with respect to R, z and the parameters of g.
 
     With t the minimiser, R'(R t - z) + grad g(t) = 0. Differentiated, this is the optimality condition of another

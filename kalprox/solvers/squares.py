@@ -13,7 +13,8 @@ __all__ = ["Squares", "default_tol", "free_step"]
 
 def default_tol(dtype: Any) -> float:
     """The residual up to which a minimiser counts as converged by default: 1e-9 in float64, 1e-4 in float32."""
-    return float(np.finfo(dtype).eps) ** 0.575
+    eps = float(np.finfo(dtype).eps)
+    return float(eps**0.575)
 
 
 class Squares(NamedTuple):

@@ -1,15 +1,13 @@
 """Imports pyarrow, or says what to install where it is missing."""
 
-from importlib import import_module
 from typing import Any
+
+from kalprox import _extras
 
 
 def load(name: str) -> Any:
     """Import the module `name` of pyarrow."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ImportError("Reading files needs pyarrow: pip install 'kalprox[files]'") from error
+    return _extras.load(name, "files", "Reading files needs")
 
 
 pa: Any = load("pyarrow")

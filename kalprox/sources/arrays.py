@@ -111,7 +111,8 @@ def as_source(source: Source | Sequence[Any]) -> Source:
     """`source` itself, or (X, y) or (X, y, weights) as an `ArraySource`."""
     if hasattr(source, "fold"):
         return source
-    if not isinstance(source, Sequence) or not 2 <= len(source) <= 3:
+    given: Any = source  # callers may ignore types
+    if not isinstance(given, Sequence) or not 2 <= len(given) <= 3:
         raise TypeError(
             "source must be (X, y) or (X, y, weights), arrays of NumPy or JAX, or an object with the method `fold` of "
             f"`kalprox.sources.Source`; got {type(source).__name__}."

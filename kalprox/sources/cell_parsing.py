@@ -283,7 +283,7 @@ def _day(cell: bytes) -> float | Reason:
         return Reason.NOT_DATE
 
 
-def _parse_distinct(column: Any, parse: Any) -> tuple[list, np.ndarray]:
+def _parse_distinct(column: Any, parse: Any) -> tuple[list[Any], np.ndarray]:
     """The value (or the reason why there is none) of every distinct cell, and the index of each cell among them."""
     coded = column.dictionary_encode(null_encoding="encode")
     parsed = []
@@ -293,7 +293,7 @@ def _parse_distinct(column: Any, parse: Any) -> tuple[list, np.ndarray]:
     return parsed, to_numpy(coded.indices)
 
 
-def _separate(parsed: list, codes: np.ndarray, nothing: float) -> tuple[np.ndarray, Faults | None]:
+def _separate(parsed: list[Any], codes: np.ndarray, nothing: float) -> tuple[np.ndarray, Faults | None]:
     """Separate the values from the reasons; a bad cell has the value `nothing`."""
     values = np.array([nothing if isinstance(value, Reason) else value for value in parsed], dtype=float)
     bad = np.array([isinstance(value, Reason) for value in parsed], dtype=bool)

@@ -22,7 +22,7 @@ def is_number(kind: Any) -> bool:
 
 def is_date(kind: Any) -> bool:
     """Whether cells of this type are dates or timestamps."""
-    return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def is_label(kind: Any) -> bool:

@@ -8,9 +8,9 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, NamedTuple
 
+from kalprox._extras import load
 from kalprox.sources.files import SourceError
 
 __all__ = ["FUNCTIONS", "Factor", "Parsed", "load_formulaic", "parse_factor", "parse_formula"]
@@ -67,10 +67,7 @@ class Parsed(NamedTuple):
 
 def load_formulaic(name: str = "formulaic") -> Any:
     """Import formulaic, or one of its modules; an error says what to install where it is missing."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ImportError("Formulas need formulaic: pip install 'kalprox[formula]'") from error
+    return load(name, "formula", "Formulas need")
 
 
 def parse_formula(formula: str) -> Parsed:

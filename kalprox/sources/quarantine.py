@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from kalprox._files import flush_to_disk, open_locked
 from kalprox._text import csv_line, from_csv_cell, printable
@@ -116,7 +116,11 @@ class Quarantine:
     """
 
     def __init__(
-        self, path: str | os.PathLike | None = None, max_bad: int | str | None = None, *, resume: dict | None = None
+        self,
+        path: str | os.PathLike[str] | None = None,
+        max_bad: int | str | None = None,
+        *,
+        resume: dict[str, Any] | None = None,
     ) -> None:
         self.path = path
         self.limit, self.share = _limit(max_bad, path)
@@ -158,7 +162,7 @@ class Quarantine:
             self._file.close()
             self._file = None
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """What `resume` takes, in JSON's types. All rows so far are written to the disk first."""
         self.open()
         if self._file is not None:
@@ -202,7 +206,7 @@ def _remedies(rows: Sequence[BadRow]) -> str:
     return "".join(remedies)
 
 
-def read_quarantine(path: str | os.PathLike) -> list[BadRow]:
+def read_quarantine(path: str | os.PathLike[str]) -> list[BadRow]:
     """The bad rows in a file that a `Quarantine` has written."""
     with open(path, encoding="utf-8", newline="") as file:
         _, *rows = csv.reader(file)
@@ -226,7 +230,7 @@ def _limit(max_bad: int | str | None, path: object) -> tuple[int | None, float |
     return (None, number / 100) if text.endswith("%") else (int(number), None)
 
 
-def _open(path: str | os.PathLike, size: int) -> BinaryIO:
+def _open(path: str | os.PathLike[str], size: int) -> BinaryIO:
     """Open the file of a run to resume, and truncate it to `size` bytes."""
     if not os.path.exists(path):
         raise SourceError(f"{path}: the quarantine file of the run to resume does not exist.")

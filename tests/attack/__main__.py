@@ -1,7 +1,7 @@
 """`python -m tests.attack [--family kills] [--seed 0] [--n 200]`: attack kalprox, and count what it survives.
 
 Prints a table of the families, and how to repeat each trial that was wrong; ends with 1 if there was one. With --page,
-the counts are kept in a file of numbers, and the table of docs/reliability.md is written anew from it.
+the counts are kept in a file of numbers, and the table of docs/explanation/reliability.md is written anew from it.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The table of docs/reliability.md, from the counts of the last run of each family."""
+"""The table of docs/explanation/reliability.md, from the counts of the last run of each family."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from tests.attack.families import FAMILIES
 __all__ = ["table", "update"]
 
 NUMBERS = Path(__file__).with_name("results.json")
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
 
 Counts = dict[str, dict[str, int]]
 

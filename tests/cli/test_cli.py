@@ -62,7 +62,11 @@ def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path)
     assert numbers["seeds"] == [3, 4]
     assert numbers["settings"]["n"] == 3000
     page = (tmp_path / "demo" / "demo.html").read_text()
-    assert page.count("<figure") == 5
+    assert page.count("<figure") == 7
+    assert page.index("A stream with intervals") < page.index("PIPG")  # the library comes before the paper
+    for term in ("taps", "size", "PIPG", "Q", "SGD", "refined"):
+        assert re.search(rf"<t[hd][^>]*>\s*{term}\s*</t[hd]>", page), f"{term} is not explained"
+    assert "drifting: The rows at the end" in page and text.index("calibrated") < text.index("drifting")
     assert not re.search(r"Figure \d+\.[^<]*Fig\.", page) and page.count("n = 3,000") == 1  # said once
     assert "3, 4" in page  # the seeds are on the page
 
@@ -109,7 +113,7 @@ def test_claims_follow_from_the_numbers(small, tmp_path):
     assert verdict("posterior is exact") == claims.CONDITIONS
     assert verdict("any v0, gamma and lambda") == claims.FAILS
     assert all(claim.evidence and "nan" not in claim.evidence for claim in found)
-    text = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "explanation" / "paper.md").read_text()
     assert all(claim.why in text for claim in found if "stable" not in claim.says)  # its words depend on the numbers
     table = claims.section(found).tables[0]
     assert len(table.rows) == len(found) >= 10
@@ -133,7 +137,7 @@ def test_missing_packages_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 7
-    assert "need jinja2 and matplotlib: pip install 'kalprox[report]'" in result.output
+    assert 'need jinja2 and matplotlib: pip install "kalprox[report]"' in result.output
 
 
 @pytest.mark.integration

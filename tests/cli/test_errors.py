@@ -1,4 +1,4 @@
-"""The exit codes are those that docs/cli.md lists, whatever happens to standard output."""
+"""The exit codes are those that docs/reference/cli.md lists, whatever happens to standard output."""
 
 import os
 import subprocess

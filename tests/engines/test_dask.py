@@ -15,6 +15,7 @@ import time
 from contextlib import contextmanager
 
 import numpy as np
+import pandas as pd
 import psutil
 import pytest
 from engine_data import (
@@ -32,13 +33,13 @@ from engine_data import (
     write,
 )
 
-from kalprox import engines
+from kalprox import KalproxRegressor, engines
 from kalprox.engines import EngineFailed, EngineSource, LocalEngine, partitions_of
 from kalprox.information import Information
 from kalprox.information.linearized import linearize
 from kalprox.likelihoods import Gaussian
 from kalprox.models import Function
-from kalprox.sources.files import Unreadable
+from kalprox.sources.files import SourceError, Unreadable
 from kalprox.sources.quarantine import Quarantine, TooManyBadRows
 from kalprox.sources.table import Table
 
@@ -126,6 +127,25 @@ def test_a_dask_dataframe_names_the_partition_of_a_bad_row(engine):
     good = frame[np.isfinite(frame.a)]
     expected = Information.from_rows(good[["a", "b", "c"]].to_numpy(), good.y.to_numpy(), good.w.to_numpy())
     np.testing.assert_allclose(information(rows).solve(), expected.solve(), rtol=1e-10)
+
+
+def test_columns_of_one_frame_that_dask_reads_in_partitions_of_their_own(tmp_path):
+    """Dask reads one narrow column in fewer and larger partitions than all the others."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(600, 8)), columns=[*"abcdefgh"]).assign(group=np.repeat(np.arange(60), 10))
+    for k in range(6):
+        rows[100 * k : 100 * k + 100].to_parquet(tmp_path / f"{k}.parquet")
+    frame, names = dask.dataframe.read_parquet(tmp_path), [*"abcdefg"]
+    X, y, groups = frame[names], frame["h"], frame["group"]
+    assert X.to_dask_array().numblocks[0] != y.to_dask_array().numblocks[0]
+    settings = {"penalty": None, "coef_cov": "clustered"}
+    found = KalproxRegressor(**settings, engine="local").fit(X, y, groups=groups)
+    expected = KalproxRegressor(**settings).fit(rows[names], rows["h"], groups=rows["group"])
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-10)
+    assert found.n_rows_seen_ == 600
+    two = dask.dataframe.from_pandas(rows["h"], npartitions=2)
+    with pytest.raises(SourceError, match="Take them from one frame"):
+        KalproxRegressor(engine="local").fit(X, two)
 
 
 def test_a_chunk_that_cannot_be_computed_is_named(engine):

@@ -27,13 +27,14 @@ def test_engines_by_name():
 @pytest.mark.parametrize(("engine", "package"), [("dask", "distributed"), ("tcp://h:1", "distributed")])
 def test_without_dask_the_message_says_what_to_install(engine, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=r"pip install 'kalprox\[dask\]'"), engines.open(engine):
+    with pytest.raises(ImportError, match=r'pip install "kalprox\[dask\]"'), engines.open(engine):
         pass
 
 
 def test_without_spark_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(ImportError, match=r"pip install 'kalprox\[spark\]'"), engines.open("spark"):
+    with pytest.raises(ImportError, match=r'pip install "kalprox\[spark\]"'), engines.open("spark"):
         pass
 
 

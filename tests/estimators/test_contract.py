@@ -221,7 +221,7 @@ def test_without_scikit_learn_the_message_says_what_to_install():
     code = (
         "import sys; sys.modules['sklearn'] = None\n"
         "try:\n    from kalprox import KalproxRegressor\n"
-        "except ImportError as error:\n    assert \"pip install 'kalprox[estimator]'\" in str(error), error\n"
+        "except ImportError as error:\n    assert 'pip install \"kalprox[estimator]\"' in str(error), error\n"
         "else:\n    raise AssertionError('imported')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

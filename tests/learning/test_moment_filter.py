@@ -8,7 +8,9 @@ from data import linear
 
 from kalprox import KalproxRegressor
 from kalprox.learning import moment_filter
+from kalprox.learning.exact import ExactBelief
 from kalprox.posterior import InformationPosterior
+from kalprox.sources import Block
 
 SETTINGS = {
     "forget": {"forget": 0.99},
@@ -33,7 +35,7 @@ def table(n, seed=0):
 
 
 def by_moments(model):
-    return isinstance(model._learner._live, moment_filter.MomentFilter)
+    return isinstance(model._learner._recent.filter, moment_filter.MomentFilter)
 
 
 @pytest.mark.parametrize("first", [60, 2300], ids=["exact innovations", "scorer"])
@@ -59,15 +61,20 @@ def test_predictions_are_those_of_all_rows_learned_at_once(settings, first):
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_innovations_are_those_of_prequential(settings):
+def test_innovations_are_those_of_the_information(settings):
     X, y = table(120, seed=1)
     model = KalproxRegressor(**settings).partial_fit(X[:50], y[:50])
     predicted = []
     for i in range(50, 120):
         predicted.append(np.ravel(model.predict(X[i : i + 1], return_std=True)))
         model.partial_fit(X[i : i + 1], y[i : i + 1])
-    mean, std = KalproxRegressor(**settings).partial_fit(X[:50], y[:50]).prequential(X[50:], y[50:])
+    learner, made = KalproxRegressor(**settings).partial_fit(X[:50], y[:50])._learner, []
+    for i in range(50, 120):  # each row by a belief of its own
+        learner._learn(Block(X[i : i + 1], y[i : i + 1]), learner.settings, made)
+    mean, std = np.ravel([one.mean for one in made]), np.ravel([one.std for one in made])
     np.testing.assert_allclose(np.transpose(predicted), [mean, std], rtol=1e-10)
+    both = KalproxRegressor(**settings).partial_fit(X[:50], y[:50]).prequential(X[50:], y[50:])
+    np.testing.assert_allclose(both, [mean, std], rtol=1e-10)
     found = model._learner._buffer.innovations
     np.testing.assert_allclose([found.mean, found.std], np.array([mean, std])[:, -len(found.mean) :], rtol=1e-10)
 
@@ -104,6 +111,25 @@ def test_an_unpickled_model_goes_on_with_the_same_bits(settings):
     assert len(again._learner._buffer) == len(model._learner._buffer) == 60
 
 
+@pytest.mark.parametrize("settings", [{"forget": 0.99}, {"penalty": "l1", "alpha": 5.0}])
+def test_prequential_makes_no_belief_for_each_row(settings, monkeypatch):
+    X, y = table(400)
+    made, learn = [], ExactBelief.learn
+    monkeypatch.setattr(ExactBelief, "learn", lambda self, block: made.append(1) or learn(self, block))
+    KalproxRegressor(**settings).prequential(X, y)
+    assert len(made) < 20  # one for each doubling of the rows, and for the first of them
+
+
+def test_prequential_learns_all_rows_or_none():
+    X, y = table(100)
+    model = KalproxRegressor(forget=0.99).partial_fit(X[:50], y[:50])
+    before = model.coef_
+    y[80] = 1e200
+    with pytest.raises(ValueError, match="row 30"):
+        model.prequential(X[50:], y[50:])
+    assert model.n_rows_seen_ == 50 and (model.coef_ == before).all()
+
+
 def test_rows_are_solved_without_a_new_posterior(monkeypatch):
     """A posterior takes a millisecond; a row of the filter a twentieth of that."""
     made, begin = [], InformationPosterior.__init__
@@ -136,7 +162,7 @@ def test_coefficients_that_enter_and_leave():
     for i in range(50, 900):
         model.predict(X[i : i + 1])
         model.partial_fit(X[i : i + 1], y[i : i + 1])
-        estimate = model._learner._live.estimate()
+        estimate = model._learner._recent.filter.estimate()
         signs.add(tuple(np.sign(estimate.coef[:2])))
         if i % 100 == 0:
             expected = KalproxRegressor(**settings).partial_fit(X[: i + 1], y[: i + 1]).coef_

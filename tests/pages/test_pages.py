@@ -22,8 +22,9 @@ from browser import (
     show,
 )
 
-from kalprox.pages import Figure, Page, Section, Statement, Table, figures, plots, write, write_page
-from kalprox.pages.style import LINES, STYLE, line_style
+from kalprox.display import plots
+from kalprox.display.style import LINES, STYLE, line_style
+from kalprox.pages import Figure, Page, Section, Statement, Table, figures, write, write_page
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 formatting = pytest.importorskip("kalprox.pages.formatting", reason="jinja2 is not installed", exc_type=ImportError)
@@ -127,7 +128,8 @@ def test_the_same_figure_gives_the_same_bytes_whatever_the_users_settings(form, 
 def test_drawing_does_not_start_pyplot_nor_import_matplotlib_early():
     code = (
         "import sys, kalprox; assert 'kalprox.pages' not in sys.modules\n"
-        "from kalprox.pages import Figure, figures, plots; assert not {'matplotlib', 'jinja2'} & set(sys.modules)\n"
+        "from kalprox.display import plots\n"
+        "from kalprox.pages import Figure, figures; assert not {'matplotlib', 'jinja2'} & set(sys.modules)\n"
         "draw = lambda fig: plots.curves(fig.subplots(), [1, 2], {'a': [1, 2]})\n"
         "figures.render(Figure('a', 'a', 'a', {}, draw), 'svg')\n"
         "assert 'matplotlib.pyplot' not in sys.modules and 'jax' not in sys.modules\n"

@@ -207,7 +207,7 @@ def test_the_tables_hold_the_models_numbers(models):
 def test_top_keeps_the_largest_effects_in_the_columns_order(models):
     found = models["flights"]
     table = summary.coefficients(found, top=3)
-    largest = set(np.argsort(-summary.effects(found))[:3])
+    largest = set(np.argsort(-found.belief.effects)[:3])
     kept = [name for j, name in enumerate(found.columns.names) if j in largest]
     assert [row[1] for row in table.rows] == ["intercept", *kept]
     assert "The 3 with the largest effects, of 15, are shown" in table.caption
@@ -344,7 +344,7 @@ def test_the_figures_hold_the_models_numbers(models):
     at = [found.columns.names.index(name) for name in numbers["column"]]
     np.testing.assert_array_equal(numbers["coef"], found.model.coef_[at])
     np.testing.assert_array_equal(numbers["low"], found.intervals(0.9)[0][at])
-    assert (np.diff(summary.effects(found)[at]) <= 0).all()
+    assert (np.diff(found.belief.effects[at]) <= 0).all()
     np.testing.assert_allclose(np.sum(drawn["pit"]["bars"]), 20)
     at = [found.columns.names.index(name) for name in drawn["correlation"]["column"]]
     C = found.model.covariance_[np.ix_(at, at)]

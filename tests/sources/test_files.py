@@ -50,4 +50,4 @@ def test_pyarrow_is_not_imported_early():
 def test_without_pyarrow():
     code = "import sys; sys.modules['pyarrow'] = None; import kalprox.sources.table"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install 'kalprox[files]'" in run.stderr
+    assert 'pip install "kalprox[files]"' in run.stderr

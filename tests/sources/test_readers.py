@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from kalprox.sources.cell_types import plain
 from kalprox.sources.columns import Columns
 from kalprox.sources.files import SourceError
 from kalprox.sources.readers import jsonl, reader
-from kalprox.sources.readers.base import Wanted, check_names
+from kalprox.sources.readers.base import Wanted, check_names, guarded
 from kalprox.sources.readers.csv import CsvReader
 from kalprox.sources.readers.csv_parsing import CsvParser
 from kalprox.sources.readers.csv_records import CsvRecords
@@ -363,3 +364,9 @@ def test_a_pipe_is_refused_with_what_to_do(tmp_path):
     ):
         with pytest.raises(SourceError, match=r"is a pipe.*kalprox fit - .* < .*pipe\.csv\.gz"):
             opened()
+
+
+def test_a_machine_without_room_for_a_thread_is_no_damaged_file():
+    error = pa.lib.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable")
+    with pytest.raises(OSError, match=r"t\.csv cannot be read: .*worker thread.* Free memory"), guarded("t.csv", "CSV"):
+        raise error

@@ -34,7 +34,7 @@ class ArrowReader:
     def names(self) -> list[str]:
         """The names of the columns."""
         with self._open() as (opened, _):
-            return opened.schema.names
+            return list(opened.schema.names)
 
     def rows(self) -> int | None:
         """The number of rows; None for the stream format, which does not tell it."""

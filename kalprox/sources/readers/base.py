@@ -120,13 +120,18 @@ class Reader(Protocol):
 
 @contextmanager
 def guarded(file: str, kind: str) -> Iterator[None]:
-    """Turn any error into `Unreadable`: for a damaged file pyarrow raises errors of every kind."""
+    """Turn any error into `Unreadable`: for a damaged file pyarrow raises errors of every kind.
+
+    That the machine has no room for another thread says nothing about the file, and is an `OSError`.
+    """
     try:
         yield
     except SourceError:
         raise
     except Exception as error:
         first_line = (str(error).splitlines() or [""])[0][:200]
+        if "launch worker thread" in first_line:
+            raise OSError(f"{file} cannot be read: {first_line} Free memory, or allow more threads.") from error
         raise Unreadable(f"{file}: not a valid {kind} file.", f"{type(error).__name__}: {first_line}") from error
 
 

@@ -82,7 +82,7 @@ class JsonReader:
         """The first rows. A key is numeric where at least half of its values are numbers, else it is text."""
         if (table := self._typed_head(rows)) is not None:
             return table if names is None else table.select([key for key in names if key in table.column_names])
-        objects: list[dict] = []
+        objects: list[dict[str, Any]] = []
         for chunk in self._chunks(0, None, again=True):
             for line in _lines(chunk.data) if chunk.fault is None else []:
                 if isinstance(read := _load(line), dict):
@@ -137,7 +137,7 @@ class JsonReader:
             first = False
 
 
-def _table(numbers: Sequence[str], texts: Sequence[str], values: dict[str, list]) -> Any:
+def _table(numbers: Sequence[str], texts: Sequence[str], values: dict[str, list[Any]]) -> Any:
     arrays = {name: _numbers(values[name]) for name in numbers}
     return pa.table(arrays | {name: from_bytes(values[name]) for name in texts})
 
@@ -237,7 +237,7 @@ def _in_pieces(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> Ra
 
 
 def _line_by_line(chunk: Chunk, numbers: Sequence[str], texts: Sequence[str]) -> RawBlock:
-    values: dict[str, list] = {name: [] for name in (*numbers, *texts)}
+    values: dict[str, list[Any]] = {name: [] for name in (*numbers, *texts)}
     bad: list[Cell] = []
     rows: list[int] = []
     at = -1
@@ -272,7 +272,7 @@ def _number(value: Any, at: int, name: str, bad: list[Cell]) -> str | None:
     if value is None or isinstance(value, bool):
         return value if value is None else str(int(value))
     number = float(value) if isinstance(value, _Number) else None
-    if number is not None and abs(number) <= LARGEST:
+    if isinstance(value, _Number) and number is not None and abs(number) <= LARGEST:
         return value
     reason = Reason.NOT_NUMBER if number is None else why_bad(number)
     bad.append(Cell(at, name, reason, _shown(value)))
@@ -300,7 +300,7 @@ def _shown(value: Any) -> str:
     return text.encode("utf-8", "backslashreplace").decode()[:80]
 
 
-def _column(key: str, objects: list[dict]) -> Any:
+def _column(key: str, objects: list[dict[str, Any]]) -> Any:
     """The values of a key as a column of numbers or text, or of lists where some values are lists or objects."""
     values = [value for one in objects if (value := one.get(key)) is not None]
     numbers = sum(isinstance(value, bool | _Number) for value in values)

@@ -32,12 +32,12 @@ class ParquetReader:
     def names(self) -> list[str]:
         """The names of the columns."""
         with guarded(self.name, "Parquet"):
-            return self.file.schema_arrow.names
+            return list(self.file.schema_arrow.names)
 
     def rows(self) -> int:
         """The number of rows."""
         with guarded(self.name, "Parquet"):
-            return self.file.metadata.num_rows
+            return int(self.file.metadata.num_rows)
 
     @property
     def file(self) -> Any:

@@ -86,7 +86,8 @@ class Text:
     def read(self, size: int) -> bytes:
         """The next `size` bytes; fewer only at the end of the file."""
         try:
-            return self._stream.read(size)
+            data: bytes = self._stream.read(size)
+            return data
         except (OSError, EOFError, zlib.error) as error:
             raise Unreadable(f"{self.name}: cannot be read to its end ({error}).") from error
 
@@ -106,7 +107,8 @@ class Text:
         if self.digest is None:
             return None
         self.digest.update(data)
-        return self.digest.copy().hexdigest()
+        sha256: str = self.digest.copy().hexdigest()
+        return sha256
 
     def close(self) -> None:
         """Close the file; standard input stays open."""

@@ -1,0 +1,304 @@
+"""The rows of a linear model since its last fold: a buffer of them, a filter that follows them, and what they give."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kalprox._checks import check_usable
+from kalprox.learning.belief import Belief
+from kalprox.learning.exact import ExactBelief
+from kalprox.learning.innovations import Innovations, SquareRootFilter, innovation
+from kalprox.learning.moment_filter import MomentFilter
+from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.scorer import MANY_ROWS, Scorer
+from kalprox.learning.settings import Settings
+from kalprox.learning.tracking import Tracking
+from kalprox.sources import Block
+
+__all__ = ["RecentRows"]
+
+# The buffer is folded at 8,192 rows, or fewer (but at least 1,024) if they take 8 MiB, or as soon as it holds as many
+# rows (but at least 16) as were folded before. Batches of up to a quarter of it go through the buffer: folding and
+# scoring rows together takes a small part of the time that they take one by one.
+_BUFFER_ROWS, _BUFFER_BYTES, _FEW = (1024, 8192), 1 << 23, 16
+_READ_ROWS = 1024  # buffered rows that are folded at a time for reading, so that each is folded only a few times
+
+
+class RecentRows:
+    """The rows since the last fold, which are folded together.
+
+    Reading folds them into a copy, so that it does not change the state: a stream gives the same bits whether or not it
+    is read, or saved and resumed, on the way.
+
+    Parameters
+    ----------
+    settings : Settings
+    belief : ExactBelief
+        The belief before these rows.
+    tracking : Tracking
+        The score and the quantiles before these rows.
+    rows : int
+        The number of rows learned before.
+    buffer : RowBuffer, optional
+        The rows, if there are any yet.
+
+    Attributes
+    ----------
+    filter : SquareRootFilter, MomentFilter or None
+        Includes the rows; made when it is first needed.
+    """
+
+    def __init__(
+        self, settings: Settings, belief: ExactBelief, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
+    ) -> None:
+        information = belief.information
+        self.settings, self.belief, self.tracking = settings, belief, tracking
+        self.buffer = RowBuffer(information.d, information.targets) if buffer is None else buffer
+        self.filter: SquareRootFilter | MomentFilter | None = None
+        self._most = max(_FEW, min(self.capacity(information.d), rows))
+        self._count = self._counted(self.buffer.block) if self.buffer else 0.0  # of rows, each as often as it counts
+        self._scored: tuple[Belief, Innovations | None] | None = None  # after the rows, which were scored
+        self._part: tuple[int, Belief] | None = None  # after as many of the rows, folded for reading
+        self._read: Belief | None = None  # after the rows, folded for reading
+        self._tracked: tuple[int, Quantiles] | None = None  # after as many of the rows
+
+    @cached_property
+    def scorer(self) -> Scorer | None:
+        """What predicts the rows of a long stream together; None if they are not scored, or exactly as they come."""
+        scored = self.settings.needs_innovations and self.belief.predicts
+        return self.belief.current_scorer if scored else None
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether each row is predicted as it comes, from all rows before it."""
+        return self.settings.needs_innovations and self.scorer is None
+
+    @cached_property
+    def _room(self) -> float:
+        """The number of rows, each as often as it counts, after which predictions change."""
+        belief = self.belief
+        return belief.next_cut - float(belief.information.rows) if self.settings.needs_innovations else math.inf
+
+    @staticmethod
+    def capacity(d: int) -> int:
+        """Return the number of rows of d features at which the buffer is folded."""
+        least, most = _BUFFER_ROWS
+        return max(least, min(most, _BUFFER_BYTES // (8 * d)))
+
+    def __len__(self) -> int:
+        return self.buffer.n
+
+    def _counted(self, rows: Block) -> float:
+        """Return the number of these rows, each as often as it counts."""
+        counts = self.settings.counts(rows.weights)
+        return float(len(rows)) if counts is None else float(counts.sum())
+
+    # ---- which rows are taken --------------------------------------------------------------------------
+
+    def takes(self, block: Block) -> bool:
+        """Whether the rows of a short batch can be buffered: they need no prediction, or an exact one, or are few."""
+        length, weighted = len(block), block.weights is not None
+        if length > 1 and self.belief.is_wide:
+            return False
+        if block.weights is not None and not (block.weights > 0).all():
+            return False
+        if not self._predicts(length, weighted=weighted):
+            return False
+        few = float(self.belief.information.rows) + self._count < MANY_ROWS
+        return not (length > 1 and few and self.crosses_cut(block))
+
+    @property
+    def takes_row(self) -> bool:
+        """Whether a single row of weight 1 can be buffered."""
+        return not self.exact or self._predicts(1, weighted=False)
+
+    def _predicts(self, length: int, *, weighted: bool) -> bool:
+        """Whether rows can be predicted as they must be: not at all, later together, or by an exact filter."""
+        if not self.exact or (isinstance(self.filter, SquareRootFilter) and not weighted):
+            return True
+        if weighted and length > 1:
+            return False
+        if self.belief.has_fixed_penalty and self.settings.forget == 1:
+            return self.filter is not None or self.buffer.n > 0 or self.belief.posterior.proper
+        if length > 1:
+            return False
+        self.filter = self.filter or self._new_filter()
+        return self.followed() is not None
+
+    def crosses_cut(self, block: Block) -> bool:
+        """Whether what predicts the rows of a batch changes before it or on the way.
+
+        Among the first rows of a stream the batch is then cut there. Later it is predicted by a new estimate.
+        """
+        return self._room < self._count + self._counted(block)
+
+    @property
+    def are_full(self) -> bool:
+        """Whether the rows are to be folded before the next one."""
+        return self.buffer.n >= self._most or (self._count >= self._room and self.buffer.n > 0)
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
+        """Append the rows of a batch, all of positive weight.
+
+        Returns the fields of the innovations of the rows if they are exact or `predict` is True, else an empty list.
+        """
+        buffer, length = self.buffer, len(rows)
+        if not buffer.fits(rows.X, rows.y):
+            self.belief.information.fold(rows.X, rows.y)  # raises an error that names the problem
+        check_usable(rows.X, rows.y, rows.weights)
+        predict = predict or self.exact
+        if self.filter is None and predict:
+            self.filter = self._new_filter()
+        moved = [] if self.filter is None else _moved(self.filter, rows, self.settings, predict=predict)
+        known = self.filter is not None or (not self.exact and (self.scorer is not None or length > 1))
+        buffer.append(rows, length if known else 0, moved if self.exact else ())
+        if length > 1 and not self.exact:
+            self.filter = None  # the next predictions are those of the belief, which takes rows together
+        self._count += length if rows.weights is None else self._counted(rows)
+        self._read = self._scored = None
+        return moved
+
+    # ---- the filter ------------------------------------------------------------------------------------
+
+    def _new_filter(self) -> SquareRootFilter | MomentFilter | None:
+        """Return a filter that continues row by row from all rows so far; None if there is no exact one.
+
+        It takes the buffered batches one after the other, as they came, so that it has the same bits whenever it is
+        made, also after saving and restoring. There is none if rows that were not predicted by a filter came in longer
+        batches: the belief, which takes them together, is then the faster one.
+        """
+        belief, buffer = self.belief, self.buffer
+        if buffer and not buffer.single and not buffer.predicted:
+            return None
+        batches = buffer.in_batches()
+        if not (belief.predicts and belief.posterior.proper):
+            read, batches = self.read(), iter(())
+            assert isinstance(read, ExactBelief)
+            belief = read
+            if not (belief.predicts and belief.posterior.proper):
+                return None
+        fixed = belief.has_fixed_penalty and self.settings.forget == 1
+        made = belief.filter if fixed else belief.moment_filter
+        if made is None:
+            return None
+        for block in batches:
+            _moved(made, block, self.settings, predict=False)
+        return None if isinstance(made, MomentFilter) and made.estimate() is None else made
+
+    def followed(self) -> SquareRootFilter | MomentFilter | None:
+        """Return the filter that has predicted the rows; None if they were not predicted."""
+        if self.filter is None and self.buffer and self.buffer.batches.any():
+            self.filter = self._new_filter()
+        if isinstance(self.filter, MomentFilter) and self.filter.estimate() is None:
+            return None
+        return self.filter
+
+    def following(self) -> SquareRootFilter | MomentFilter | None:
+        """Return a filter that includes the rows, made now if it is worth it, to predict one row in O(d^2)."""
+        found = self.followed()
+        if found is None and not self.belief.is_wide:
+            found = self.filter = self._new_filter()
+        return found
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def read(self) -> Belief:
+        """Return the belief after the rows. A reading after each batch folds each row a few times at most."""
+        if not self.buffer:
+            return self.belief
+        if self.belief.sandwich is not None or self.belief.input_noise is not None:
+            return self.scored()[0]
+        if self._read is None:
+            rows, (start, belief) = self.buffer.block, self._part or (0, self.belief)
+            while len(rows) - start >= _READ_ROWS:
+                start, belief = start + _READ_ROWS, belief.learn(rows.part(start, start + _READ_ROWS))
+                self._part = start, belief
+            self._read = belief.learn(rows.part(start, len(rows))) if start < len(rows) else belief
+        return self._read
+
+    def scored(self) -> tuple[Belief, Innovations | None]:
+        """Return the belief after the rows, and their innovations if they are needed.
+
+        The rows of a long stream are predicted now, by its scorer, since that served for all of them.
+        """
+        if self._scored is None:
+            belief, block, found = self.belief, self.buffer.block, None
+            if not self.settings.needs_innovations:
+                after = belief.learn(block)
+            else:
+                after, found = (belief.learn(block), self.buffer.innovations) if self.exact else belief.scored(block)
+                after = after.observing(block, found, belief)
+            self._scored = after, found
+        return self._scored
+
+    def tracked(self) -> Tracking:
+        """Return the score and the quantiles after the rows."""
+        buffer, before = self.buffer, self.tracking
+        if not buffer or not self.settings.diagnose:
+            return before
+        found = self.scored()[1]
+        assert found is not None
+        rows = buffer.block
+        counts = self.settings.counts(rows.weights)
+        quantiles = before.quantiles.after_rows(found.issued, buffer.batches, counts)
+        return replace(before.scored(rows.y, found, counts), quantiles=quantiles)
+
+    def quantiles(self) -> Quantiles:
+        """Return the quantiles after the rows; a reading after each batch tracks each row once."""
+        buffer = self.buffer
+        if not buffer or not self.settings.diagnose:
+            return self.tracking.quantiles
+        n, quantiles = self._tracked or (0, self.tracking.quantiles)
+        if n < buffer.n:
+            rows, scorer = buffer.block.part(n, buffer.n), self.scorer
+            own = self.belief.own_variance(rows)
+            issued = buffer.innovations.issued[n:] if scorer is None else scorer.issued(rows, own)
+            quantiles = quantiles.after_rows(issued, buffer.batches[n:], self.settings.counts(rows.weights))
+            self._tracked = buffer.n, quantiles
+        return quantiles
+
+    def copy(self) -> "RecentRows":
+        """Return an independent copy. Its filter is made again when it is needed."""
+        new = object.__new__(RecentRows)
+        new.__dict__ |= self.__dict__
+        new.buffer, new.filter = self.buffer.copy(), None
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the rows and what was known before them: whatever is computed from these is not to be pickled."""
+        state = {name: value for name, value in vars(self).items() if name not in ("scorer", "exact", "_room")}
+        return state | dict.fromkeys(("filter", "_scored", "_part", "_read", "_tracked"))
+
+
+def _moved(
+    live: SquareRootFilter | MomentFilter, rows: Block, settings: Settings, *, predict: bool = True
+) -> Sequence[Any]:
+    """Update the filter by a few rows, and return the fields of their innovations; empty if they are not needed."""
+    own = counts = None
+    if rows.weights is not None:
+        own, counts = settings.own_variance(rows), settings.counts(rows.weights)
+    if isinstance(live, SquareRootFilter) and len(rows) > 1:
+        return live.take(rows, own=own, counts=counts)
+    found = []
+    for i in range(len(rows)):
+        noise, x, y = live.noise() if predict else None, rows.X[i], rows.y[i]
+        weight = () if rows.weights is None else (float(rows.weights[i]), 1.0 if counts is None else float(counts[i]))
+        if isinstance(live, SquareRootFilter):
+            y = y if live.theta.ndim > 1 else float(y)
+            mean, leverage = live.move(x, y, *weight)
+        else:
+            mean, leverage = live.at(x) if predict else (math.nan, math.nan)
+            live.learn(x, float(y), *weight)
+        if noise is not None:
+            s = leverage + (1.0 if own is None else float(own[i]))
+            found.append(innovation(y, mean, noise[0], noise[1], s))
+    if not predict:
+        return []
+    return found[0] if len(found) == 1 else [np.array(column) for column in zip(*found, strict=True)]

@@ -1,0 +1,61 @@
+"""The installed package, as someone meets it who has just installed it: `make wheel-test` runs this beside a wheel.
+
+Without arguments in an environment with the package alone, with --extras in one with all extras; spark is not used.
+"""
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import kalprox as kp
+
+
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    return X, X @ [1.0, 0.0, -0.5] + 0.3 * rng.normal(size=2000)
+
+
+def alone():
+    X, y = rows()
+    alg = kp.proximal_filter(kp.models.Linear(), kp.regularizers.L1(30.0), gamma=None)
+    out = kp.run(alg, alg.init(np.zeros(3)), X, y)
+    low, high = out.state.interval(X)
+    assert out.state.mean[1] == 0 and abs(np.mean((low < y) & (y < high)) - 0.95) < 0.03
+    message = "scikit-learn is installed: the package is not alone"
+    try:
+        kp.KalproxRegressor  # noqa: B018
+    except ImportError as error:
+        message = str(error)
+    assert message == 'KalproxRegressor needs scikit-learn: pip install "kalprox[estimator]"', message
+
+
+def with_extras():
+    X, y = rows()
+    mean, std = kp.KalproxRegressor().fit(X, y).predict(X, return_std=True)
+    assert abs(np.mean(np.abs(y - mean) < 1.96 * std) - 0.95) < 0.03
+    Path("rows.csv").write_text("a,b,c,y\n" + "\n".join(",".join(map(str, row)) for row in np.c_[X, y]))
+    for command in (
+        "fit rows.csv --target y --out m.kalprox",
+        "predict m.kalprox rows.csv --out p.parquet",
+        "report m.kalprox --out m.html",
+    ):
+        subprocess.run([kalprox(), *command.split()], check=True, capture_output=True)
+
+
+def kalprox():
+    return Path(sys.executable).with_name("kalprox")
+
+
+if __name__ == "__main__":
+    place = Path(kp.__file__).parent
+    assert place.is_relative_to(sys.prefix) and (place / "py.typed").exists(), f"{place} is not the installed package"
+    assert importlib.metadata.version("kalprox") == kp.__version__
+    printed = subprocess.run([kalprox(), "--version"], check=True, capture_output=True, text=True).stdout
+    assert re.fullmatch(rf"kalprox, version {re.escape(kp.__version__)}\n", printed), printed
+    with_extras() if "--extras" in sys.argv[1:] else alone()
+    print(f"kalprox {kp.__version__} from {place}: fine")
