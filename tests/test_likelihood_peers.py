@@ -172,3 +172,29 @@ def test_poisson_rows_one_by_one_and_in_blocks_end_near_the_estimate_and_predict
         assert 0.9 <= inside.mean() <= 0.98  # counts are discrete: a little more than 0.9
         np.testing.assert_allclose(predicted.mean, np.exp(X @ reference.params), rtol=0.2)
         assert predicted.log_prob(y).mean() == pytest.approx(reference.llf / 800, abs=0.05)
+
+
+@pytest.mark.parametrize("length", [1, 40, 1000])
+@pytest.mark.parametrize("kind", ["even", "rare", "counts", "dispersed"])
+def test_a_shuffled_stream_ends_within_a_tenth_of_a_standard_error_of_the_batch(kind, length):
+    rng, n = np.random.default_rng(3), 6000
+    X = np.column_stack([np.ones(n), rng.normal(size=(n, 3))])
+    f = X @ [-4.0 if kind == "rare" else 0.3, 0.8, -0.5, 0.0]
+    y, likelihood = {
+        "even": lambda: (rng.random(n) < special.expit(f), Bernoulli()),
+        "rare": lambda: (rng.random(n) < special.expit(f), Bernoulli()),
+        "counts": lambda: (rng.poisson(np.exp(f)), Poisson()),
+        "dispersed": lambda: (rng.negative_binomial(2, 2 / (2 + np.exp(f))), NegativeBinomial(0.5)),
+    }[kind]()
+    y, g = y.astype(float), kp.regularizers.Ridge(1.0)
+    batch = kp.refine(kp.models.Linear(), g, (X, y), np.zeros(4), likelihood=likelihood)
+    stream = kp.proximal_filter(kp.models.Linear(), g, likelihood=likelihood)
+    state, start = stream.init(np.zeros(4)), 0
+    while start < n:
+        stop = start + (
+            200 if length == 1 and start < 5800 else length
+        )  # single rows at the end
+        state, start = stream.step(state, X[start:stop], y[start:stop]), stop
+    std = np.sqrt(np.diag(batch.cov))
+    assert np.abs((state.mean - batch.mean) / std).max() < 0.1
+    np.testing.assert_allclose(np.sqrt(state.var()), std, rtol=0.05)

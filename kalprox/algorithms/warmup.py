@@ -28,6 +28,7 @@ __all__ = ["MAX_LEVERAGE", "TOL", "ExtrapolatingRows", "HeldRows", "WarmupCutSho
 
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/explanation/proximal_filter.md
 _MAX_BEND = 0.05  # the share of the variance of h that may be nonlinear in a row that is linearised once
+_MAX_CHANGE = 0.2  # of the curvature of the loss of such a row, within a standard deviation of the belief
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one
 _PASSES = 50  # passes over the held rows at a check; a fit that needs more is diverging, and needs more rows
 _RUNAWAY = 0.75  # a fit with a larger leverage has diverged; see docs/explanation/proximal_filter.md
@@ -171,8 +172,9 @@ def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tup
     undetermined, or no degrees of freedom are left. Of a row with several outputs the largest counts.
 
     One linearisation is not enough if the leverage is 0.1 or more, or if more than 5% of the variance of h is not
-    linear in theta. The latter does not matter where the leverage is so small that even as many such rows as there are
-    in all would have less than 0.1 together.
+    linear in theta, or if the curvature of the loss changes by more than 20% within a standard deviation of the belief,
+    as it does for rare events. The latter two do not matter where the leverage is so small that even as many such rows
+    as there are in all would have less than 0.1 together.
     """
     noise_var, metric = float(posterior.noise.variance), posterior.metric_factors[0]
     if not (posterior.proper and noise_var >= 0):
@@ -183,5 +185,15 @@ def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tup
         bent = share > _MAX_BEND
     else:
         found = metric.leverage(at.D)
+        likelihood = posterior.likelihood
+        if model.linear and not likelihood.quadratic and not likelihood.interacts:
+            bent = _curvature_change(likelihood, rows.y, at.f, np.sqrt(found * noise_var)) > _MAX_CHANGE
     found = np.asarray(found if at.weights is None else at.weights * found).reshape(len(rows), -1).max(axis=1)
     return found, (found >= MAX_LEVERAGE) | (bent & (found * float(posterior.data.rows) >= MAX_LEVERAGE))
+
+
+def _curvature_change(likelihood: Likelihood, y: Array, f: Array, std: Array) -> Array:
+    """Return by how much the curvature of the loss changes within a standard deviation of f, as a share of it."""
+    with np.errstate(all="ignore"):
+        low, here, high = (likelihood.expand(y, f + side * std)[1] for side in (-1, 0, 1))
+        return np.abs(high - low) / (2 * here)
