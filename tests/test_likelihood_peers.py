@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import skglm
 import statsmodels.api as sm
 from scipy import integrate, special
 from sklearn.datasets import load_breast_cancer, load_iris
@@ -191,10 +192,18 @@ def test_a_shuffled_stream_ends_within_a_tenth_of_a_standard_error_of_the_batch(
     stream = kp.proximal_filter(kp.models.Linear(), g, likelihood=likelihood)
     state, start = stream.init(np.zeros(4)), 0
     while start < n:
-        stop = start + (
-            200 if length == 1 and start < 5800 else length
-        )  # single rows at the end
+        stop = start + (200 if length == 1 and start < 5800 else length)  # single rows at the end
         state, start = stream.step(state, X[start:stop], y[start:stop]), stop
     std = np.sqrt(np.diag(batch.cov))
     assert np.abs((state.mean - batch.mean) / std).max() < 0.1
     np.testing.assert_allclose(np.sqrt(state.var()), std, rtol=0.05)
+
+
+@pytest.mark.parametrize("lam", [3.0, 30.0])
+def test_l1_logistic_regression_has_the_zeros_of_skglm(lam):
+    X, y = cancer()
+    X = np.asfortranarray(X[:, 1:])
+    fit = kp.refine(kp.models.Linear(), kp.regularizers.L1(lam), (X, y), np.zeros(30), likelihood=Bernoulli())
+    peer = skglm.SparseLogisticRegression(alpha=lam / len(y), fit_intercept=False, tol=1e-12).fit(X, y)
+    assert fit.converged and ((fit.mean == 0) == (peer.coef_[0] == 0)).all() and 0 < (fit.mean == 0).sum() < 30
+    np.testing.assert_allclose(fit.mean, peer.coef_[0], atol=1e-7)

@@ -70,3 +70,17 @@ def test_refine_refuses_partitions_without_a_good_row():
     X, y, _ = sample()
     with pytest.raises(ValueError, match="at least one good row"):
         kp.refine(KINDS["ridge"][0](), KINDS["ridge"][1], partitions_of((X[:0], y[:0])), np.zeros(3))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("likelihood", [kp.likelihoods.Bernoulli(), kp.likelihoods.Poisson(), kp.likelihoods.Huber()])
+def test_refine_of_a_likelihood_on_processes_is_that_of_one_machine(likelihood):
+    X, y, _ = sample()
+    y = (y > np.median(y)).astype(float)
+    options = {"start": np.zeros(3), "likelihood": likelihood}
+    here = kp.refine(kp.models.Linear(), kp.regularizers.L1(0.5), (X, y), **options)
+    with engines.open("processes", workers=2) as engine:
+        there = kp.refine(kp.models.Linear(), kp.regularizers.L1(0.5), partitions_of((X, y)), engine=engine, **options)
+    assert here.converged and there.converged
+    np.testing.assert_allclose(there.mean, here.mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(there.cov, here.cov, rtol=1e-8, atol=1e-14)
