@@ -199,6 +199,7 @@ def test_a_shuffled_stream_ends_within_a_tenth_of_a_standard_error_of_the_batch(
     np.testing.assert_allclose(np.sqrt(state.var()), std, rtol=0.05)
 
 
+@pytest.mark.slow  # numba compiles for 20 s
 @pytest.mark.parametrize("lam", [3.0, 30.0])
 def test_l1_logistic_regression_has_the_zeros_of_skglm(lam):
     X, y = cancer()

@@ -107,6 +107,17 @@ def time_ordered_rows(s, page):
     assert np.mean(s.held["gaussian"]) < 0.8 and 0.86 < np.mean(s.held["conformal"]) < 0.92
 
 
+def classes_and_counts(s, page):
+    assert s.logistic.converged and s.off < 0.1 and 0.015 < s.rare.mean() < 0.04
+    assert 1.8 < s.counts.var() / s.counts.mean() < 3
+    errors = {}
+    for likelihood in (s.kp.likelihoods.Gaussian(), s.kp.likelihoods.Huber(), s.kp.likelihoods.Student()):
+        args = s.kp.models.Linear(), s.kp.regularizers.Zero(), (s.inputs[:2000], s.observed), np.zeros(4)
+        found = s.kp.refine(*args, likelihood=likelihood)
+        errors[type(likelihood).__name__] = np.abs(found.mean - s.truth).max()
+    assert errors["Gaussian"] > 5 > 0.3 > errors["Huber"] > 2 * errors["Student"] and errors["Student"] < 0.1
+
+
 def own_model(s, page):
     x, tight = s.concentration[:, 0], {"ftol": 1e-14, "xtol": 1e-14}
     reference = scipy.optimize.curve_fit(lambda x, m, h: m * x / (h + x), x, s.rate, [200.0, 0.05], **tight)
@@ -147,7 +158,7 @@ def idea(s, page):
 
 FACTS = {
     "tutorials": [first_stream, from_scikit_learn, from_river, from_statsmodels, from_vowpal_wabbit],
-    "how-to": [time_ordered_rows, own_model, save_and_serve, choose_alpha],
+    "how-to": [time_ordered_rows, own_model, classes_and_counts, save_and_serve, choose_alpha],
     "explanation": [idea],
 }
 PAGES = [(folder, check) for folder, checks in FACTS.items() for check in checks]
