@@ -245,7 +245,7 @@ class LinearBelief(Belief):
         Both scores depend on the information alone, and so neither on the order of the rows nor on the blocks.
         """
         if self.settings.penalty.selection == "evidence":
-            return float(self.log_evidence.sum())
+            return float(self.log_evidence.sum()) if self.alpha > 0 else -np.inf  # alpha = 0 is no prior
         n, rss = float(self.information.effective_rows), self.posterior.rss / float(self.information.fading)
         if (n - self.posterior.edf < 0.5).any():
             return -np.inf  # without residual degrees of freedom the likelihood is meaningless

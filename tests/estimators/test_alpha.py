@@ -91,3 +91,10 @@ def test_prequential_scores_are_those_of_fits_on_what_came_before():
     assert np.exp(np.abs(np.log(stream.alpha_ / near)).min()) < 10**0.25 and scores.rows == 168
     with pytest.raises(ValueError, match="predicting each batch"):
         stream.merge(stream)
+
+
+def test_a_ridge_path_may_end_at_least_squares():
+    X, y = linear_data(n=50)
+    path = KalproxRegressor().fit(X, y).path([0.0, 1.0])
+    np.testing.assert_allclose(path.coef[0], KalproxRegressor(penalty=None).fit(X, y).coef_, rtol=1e-10)
+    assert path.score[0] == -np.inf and np.isfinite(path.score[1])  # no prior has no evidence
