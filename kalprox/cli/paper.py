@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from kalprox.cli.terminal import echo, show_table
-from kalprox.display.progress import progress_bar
 
 __all__ = ["demo", "reproduce"]
 
@@ -27,6 +26,7 @@ def demo(seed: int, out: Path) -> None:
     from kalprox.pages import require_report_packages
 
     require_report_packages()
+    from kalprox.display.progress import progress_bar
     from kalprox.pages import write_page
     from kalprox.paper import demo
 
@@ -77,6 +77,7 @@ def reproduce(
     from kalprox.pages import require_report_packages
 
     require_report_packages()
+    from kalprox.display.progress import progress_bar
     from kalprox.pages import write_page
     from kalprox.paper import page as paper
 
