@@ -76,6 +76,12 @@ SHOWN = {
         r"hospital 4, 113 patients +1\.02, 95% interval +0\.01 to +2\.03",
         r"merged +1\.12, 95% interval +0\.67 to +1\.56\nall rows together +1\.12, 95% interval +0\.67 to +1\.56",
     ],
+    "late_flights.py": [
+        r"share so far: 0\.5482\nlog loss, kalprox: 0\.5130",
+        r"from the batch: 1\.1\d standard errors, 0\.2\d in the median",
+        r"yesterday +2\.1\d\d +0\.026",
+        r"farthest from the line: 0\.\d percentage points",
+    ],
     "michaelis_menten.py": [
         r"converged: True",
         r"Vm +212\.6837 +6\.9471\d* .*\nK +0\.064121\d* +0\.00828\d+ ",
