@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+import kalprox as kp
 from kalprox import likelihoods
 from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
@@ -81,3 +82,22 @@ def test_a_narrow_belief_is_expanded_and_a_wide_one_takes_a_proximal_step(cls):
 def _expanded(likelihood):
     targets, weights = likelihood.least_squares(Y, F)
     return targets, np.ones(4) if weights is None else weights
+
+
+@pytest.mark.parametrize(("cls", "bad"), [("Bernoulli", 2.0), ("Bernoulli", -1.0), ("Poisson", -1.0)])
+def test_an_observation_that_is_not_possible_is_refused_by_name(cls, bad):
+    X, y = np.ones((6, 1)), np.array([0.0, 1.0, 1.0, bad, 0.0, 1.0])
+    likelihood = getattr(likelihoods, cls)()
+    with pytest.raises(ValueError, match=rf"y must be .* {cls}; got {bad} in row 3 of a block"):
+        kp.refine(kp.models.Linear(), kp.regularizers.Ridge(1.0), (X, y), np.zeros(1), likelihood=likelihood)
+    stream = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(1.0), likelihood=likelihood)
+    state = stream.step(stream.init(np.zeros(1)), X[:3], y[:3])
+    with pytest.raises(ValueError, match="in row 0 of a block"):
+        stream.step(state, X[3:], y[3:])
+    weights = np.array([1.0, 1, 1, 0, 1, 1])  # a row of weight 0 may hold anything
+    args = kp.models.Linear(), kp.regularizers.Ridge(1.0)
+    found, left = (
+        kp.refine(*args, source, np.zeros(1), likelihood=likelihood).mean
+        for source in ((X, y, weights), (X[weights > 0], y[weights > 0]))
+    )
+    np.testing.assert_allclose(found, left, rtol=1e-12)

@@ -299,6 +299,7 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
 @full_precision
 def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: Array | None = None) -> ProximalState:
     block = Block(X, y, _checked(X, y, weights))
+    problem.likelihood.check(masked(block.weights, y))  # a warm-up would find it later, among other rows
     state = replace(state, problem=problem)
     if (known := concrete(block.weights)) is not None and not known.any():
         return state  # rows of weight 0 are no rows

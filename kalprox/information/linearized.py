@@ -51,6 +51,7 @@ def expand(
     """
     X, y = block.X, block.y
     xp, w = namespace(X, y), block.weights
+    likelihood.check(masked(w, y))
     with np.errstate(all="ignore"):  # the caller rejects a trial that overflows; no warning is needed
         theta = xp.asarray(theta, y.dtype)
         if covariance is not None and isinstance(model, GLM) and model.bounded_slope:

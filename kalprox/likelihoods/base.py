@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array, namespace
+from kalprox._checks import concrete
 from kalprox.predictive import Predictive
 
 __all__ = ["Likelihood"]
@@ -34,6 +35,8 @@ class Likelihood(ABC):
         Whether the second-order expansion is exact. One pass over the rows is then exact for a linear model.
     learns_noise : bool
         Whether the loss is scaled by a noise variance, which can be learned from the residuals.
+    support : tuple of float
+        The smallest and the largest possible observation.
     interacts : bool
         Whether the outputs of a row interact in the loss, which is then not elementwise: see `contrasts`.
 
@@ -50,11 +53,37 @@ class Likelihood(ABC):
     (array([2., 0.]), array([1., 1.]), (2, 2))
     >>> gaussian.predict(f, leverage=np.zeros(2), noise=Noise(4.0, np.inf)).std
     array([2., 2.])
+    >>> gaussian.check(y)  # every number is possible
     """
 
     quadratic: ClassVar[bool] = False
     learns_noise: ClassVar[bool] = False
+    support: ClassVar[tuple[float, float]] = -np.inf, np.inf
     interacts: ClassVar[bool] = False
+
+    def check(self, y: Array) -> None:
+        """Raise a ValueError that names the first rows of a block whose observations are not possible.
+
+        Parameters
+        ----------
+        y : array of shape (b,) or (b, m)
+
+        Returns
+        -------
+        None
+        """
+        low, high = self.support
+        numbers = None if (low, high) == (-np.inf, np.inf) else concrete(y)
+        if numbers is None or not numbers.size or (low <= numbers.min() and numbers.max() <= high):
+            return
+        bad = np.flatnonzero(((numbers < low) | (numbers > high)).reshape(len(numbers), -1).any(axis=1))
+        if len(bad):
+            limits = f"between {low:g} and {high:g}" if np.isfinite(high) else f"at least {low:g}"
+            shown = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
+            raise ValueError(
+                f"y must be {limits} for the likelihood {type(self).__name__}; got {numbers[bad[0]]} in row {bad[0]} "
+                f"of a block, and {len(bad)} such row(s) in all: {shown}. Correct them, or choose another likelihood."
+            )
 
     @abstractmethod
     def loss(self, y: Array, f: Array) -> Array:

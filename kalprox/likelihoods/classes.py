@@ -67,6 +67,8 @@ class Bernoulli(Likelihood):
     (array([-0.5]), array([0.25]))
     """
 
+    support: ClassVar[tuple[float, float]] = 0.0, 1.0
+
     def loss(self, y: Array, f: Array) -> Array:
         return namespace(f).logaddexp(0 * f, f) - y * f
 
@@ -98,6 +100,7 @@ class Categorical(Likelihood):
     (array([[-0.667,  0.333,  0.333]]), array([[0.333, 0.333, 0.333]]))
     """
 
+    support: ClassVar[tuple[float, float]] = 0.0, 1.0
     interacts: ClassVar[bool] = True
 
     def loss(self, y: Array, f: Array) -> Array:

@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from kalprox._arrays import Array, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood
 from kalprox.predictive import Counts
@@ -24,6 +26,8 @@ class Poisson(Likelihood):
     >>> Poisson().expand(np.array([3.0]), np.array([0.0]))
     (array([-2.]), array([1.]))
     """
+
+    support: ClassVar[tuple[float, float]] = 0.0, np.inf
 
     def loss(self, y: Array, f: Array) -> Array:
         return namespace(f).exp(f) - y * f
@@ -77,6 +81,8 @@ class NegativeBinomial(Likelihood):
     >>> slope.round(3), curvature.round(3)
     (array([-1.333]), array([1.111]))
     """
+
+    support: ClassVar[tuple[float, float]] = 0.0, np.inf
 
     dispersion: Any = 1.0
 
