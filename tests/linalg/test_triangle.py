@@ -1,11 +1,12 @@
-"""A row under a triangle of JAX arrays, against QR of all rows in long double."""
+"""Triangles: a row below one, against QR of all rows in long double, and solving."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kalprox.linalg.triangle import append_row
+from kalprox.linalg import triangle
+from kalprox.linalg.triangle import append_row, lapack
 
 
 def reference(rows):
@@ -60,3 +61,20 @@ def test_a_batch_of_triangles_and_its_derivative():
         atol=1e-13,
     )
     np.testing.assert_allclose(slope, 2 * b[0], rtol=1e-12)  # the squares of the entries are those of all rows
+
+
+def test_small_triangles_are_solved_without_threads(monkeypatch):
+    """OpenBLAS starts its threads in trtrs for a triangle of any size; where cores are busy that costs milliseconds."""
+    asked = []
+    monkeypatch.setattr(triangle, "lapack", lambda name, dtype: asked.append(name) or lapack(name, dtype))
+    U, b = np.triu(np.ones((3, 3))), np.arange(6.0).reshape(3, 2)
+    for right in (b, b[:, 0]):
+        np.testing.assert_allclose(U @ triangle.solve_triangular(U, right), right, atol=1e-14)
+        np.testing.assert_allclose(U.T @ triangle.solve_triangular(U, right, transposed=True), right, atol=1e-14)
+        np.testing.assert_allclose(U @ triangle.solve_triangular(np.asfortranarray(U), right), right, atol=1e-14)
+    assert set(asked) == {"trsm"}
+
+
+def test_a_singular_triangle_is_named():
+    with pytest.raises(np.linalg.LinAlgError, match="entry 1 of its diagonal is zero"):
+        triangle.solve_triangular(np.triu(np.ones((3, 3))) * [1.0, 0.0, 1.0], np.ones(3))
