@@ -228,8 +228,8 @@ class Cauchy(_Smoothed):
 class Custom(Regularizer):
     """g = fn(theta) for any function; the gradient and the dense Hessian come from JAX.
 
-    NumPy arrays are answered with NumPy arrays of the same dtype, whatever JAX's global x64 flag says. A model file holds
-    no code: an estimator with this penalty can be pickled, as by joblib, but not saved.
+    NumPy arrays are answered with NumPy arrays of the same dtype, whatever JAX's global x64 flag says. A model file
+    holds no code: an estimator with this penalty can be pickled, as by joblib, but not saved.
 
     Parameters
     ----------
