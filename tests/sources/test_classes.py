@@ -149,10 +149,10 @@ def test_one_class_none_and_too_many(tmp_path):
     path = csv(tmp_path, "y,x\n" + "".join(f"{i},1\n" for i in range(MOST_CLASSES)))
     assert len(Columns.infer([path], "y", classes=TargetClasses()).classes) == MOST_CLASSES
     path = csv(tmp_path, "y,x\n" + "".join(f"{i / 7},1\n" for i in range(MOST_CLASSES + 1)))
-    with pytest.raises(SourceError, match="more than 100 classes: '0'.*Did you mean a regression"):
+    with pytest.raises(SourceError, match=r"more than 100 classes: '0'.*Did you mean a regression"):
         Columns.infer([path], "y", classes=TargetClasses())
     path = csv(tmp_path, "y,x\na,1\nb,1\nc,1\n")
-    with pytest.raises(SourceError, match="more than two classes: 'a', 'b', 'c'. Use likelihood='categorical'"):
+    with pytest.raises(SourceError, match=r"more than two classes: 'a', 'b', 'c'. Use likelihood='categorical'"):
         Columns.infer([path], "y", classes=TargetClasses(most=2))
     with pytest.raises(SourceError, match="'a' and ' a' are the same value"):
         Columns.infer([path], "y", classes=TargetClasses(("a", " a")))
@@ -169,7 +169,7 @@ def test_a_class_that_is_not_known_is_a_bad_row(tmp_path):
 def test_text_without_a_likelihood_for_classes_names_it(tmp_path):
     path = csv(tmp_path, "y,x\nyes,1\nno,2\n")
     with pytest.raises(
-        SourceError, match="'y' must hold numbers; it holds text. If these are classes, use likelihood="
+        SourceError, match=r"'y' must hold numbers; it holds text. If these are classes, use likelihood="
     ):
         Columns.infer([path], "y")
     with pytest.raises(SourceError, match="If these are classes"):
