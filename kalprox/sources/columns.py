@@ -128,7 +128,7 @@ class Columns(PickledFields):
         others = [*self._numbers, *(name for name in (self.target, self.cluster) if name is not None)]
         if len(set(others)) < len(others) or set(others) & set(self.features):
             raise SourceError(
-                "The target, the weight, the offset, the exposure, the clusters and the features must be different columns."
+                "The target, the weight, offset, exposure, the clusters and the features must be different columns."
             )
 
     @property

@@ -111,7 +111,7 @@ class FormulaColumns:
         own = [name for name in (self.weight, self.cluster, self.offset, self.exposure) if name is not None]
         if len({*own, *self._left}) < len(own) + len(self._left) or {*own, *self._left} & {*there, *self.levels}:
             raise SourceError(
-                "The target, the weight, the offset, the exposure, the clusters and the terms must have different columns."
+                "The target, the weight, offset, exposure, the clusters and the terms must have different columns."
             )
 
     @cached_property
