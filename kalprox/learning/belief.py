@@ -125,7 +125,7 @@ class Belief(PickledFields, ABC):
         if may_overflow(block):
             return Innovations.unknown(block.y)
         own = self.own_variance(block)
-        predicted = self.predict(block.X, None if own is None else np.sqrt(own))
+        predicted = self.predict(block.X, None if own is None else np.sqrt(own), block.offset)
         return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
 
     def relative_variance(self, X: Array) -> Array | None:
@@ -158,7 +158,7 @@ class Belief(PickledFields, ABC):
 
     def _row_scores(self, block: Block, found: Innovations, before: "Belief") -> tuple[Array, Array, Sandwich]:
         """Return the inputs of the scores and their factors, see `row_scores`, and the sandwich they are added to."""
-        f, D = before._value(before.design.rows(block.X))
+        f, D = before._value(before.design.rows(block.X, block.offset))
         if self.settings.likelihood.quadratic:
             u = (block.y - found.mean) / found.scale
         else:
@@ -238,7 +238,7 @@ class Belief(PickledFields, ABC):
     @property
     def model(self) -> Model:
         """The model h."""
-        return self.settings.model(self.design.outputs)
+        return self.design.model(self.settings.model(self.design.outputs))
 
     def _per_target(self, theta: Array) -> Array:
         """Return parameters, shape (p,), (p, k) or, for several outputs, (p m,), as (p,), (k, p) or (m, p)."""
@@ -297,9 +297,11 @@ class Belief(PickledFields, ABC):
     def _intercept_std(self, posterior: Posterior) -> Array:
         if not self.design.intercept:
             return np.zeros_like(self.intercept)
-        at_zero = self.design.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
-        if self.design.outputs is not None:
-            at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1][0]
+        none = np.zeros(1) if self.design.row_offsets else None
+        at_zero = self.design.rows(np.zeros((1, len(self.design.center))), none)  # type: ignore[arg-type]
+        if self.design.outputs is not None or self.design.row_offsets:
+            at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1]
+            at_zero = at_zero.reshape(-1, at_zero.shape[-1])
         if (C := self._sandwiched(posterior)) is not None:
             found = np.diagonal(at_zero @ C @ at_zero.T, axis1=-2, axis2=-1)
             return np.sqrt(found if self.design.outputs else found[..., 0])
@@ -480,9 +482,12 @@ class Belief(PickledFields, ABC):
             return self.predict(X).mean
         return self._value(self.design.rows(X))[0]
 
-    def predict(self, X: Array, sigma: Any = None) -> Predictive:
-        """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1)."""
-        return self.posterior.predict(*self._value(self.design.rows(X)), sigma)
+    def predict(self, X: Array, sigma: Any = None, offset: Array | None = None) -> Predictive:
+        """Return the predictive distribution for rows of X with these offsets.
+
+        It includes the noise of relative std `sigma` (default 1).
+        """
+        return self.posterior.predict(*self._value(self.design.rows(X, offset)), sigma)
 
     def _value(self, inputs: Array) -> tuple[Array, Array]:
         """Return the output of the model at the estimate, and its Jacobian."""

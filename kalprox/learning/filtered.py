@@ -58,8 +58,10 @@ class FilteredBelief(Belief):
         design, seen = Design(), None
         if isinstance(settings.link, str):
             blocks = list(blocks)
-            moments, outputs = first_moments(settings, blocks), _outputs(blocks[0])
-            design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False, outputs=outputs)
+            moments = first_moments(settings, blocks)
+            about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": False}
+            about |= {"outputs": _outputs(blocks[0]), "row_offsets": blocks[0].offset is not None}
+            design = Design.of_moments(moments, **about)
             seen = Seen.nothing(len(moments.mean))
         state = _filter(settings, design).init(_first_theta(settings, design), None)
         return cls(settings, state, design, seen)
@@ -81,13 +83,14 @@ class FilteredBelief(Belief):
         design = Design()
         if isinstance(settings.link, str):
             about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": settings.standardize}
-            design = Design.of_moments(folded.total.X, **about, outputs=folded.total.y.outputs)
+            about |= {"outputs": folded.total.y.outputs, "row_offsets": folded.total.offsets > 0}
+            design = Design.of_moments(folded.total.X, **about)
         g = _regularizer(settings, design)
         start = _first_theta(settings, design)
         options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
         options |= {"weights": settings.weights, "likelihood": settings.likelihood}
         prior = _sums_to_zero(settings, design, folded.total.X)
-        model, rows = settings.model(design.outputs), DesignedSource(source, design)
+        model, rows = design.model(settings.model(design.outputs)), DesignedSource(source, design)
         out = refine(model, g, rows, start, prior=prior, **options)
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
@@ -118,7 +121,7 @@ class FilteredBelief(Belief):
         state, design, held = self.state, self.fixed, self.state.held
         if design.intercept and held is not None and held.plus(design.block(block)).is_due(state.problem.warmup):
             theta = _at_center(seen.X.mean - design.center, design.outputs)
-            held = held.moved(np.append(0.0, seen.X.mean - design.center), theta)
+            held = held.moved(np.r_[0.0, seen.X.mean - design.center, [0.0] * design.row_offsets], theta)
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
         noise_var = _noise_of(state) if held is None else np.inf
@@ -247,7 +250,7 @@ class FilteredBelief(Belief):
 
 def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:
     """Raise a ValueError unless these are rows of the inputs of d features, their targets, and weights or counts."""
-    expect(X.ndim == 2 and X.shape[1] == d + design.first and y.shape[:1] == X.shape[:1])
+    expect(X.ndim == 2 and X.shape[1] == d + design.first + design.row_offsets and y.shape[:1] == X.shape[:1])
     expect(y.shape[1:] == (() if design.outputs is None else (design.outputs,)))
     expect(all(a.shape == y.shape[:1] and (a >= 0).all() for a in counts))
 
@@ -263,8 +266,8 @@ def saved_design(design: Design) -> dict[str, Any]:
     """Return the centre and the scale of a design that the first rows fixed."""
     if design.center is None:
         return {}
-    outputs = {} if design.outputs is None else {"outputs": design.outputs}
-    return {"design": {"center": design.center, "scale": design.scale, **outputs}}
+    more = {"outputs": design.outputs, "row_offsets": design.row_offsets}
+    return {"design": {"center": design.center, "scale": design.scale, **{k: v for k, v in more.items() if v}}}
 
 
 def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
@@ -275,7 +278,9 @@ def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
     expect(center.shape == scale.shape == (d,) and (scale > 0).all())
     outputs = saved.count("design.outputs") if "design.outputs" in saved.header else None
     expect(outputs is None or outputs >= 2)
-    return Design(center, scale, settings.fit_intercept, outputs=outputs)
+    row_offsets = saved.header.get("design.row_offsets", False)
+    expect(isinstance(row_offsets, bool))
+    return Design(center, scale, settings.fit_intercept, outputs=outputs, row_offsets=row_offsets)
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:
@@ -302,7 +307,8 @@ def _regularizer(settings: Settings, design: Design) -> Regularizer:
 def _filter(settings: Settings, design: Design, **options: Any) -> Any:
     g = _regularizer(settings, design)
     options |= {"gamma": settings.gamma, "forget": settings.forget, "weights": settings.weights}
-    return proximal_filter(settings.model(design.outputs), g, likelihood=settings.likelihood, **options)
+    model = design.model(settings.model(design.outputs))
+    return proximal_filter(model, g, likelihood=settings.likelihood, **options)
 
 
 def _outputs(block: Block) -> int | None:

@@ -88,7 +88,8 @@ def from_parts(
         if try_out:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                learner.belief.predict(np.zeros((1, d)))
+                offset = np.zeros(1) if learner.belief.design.row_offsets else None
+                learner.belief.predict(np.zeros((1, d)), offset=offset)
                 learner.score.verdict()
         about = {"n_features": d, "feature_names": names, "estimator_settings": estimator_settings}
         return learner, about
