@@ -89,6 +89,10 @@ class Block:
         )
         return low, high
 
+    def target_sums(self) -> Array:
+        """The sum of each column of y: for one-hot classes, the number of rows of each."""
+        return np.ones(len(self)) @ np.reshape(self.y, (len(self), -1))
+
     @property
     def count(self) -> int:
         """The number of rows that count: those of positive weight."""

@@ -23,6 +23,7 @@ from kalprox.sources.encoding import (
     BadCells,
     CellNotes,
     Encoded,
+    also_bad,
     encode_offset,
     one_hot,
     parse_weights,
@@ -35,6 +36,7 @@ from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.inference import first_rows, infer_features
 from kalprox.sources.level_scan import most_frequent_first, scan_levels
 from kalprox.sources.levels import LevelIndex, in_order
+from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Wanted
 
 __all__ = ["BINS", "SPOOL", "Columns", "Encoded"]
@@ -80,6 +82,8 @@ class Columns(PickledFields):
         The classes of the target, if its cells are classes; see `kalprox.sources.classes.encode_classes` for y.
     offset, exposure : str, optional
         A column that is added to the linear predictor, and one whose log is added to it.
+    counts : bool
+        Whether the target holds counts: a negative one is a bad cell.
 
     Examples
     --------
@@ -103,6 +107,7 @@ class Columns(PickledFields):
     classes: tuple[str, ...] = ()
     offset: str | None = None
     exposure: str | None = None
+    counts: bool = False
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -166,7 +171,7 @@ class Columns(PickledFields):
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
         data = asdict(self)
-        for name in ("booleans", "hashed", "full", "classes", "offset", "exposure"):
+        for name in ("booleans", "hashed", "full", "classes", "offset", "exposure", "counts"):
             if not data[name]:
                 del data[name]  # as in the files of version 0.1
         return data
@@ -209,6 +214,7 @@ class Columns(PickledFields):
         classes: TargetClasses | None = None,
         offset: str | None = None,
         exposure: str | None = None,
+        counts: bool = False,
     ) -> "Columns":
         """Infer the types of the columns from the first rows of the first file that has any, and find all levels.
 
@@ -253,7 +259,7 @@ class Columns(PickledFields):
             Whether error messages may contain values of cells.
         classes : TargetClasses, optional
             That the cells of the target are classes, and what is known of them. The default is a target of numbers.
-        offset, exposure : see `Columns`
+        offset, exposure, counts : see `Columns`
 
         Returns
         -------
@@ -287,14 +293,14 @@ class Columns(PickledFields):
         unknown = [name for name, known in levels.items() if known is None]
         unknown += [str(target)] if classes and not classes.listed else []
         missing = {name: is_number(plain(first.table.column(name)).type) for name in unknown}
-        counts = scan_levels(files, missing, target, max_levels, options, spool=spool, watch=watch, classes=classes)
+        found = scan_levels(files, missing, target, max_levels, options, spool=spool, watch=watch, classes=classes)
         arranged = in_order if drop_first or contrast == "full" else most_frequent_first
         encoded = [name for name in features if name in kinds.levels]
         columns = cls(
             target,
             weight,
             kinds.numeric,
-            {name: arranged(counts[name]) if known is None else known for name, known in levels.items()},
+            {name: arranged(found[name]) if known is None else known for name, known in levels.items()},
             kinds.dates,
             contrast == "reference",
             unseen,
@@ -303,9 +309,10 @@ class Columns(PickledFields):
             kinds.booleans,
             {name: n or BINS for name, n in bins.items()},
             () if intercept or contrast == "full" else tuple(encoded[:1]),
-            classes.arranged(str(target), counts.get(str(target), {})) if classes else (),
+            classes.arranged(str(target), found.get(str(target), {})) if classes else (),
             offset,
             exposure,
+            counts,
         )
         if not columns.names:
             raise SourceError(
@@ -332,7 +339,7 @@ class Columns(PickledFields):
             bad.note(self.target, faults)
         elif self.target is not None:
             y, faults = parse_numbers(table.column(self.target))
-            bad.note(self.target, faults)
+            bad.note(self.target, also_bad(faults, y < 0, Reason.NEGATIVE_COUNT) if self.counts else faults)
             notes.note_rounded(self.target, y)
         if self.weight is not None:
             w, faults = parse_weights(table.column(self.weight))

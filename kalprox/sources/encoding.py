@@ -16,6 +16,7 @@ __all__ = [
     "BadCells",
     "CellNotes",
     "Encoded",
+    "also_bad",
     "encode_offset",
     "one_hot",
     "parse_weights",
@@ -121,10 +122,10 @@ class CellNotes:
 def parse_weights(column: Any) -> tuple[np.ndarray, Faults | None]:
     """A column of weights as float64; a negative weight is a bad cell."""
     values, faults = parse_numbers(column)
-    return values, _also(faults, values < 0, Reason.NEGATIVE_WEIGHT)
+    return values, also_bad(faults, values < 0, Reason.NEGATIVE_WEIGHT)
 
 
-def _also(faults: Faults | None, bad: np.ndarray, reason: Reason) -> Faults | None:
+def also_bad(faults: Faults | None, bad: np.ndarray, reason: Reason) -> Faults | None:
     """The bad cells of a column, and those of a mask that are bad for another reason."""
     if not bad.any():
         return faults
@@ -153,7 +154,7 @@ def encode_offset(
         values, faults = parse_numbers(table.column(name))
         notes.note_rounded(name, values)
         if name == exposure:
-            faults = _also(faults, ~(values > 0), Reason.NO_EXPOSURE)
+            faults = also_bad(faults, ~(values > 0), Reason.NO_EXPOSURE)
             values = np.log(np.where(values > 0, values, 1.0))
         bad.note(name, faults)
         total = values if total is None else total + values

@@ -16,6 +16,7 @@ from kalprox.sources.encoding import BadCells, CellNotes, Encoded, encode_offset
 from kalprox.sources.files import SourceError
 from kalprox.sources.formula_syntax import FUNCTIONS, Factor, load_formulaic, parse_factor
 from kalprox.sources.levels import LevelIndex
+from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, Wanted
 
 __all__ = ["FormulaColumns", "factor_matrix"]
@@ -47,7 +48,7 @@ class FormulaColumns:
         names another one.
     classes : tuple of str
         The classes of the target, if its cells are classes; the left-hand side is then a column.
-    offset, exposure : str, optional
+    offset, exposure, counts
         See `Columns`.
     state : dict of str to dict of str to float
         For each expression such as center(x) the mean, and for scale(x) the std, of all rows.
@@ -69,6 +70,7 @@ class FormulaColumns:
     classes: tuple[str, ...] = ()
     offset: str | None = None
     exposure: str | None = None
+    counts: bool = False
 
     # What the columns of a table have, and those of a formula do not: each column of X is a number.
     categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -171,7 +173,7 @@ class FormulaColumns:
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
         hidden = ("categorical", "hashed", "references", "drop_first")
-        optional = ("classes", "offset", "exposure")  # left out where they are not given, as in older files
+        optional = ("classes", "offset", "exposure", "counts")  # left out where they are not given, as in older files
         return {
             name: value
             for name, value in asdict(self).items()
@@ -198,6 +200,9 @@ class FormulaColumns:
         elif self.target is not None:
             y = factor_matrix(self.target, frame)[:, 0]
             _note_values(cells, table, y[:, None], [self.target], [list(self._left)])
+            for at in np.flatnonzero(y < 0).tolist() if self.counts else ():
+                value = cell_shown(table.column(self._left[0]), at)
+                cells.setdefault(at, Cell(at, self.target, Reason.NEGATIVE_COUNT, value))
         if self.weight is not None:
             w = frame.pop(self.weight)
         if self.cluster is not None:

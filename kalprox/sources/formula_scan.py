@@ -47,6 +47,7 @@ def infer_formula(
     classes: TargetClasses | None = None,
     offset: str | None = None,
     exposure: str | None = None,
+    counts: bool = False,
     **options: Any,
 ) -> FormulaColumns:
     """The columns of a formula over files.
@@ -61,7 +62,7 @@ def infer_formula(
         Such as "arr_delay ~ dep_delay + C(carrier) + distance:hour", in the syntax of formulaic.
     categorical : dict of str to levels, optional
         Columns whose cells are levels, and the levels that are given.
-    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch, classes, offset, exposure
+    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch, classes, offset, exposure, counts
         See `Columns.infer`. With classes the left-hand side of the formula is a column.
     **options
         How files are read; see `kalprox.sources.readers.reader`.
@@ -88,9 +89,10 @@ def infer_formula(
     if classes is not None:
         target = _class_column(parsed)
         numbers = {} if classes.listed else {target: is_number(plain(first.table.column(target)).type)}
-        counts = scan_levels(files, numbers, target, 0, options, spool=spool, watch=watch, classes=classes)
-        found = classes.arranged(target, counts.get(target, {}))
-    return _columns(first, parsed, categorical or {}, dates, roles, max_levels, blocks, found)
+        levels = scan_levels(files, numbers, target, 0, options, spool=spool, watch=watch, classes=classes)
+        found = classes.arranged(target, levels.get(target, {}))
+    columns = _columns(first, parsed, categorical or {}, dates, roles, max_levels, blocks, found)
+    return replace(columns, counts=counts)
 
 
 def infer_formula_of_table(

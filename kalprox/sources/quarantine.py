@@ -40,6 +40,7 @@ class Reason(StrEnum):
     NUL = "NUL byte"
     NEGATIVE_WEIGHT = "negative weight"
     NO_EXPOSURE = "exposure not positive"
+    NEGATIVE_COUNT = "negative count"
     TOO_FEW = "too few fields"
     TOO_MANY = "too many fields"
     UNCLOSED = "unclosed quote"
