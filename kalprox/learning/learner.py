@@ -1,5 +1,6 @@
 """The learner: the mutable object behind estimators and jobs, which rows update."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,9 +10,9 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_usable
 from kalprox.calibration import Calibration
-from kalprox.learning.belief import Belief, check_any_row
+from kalprox.learning.belief import ApproximateMerge, Belief, about_merge, check_any_row
 from kalprox.learning.exact import ExactBelief
-from kalprox.learning.fingerprint import SIZE, fingerprint, overlap
+from kalprox.learning.fingerprint import SIZE, overlap
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.moment_filter import MomentFilter
@@ -88,12 +89,16 @@ class Learner:
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def fit(self, source: Source) -> Counts:
+    def fit(self, source: Source, *, refine: bool = False) -> Counts:
         """Learn the rows of a source, discarding everything learned before.
 
-        Rows in memory whose model is fitted in one pass are scored in their order, each before it is learned.
+        Rows in memory whose model is fitted in one pass are scored in their order, each before it is learned. With
+        `refine`, a model that is fitted in several passes begins at its current estimate, and keeps its score.
         """
         kind, in_order = belief_type(self.settings), getattr(source, "blocks_in_order", None)
+        start = {"start": self.belief} if refine else {}
+        if refine and kind.in_one_pass:
+            raise ValueError("refine needs a model that is fitted in several passes; this one needs one only: use fit.")
         if self.settings.coef_cov == "clustered" and isinstance(source, ArraySource) and source.groups is None:
             raise ValueError(NEEDS_GROUPS)
         if kind.in_one_pass and in_order is not None:
@@ -102,9 +107,10 @@ class Learner:
             belief, tracking, counts = _learned(self.settings, belief, None, blocks, 0)
             check_any_row(counts)
         else:
-            belief, counts = kind.fit(self.settings, source)
+            belief, counts = kind.fit(self.settings, source, **start)
             targets = belief.information.targets if isinstance(belief, ExactBelief) else None
             tracking = Tracking.none(targets, _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES)
+            tracking = self.tracking if refine else tracking
         self._keep(belief, tracking)
         self._buffer = None
         self.n_rows, self.n_rejected, self._merged = counts.good, counts.bad, np.empty((0, SIZE))
@@ -255,7 +261,7 @@ class Learner:
         self.settings = settings
 
     def merge(self, other: "Learner", *, allow_overlap: bool = False) -> None:
-        """Add the rows that another learner has learned. Exact; O(d^3).
+        """Add the rows that another learner has learned. Exact for exact beliefs; O(d^3).
 
         Raise a ValueError if both have learned the same rows, or one was merged from a model of the rows of the other;
         with `allow_overlap` these rows count twice.
@@ -276,15 +282,16 @@ class Learner:
                 "(--allow-overlap on the command line) if these rows are to count twice."
             )
         merged = np.concatenate([one if len(one) == 1 else one[1:] for one in (mine, theirs)])
+        if belief.merge_distance:
+            warnings.warn(about_merge(belief), ApproximateMerge, stacklevel=3)
         self._keep(belief, self.tracking.merge(other.tracking))
         self.n_rows, self.n_rejected = self.n_rows + other.n_rows, self.n_rejected + other.n_rejected
         self._merged = merged[np.lexsort(merged.T)]  # the same whichever was merged into the other
 
     @property
     def _fingerprints(self) -> Array:
-        """The fingerprint of all rows, and those of the models that were merged; exact beliefs only."""
-        assert isinstance(self.belief, ExactBelief)
-        return np.concatenate([fingerprint(self.belief.information)[None], self._merged])
+        """The fingerprint of all rows, and those of the models that were merged."""
+        return np.concatenate([self.belief.fingerprint[None], self._merged])
 
     def _folded(self) -> tuple[Belief, Tracking]:
         """Return the belief and the tracking after the recent rows have been folded."""
