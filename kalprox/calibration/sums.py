@@ -127,11 +127,13 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             kinds = " or ".join(kind.__name__ for kind in self.predictives)
             raise TypeError(
                 f"{type(self).__name__} judges predictions of the type {kinds}; got {type(predicted).__name__}. Use "
-                "kalprox.calibration.ClassCalibration for Classes, CategoryCalibration for Categories, CountCalibration "
-                "for Counts, and Calibration for Student."
+                "kalprox.calibration.ClassCalibration for Classes, CategoryCalibration for Categories, "
+                "CountCalibration for Counts, and Calibration for Student."
             )
         dof = getattr(predicted, "dof", math.inf)
-        return self.update(predicted.mean, predicted.std, y, dof, weights, together)
+        with np.errstate(invalid="ignore"):  # of probabilities that are none, which are refused
+            std = predicted.std
+        return self.update(predicted.mean, std, y, dof, weights, together)
 
     def update(
         self,
@@ -328,7 +330,12 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             Shape.of(np.asarray(self.powers, float)),
             self._sequence,
             certain=bool(self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1),
+            **self._judge_options(),
         )
+
+    def _judge_options(self) -> dict[str, Any]:
+        """Return what the verdict on a subclass needs besides; see `judge`."""
+        return {}
 
     def _mean(self, total: Array) -> Array:
         xp = namespace(total)

@@ -43,7 +43,7 @@ def uniforms(xp: ModuleType, numbers: Array, mean: Array) -> Array:
     """
     if xp is np:
         # A sum with 0 turns -0 into 0, which is the same prediction.
-        words = np.ascontiguousarray(mean + 0.0).view(np.uint32).reshape(len(mean), -1)
+        words: Array = np.ascontiguousarray(mean + 0.0).view(np.uint32).reshape(len(mean), -1)
         whole = numbers.astype(np.uint64)
         places = [(whole & 0xFFFFFFFF).astype(np.uint32), (whole >> _WORD).astype(np.uint32)]
     else:

@@ -79,7 +79,7 @@ class Counts(NamedTuple):
     def scores(self, y: Array, v: Array) -> tuple[Array, Array]:
         """Return the normal scores of observed counts, randomised by v, and their log probabilities.
 
-        With uniform v, F(y - 1) + v P(y) is uniform and its normal score is standard normal, if the prediction is right.
+        With uniform v, F(y - 1) + v P(y) is uniform, and its normal score standard normal, if the prediction is right.
 
         Parameters
         ----------
@@ -162,8 +162,8 @@ class Classes(NamedTuple):
     def scores(self, y: Array, v: Array) -> tuple[Array, Array]:
         """Return the normal scores of observed classes, 0 or 1, randomised by v, and their log probabilities.
 
-        With uniform v, v (1 - p) for class 0 and 1 - (1 - v) p for class 1 are uniform, and their normal scores standard
-        normal, if the prediction is right.
+        With uniform v, v (1 - p) for class 0 and 1 - (1 - v) p for class 1 are uniform, and their normal scores
+        standard normal, if the prediction is right.
 
         Parameters
         ----------
