@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from kalprox import model_file
-from kalprox._text import count
+from kalprox._text import code, count
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.restoring import checked_columns, checked_record, conforms
 from kalprox.learning.belief import Belief
-from kalprox.learning.headline import Headline, RowCounts, headline
+from kalprox.learning.headline import Headline, Line, RowCounts, headline
 from kalprox.learning.learner import Learner
 from kalprox.learning.saved import expect
 from kalprox.learning.saving import from_parts, learner_parts
@@ -27,6 +27,7 @@ from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["TableModel"]
 
+_MAX_CLASSES = 5  # that the headline names
 _ESTIMATOR = {"block_size": "auto", "on_bad_rows": "raise"}  # settings of an estimator that do not matter for files
 _SKIPPED = BadRow("array", 0, "", "NaN, infinity or too large", "")  # a bad row of which no more is known
 
@@ -202,7 +203,18 @@ class TableModel:
 
         See `kalprox.learning.headline.headline` for `predicted`.
         """
-        return headline(self.learner, self.columns.names, self.record.quality, predicted).with_options()
+        quality, classes = self.record.quality, self.columns.classes
+        found = headline(self.learner, self.columns.names, quality, predicted).with_options()
+        return found if not classes else found._replace(lines=(*found.lines[:1], self._classes, *found.lines[1:]))
+
+    @property
+    def _classes(self) -> Line:
+        """The line of the headline about the classes of the target."""
+        rows, classes = self.record.quality.class_rows(self.columns.classes), self.columns.classes
+        told = [f"{code(name)} ({count(rows[name], 'row')})" if rows else code(name) for name in classes]
+        more = f" and {len(told) - _MAX_CLASSES:,} more" if len(told) > _MAX_CLASSES else ""
+        yes = f". The coefficients are about {code(classes[1])}" if len(classes) == 2 else ""
+        return Line("Classes", f"{', '.join(told[:_MAX_CLASSES])}{more}{yes}.")
 
     def intervals(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the intervals of the coefficients, each of shape (d,); see `Belief.coef_interval`."""
@@ -218,6 +230,7 @@ class TableModel:
             target=columns.target,
             rejected=quality.bad if quality.read else None,
             cluster=columns.cluster,
+            classes=columns.classes,
         )
 
     def to_frame(self, kind: str = "pandas", level: float = 0.95) -> Any:

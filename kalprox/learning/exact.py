@@ -404,12 +404,12 @@ class ExactBelief(LinearBelief):
             return block.weights
         return (1.0 if block.weights is None else block.weights) / relative
 
-    def predict(self, X: Array, sigma: Any = None) -> Predictive:
+    def predict(self, X: Array, sigma: Any = None, offset: Array | None = None) -> Predictive:
         if (noise := self.input_noise) is None:
-            return super().predict(X, sigma)
+            return super().predict(X, sigma, offset)
         mean = self.mean(X)
         own = noise.relative_variance(X, mean) * (1.0 if sigma is None else sigma) ** 2
-        found = super().predict(X, np.sqrt(own))
+        found = super().predict(X, np.sqrt(own), offset)
         assert isinstance(found, Student)
         with np.errstate(invalid="ignore", divide="ignore"):
             share = own * np.asarray(self.noise.variance) / found.std**2

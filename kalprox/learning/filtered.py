@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import Any, ClassVar
 
@@ -20,14 +20,13 @@ from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.models import LINKS
-from kalprox.posterior import Posterior
-from kalprox.regularizers import Regularizer, Separable
+from kalprox.posterior import InformationPosterior, Posterior
+from kalprox.regularizers import Regularizer, Separable, Zero
 from kalprox.sources import Block, Counts, Source
 
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
-_PINNED = 1e8  # the strength of the prior on sums over outputs, relative to the rows
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 # What cannot change after the first row.
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
@@ -58,8 +57,10 @@ class FilteredBelief(Belief):
         design, seen = Design(), None
         if isinstance(settings.link, str):
             blocks = list(blocks)
-            moments, outputs = first_moments(settings, blocks), _outputs(blocks[0])
-            design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False, outputs=outputs)
+            moments = first_moments(settings, blocks)
+            about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": False}
+            about |= {"outputs": _outputs(blocks[0]), "row_offsets": blocks[0].offset is not None}
+            design = Design.of_moments(moments, **about)
             seen = Seen.nothing(len(moments.mean))
         state = _filter(settings, design).init(_first_theta(settings, design), None)
         return cls(settings, state, design, seen)
@@ -81,13 +82,14 @@ class FilteredBelief(Belief):
         design = Design()
         if isinstance(settings.link, str):
             about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": settings.standardize}
-            design = Design.of_moments(folded.total.X, **about, outputs=folded.total.y.outputs)
+            about |= {"outputs": folded.total.y.outputs, "row_offsets": folded.total.offsets > 0}
+            design = Design.of_moments(folded.total.X, **about)
         g = _regularizer(settings, design)
         start = _first_theta(settings, design)
         options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
         options |= {"weights": settings.weights, "likelihood": settings.likelihood}
         prior = _sums_to_zero(settings, design, folded.total.X)
-        model, rows = settings.model(design.outputs), DesignedSource(source, design)
+        model, rows = design.model(settings.model(design.outputs)), DesignedSource(source, design)
         out = refine(model, g, rows, start, prior=prior, **options)
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
@@ -118,7 +120,7 @@ class FilteredBelief(Belief):
         state, design, held = self.state, self.fixed, self.state.held
         if design.intercept and held is not None and held.plus(design.block(block)).is_due(state.problem.warmup):
             theta = _at_center(seen.X.mean - design.center, design.outputs)
-            held = held.moved(np.append(0.0, seen.X.mean - design.center), theta)
+            held = held.moved(np.r_[0.0, seen.X.mean - design.center, [0.0] * design.row_offsets], theta)
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
         noise_var = _noise_of(state) if held is None else np.inf
@@ -158,6 +160,32 @@ class FilteredBelief(Belief):
         scored = self.sandwich.count
         rows = float(self.state.rows) / (self.fixed.outputs or 1)
         return C * (rows / scored) if 2 <= scored < rows and settings.weights == "frequency" else C
+
+    def _contrasts(self, posterior: Posterior) -> Array | None:
+        """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
+
+        It has no effect on the estimate, and takes what `_sums_to_zero` adds out of the variances.
+        """
+        if (m := self.fixed.outputs) is None:
+            return None
+        assert isinstance(posterior, InformationPosterior)
+        summed = np.ones(self.fixed.size // m)
+        if not posterior.regularizer.smooth:
+            summed[self.fixed.first :] = 0.0
+        return np.eye(self.fixed.size) - np.kron(np.diag(summed), np.full((m, m), 1 / m))
+
+    @cached_property
+    def unpenalised(self) -> Posterior:
+        """The posterior without the penalty, in which the coefficients of all classes add up to zero."""
+        found, design, std = super().unpenalised, self.fixed, self.column_std
+        if design.outputs is None or not isinstance(found, InformationPosterior) or found.prior is None:
+            return found
+        assert std is not None and design.center is not None
+        rows = float(found.data.rows) / design.outputs
+        moments = Moments(rows, design.center, rows * std**2)
+        sums = _sums_to_zero(self.settings, design, moments, all_inputs=True)
+        assert sums is not None
+        return InformationPosterior(found.data, Zero(), gamma=found.gamma, prior=sums, likelihood=found.likelihood)
 
     @property
     def column_std(self) -> Array | None:
@@ -247,7 +275,7 @@ class FilteredBelief(Belief):
 
 def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:
     """Raise a ValueError unless these are rows of the inputs of d features, their targets, and weights or counts."""
-    expect(X.ndim == 2 and X.shape[1] == d + design.first and y.shape[:1] == X.shape[:1])
+    expect(X.ndim == 2 and X.shape[1] == d + design.first + design.row_offsets and y.shape[:1] == X.shape[:1])
     expect(y.shape[1:] == (() if design.outputs is None else (design.outputs,)))
     expect(all(a.shape == y.shape[:1] and (a >= 0).all() for a in counts))
 
@@ -263,8 +291,8 @@ def saved_design(design: Design) -> dict[str, Any]:
     """Return the centre and the scale of a design that the first rows fixed."""
     if design.center is None:
         return {}
-    outputs = {} if design.outputs is None else {"outputs": design.outputs}
-    return {"design": {"center": design.center, "scale": design.scale, **outputs}}
+    more = {"outputs": design.outputs, "row_offsets": design.row_offsets}
+    return {"design": {"center": design.center, "scale": design.scale, **{k: v for k, v in more.items() if v}}}
 
 
 def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
@@ -275,7 +303,9 @@ def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
     expect(center.shape == scale.shape == (d,) and (scale > 0).all())
     outputs = saved.count("design.outputs") if "design.outputs" in saved.header else None
     expect(outputs is None or outputs >= 2)
-    return Design(center, scale, settings.fit_intercept, outputs=outputs)
+    row_offsets = saved.header.get("design.row_offsets", False)
+    expect(isinstance(row_offsets, bool))
+    return Design(center, scale, settings.fit_intercept, outputs=outputs, row_offsets=row_offsets)
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:
@@ -302,7 +332,8 @@ def _regularizer(settings: Settings, design: Design) -> Regularizer:
 def _filter(settings: Settings, design: Design, **options: Any) -> Any:
     g = _regularizer(settings, design)
     options |= {"gamma": settings.gamma, "forget": settings.forget, "weights": settings.weights}
-    return proximal_filter(settings.model(design.outputs), g, likelihood=settings.likelihood, **options)
+    model = design.model(settings.model(design.outputs))
+    return proximal_filter(model, g, likelihood=settings.likelihood, **options)
 
 
 def _outputs(block: Block) -> int | None:
@@ -365,9 +396,9 @@ def _sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs:
     """Return a prior that keeps sums over the outputs at zero; None for a single output.
 
     The probabilities of classes do not change if the same number is added to the intercepts of all classes, nor if it
-    is added to their coefficients of one input, and only a penalty of the coefficients may decide which number that is.
-    A penalty that is smooth and the same for all classes decides for the number at which they add up to zero. The prior
-    is 1e8 times as strong as all rows, and adds as little to the variances.
+    is added to their coefficients of one input. A penalty that is smooth and the same for all classes decides for the
+    number at which the coefficients add up to zero; one with kinks decides otherwise, but not for the intercepts. The
+    prior weighs as much as all rows, whatever their number; `_contrasts` leaves it out of the standard errors.
     """
     if design.outputs is None:
         return None
@@ -377,5 +408,5 @@ def _sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs:
         strength = np.append(max(X.rows, 1.0), strength)
     if not all_inputs and not _regularizer(settings, design).smooth:
         strength[design.first :] = 0.0
-    A = np.kron(np.diag(np.sqrt(_PINNED * strength)), np.ones((1, design.outputs)))
+    A = np.kron(np.diag(np.sqrt(strength)), np.ones((1, design.outputs)))
     return Information.from_prior(np.zeros(design.size), A)

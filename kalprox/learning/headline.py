@@ -181,10 +181,13 @@ def _cells(notes: Notes, advice: str) -> Iterator[Line]:
 
 def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Line]:
     named = np.array(columns, object)
-    std, determined = belief.column_std, belief.determined(penalised=False)
-    if len(named) != len(determined):  # the parameters of a function have no columns
+    std = belief.column_std
+    if len(named) != belief.coef.shape[-1]:  # the parameters of a function have no columns
         return
-    undetermined = ~belief.determined(penalised=True)
+    determined, undetermined = (  # for all classes, if there are several
+        belief.determined(penalised).reshape(-1, len(named)).all(axis=0) for penalised in (False, True)
+    )
+    undetermined = ~undetermined
     constant = np.zeros(len(named), bool) if std is None else std == 0
     if constant.any():
         verb, it = ("is", "it") if constant.sum() == 1 else ("are", "them")

@@ -346,13 +346,14 @@ class Learner:
         live = self._live_for(X)
         return self.belief.mean(X) if live is None else live.mean(X)
 
-    def predict(self, X: Array, sigma: Any = None, *, alone: bool = True) -> Predictive:
+    def predict(self, X: Array, sigma: Any = None, offset: Array | None = None, *, alone: bool = True) -> Predictive:
         """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1).
 
-        `alone` is False if these are some of the rows to predict.
+        The offsets must be given if the rows that were learned had them. `alone` is False if these are some of the rows
+        to predict.
         """
-        live = self._live_for(X, alone=alone) if sigma is None else None
-        return self.belief.predict(X, sigma) if live is None else live.predict(X)
+        live = self._live_for(X, alone=alone) if sigma is None and offset is None else None
+        return self.belief.predict(X, sigma, offset) if live is None else live.predict(X)
 
     def reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Belief | SquareRootFilter | MomentFilter:
         """Return what predicts rows of X, as they are known now: rows that are learned later do not change it.

@@ -225,7 +225,7 @@ def scores_at(
     w = block.weights
     X, y = masked(w, block.X), masked(w, block.y)
     if center is None:
-        f, D = model.linearize_rows(theta, design.rows(X))
+        f, D = model.linearize_rows(theta, design.rows(X, block.offset))
         D, e = row_scores(likelihood, y, np.asarray(f) + design.offset, np.asarray(D))
         none = Sandwich.zero(None, D.shape[1], None)
     else:
