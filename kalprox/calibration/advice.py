@@ -48,8 +48,8 @@ _CLASSES = {
     "smaller alpha.",
     "nonlinear": "The probabilities are too high in some places and too low in others. The log odds are not a "
     "straight line in the inputs: add squares, products or splines of columns.",
-    "too few rows to say": f"The sum of p (1 - p) over the scored rows must be at least {FEWEST_EVENTS:g}, about as many "
-    "as there are rows of the rarer outcome; with less, odds wrong by a factor of two could go unnoticed.",
+    "too few rows to say": f"The sum of p (1 - p) over the scored rows must be at least {FEWEST_EVENTS:g}, about as "
+    "many as there are rows of the rarer outcome; with less, odds wrong by a factor of two could go unnoticed.",
 }
 _ADVICE = {"numbers": _NUMBERS, "counts": _NUMBERS | _COUNTS, "classes": _NUMBERS | _CLASSES}
 

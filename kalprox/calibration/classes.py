@@ -191,7 +191,10 @@ class ClassCalibration(_Probabilities):
     >>> honest
     ClassCalibration(5,000 rows: calibrated, log loss 0.3631, AUC 0.7892)
     >>> extreme = p**3 / (p**3 + (1 - p) ** 3)
-    >>> print(ClassCalibration().add(Classes(extreme), y).verdict())
+    >>> verdict = ClassCalibration().add(Classes(extreme), y).verdict()
+    >>> verdict.word, verdict.text.split("; ")[0]
+    ('over-confident', 'Over 5,000 rows the event came in 16.1% of the rows (5.85% were stated), and the log odds \
+differ 0.36 times as much as stated')
     """
 
     predictives: ClassVar[tuple[type, ...]] = (Classes,)
