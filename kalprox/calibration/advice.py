@@ -28,20 +28,21 @@ _NUMBERS = {
 _COUNTS = {
     "calibrated": "The stated means and intervals of the counts are reliable.",
     "biased": "The counts are larger, or smaller, than predicted on average. Give the exposure of each row if it "
-    "differs, and let the model follow a change with forget below 1.",
+    "differs, and let the model follow a change, with forget below 1.",
     "unequal spread": "How much the counts vary about their means changes with the mean otherwise than stated. Use "
-    'likelihood="negative-binomial", whose variance grows with the square of the mean, or "quasi-poisson", whose '
-    "variance is a multiple of it.",
-    "over-confident": 'The counts vary more than stated. Use likelihood="quasi-poisson" or "negative-binomial", which '
-    "allow for over-dispersion; where one of them is used, look for a missing input, or a larger dispersion.",
+    'likelihood="negative-binomial", whose variance grows with the square of the mean, or likelihood="quasi-poisson", '
+    "whose variance is a multiple of it.",
+    "over-confident": 'The counts vary more than stated. Use likelihood="quasi-poisson" or '
+    'likelihood="negative-binomial", which allow for over-dispersion; where one of them is used, look for a missing '
+    "input, or a larger dispersion.",
     "under-confident": 'The counts vary less than stated. Use likelihood="poisson", or a smaller dispersion.',
     "too few rows to say": f"At least {FEWEST_ROWS} scored predictions are needed, and as many events predicted in "
     "all; with fewer, a std off by a factor of two could go unnoticed.",
 }
 _CLASSES = {
     "calibrated": "The stated probabilities are reliable.",
-    "biased": "The event comes more often, or more rarely, than stated on average. Fit an intercept, and leave "
-    "class_weight out, which changes probabilities; let the model follow a change with forget below 1.",
+    "biased": "The event comes more often, or more rarely, than stated on average. Fit an intercept, and give "
+    "classes no weights, which change probabilities; let the model follow a change, with forget below 1.",
     "over-confident": "The probabilities are too extreme: what is stated as nearly certain is less so. Use a larger "
     "alpha or fewer columns, and look for rows that come several times.",
     "under-confident": "The probabilities are not extreme enough: what happens can be told better than stated. Use a "

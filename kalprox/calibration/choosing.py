@@ -24,7 +24,8 @@ def calibration_for(likelihood: Likelihood) -> Calibration:
     Returns
     -------
     Calibration
-        A `ClassCalibration`, `CategoryCalibration` or `CountCalibration`, or that of numbers.
+        A `ClassCalibration`, `CategoryCalibration` or `CountCalibration`; or that of numbers, which judges the mean and
+        the std of a likelihood that is not one of kalprox as those of a normal distribution.
 
     Examples
     --------

@@ -31,6 +31,7 @@ class _Probabilities(ShownClasses, Calibration):
     right: Any = zeros()
 
     family: ClassVar[Family] = CLASSES
+    has_intervals: ClassVar[bool] = False
     event: ClassVar[str]
 
     def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
@@ -129,12 +130,12 @@ class _Probabilities(ShownClasses, Calibration):
         scores, sizes = Dependence.of_sequence(sequence)
         shape = Shape.of(np.asarray(self.powers, float))
         checks: tuple[Check, ...] = (drifting(sequence, scores, sizes, shape), correlated(scores))
-        text = ""
+        measured = ""
         if rows > 0:
             checks += self._checks(cells)
             slope, bias = (check.measured for check in checks[2:4])
             about = bias if math.isnan(checks[2].p_value) else f"{bias}, and {slope}"
-            text = f"Over {rows:,.10g} rows {about}; log loss {self.log_loss:.3g}, Brier score {self.brier:.3g}."
+            measured = f"{about}; log loss {self.log_loss:.3g}, Brier score {self.brier:.3g}"
         findings = tuple(dict.fromkeys(check.word for check in checks if check.found))
         enough = float(cells.variance.sum()) >= FEWEST_EVENTS
         nis_bounds, coverage_bounds = expected_ranges(rows)
@@ -154,7 +155,7 @@ class _Probabilities(ShownClasses, Calibration):
             checks,
             findings,
             kind="classes",
-            text=text,
+            measured=measured,
         )
 
     def _checks(self, cells: Cells) -> tuple[Check, ...]:
@@ -192,9 +193,9 @@ class ClassCalibration(_Probabilities):
     ClassCalibration(5,000 rows: calibrated, log loss 0.3631, AUC 0.7892)
     >>> extreme = p**3 / (p**3 + (1 - p) ** 3)
     >>> verdict = ClassCalibration().add(Classes(extreme), y).verdict()
-    >>> verdict.word, verdict.text.split("; ")[0]
-    ('over-confident', 'Over 5,000 rows the event came in 16.1% of the rows (5.85% were stated), and the log odds \
-differ 0.36 times as much as stated')
+    >>> verdict.word, verdict.measured.split("; ")[0]
+    ('over-confident', 'the event came in 16.1% of the rows (5.85% were stated), and the log odds differ 0.36 times as \
+much as stated')
     """
 
     predictives: ClassVar[tuple[type, ...]] = (Classes,)
@@ -315,6 +316,7 @@ class CategoryCalibration(_Probabilities):
 
     predictives: ClassVar[tuple[type, ...]] = (Categories,)
     event: ClassVar[str] = "the most probable class came"
+    of_whole_rows: ClassVar[bool] = True
 
     def update(
         self,

@@ -99,6 +99,8 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
 
     family: ClassVar[Family] = NUMBERS
     predictives: ClassVar[tuple[type, ...]] = (Student,)
+    has_intervals: ClassVar[bool] = True  # whether errors in units of the std, and intervals, mean something
+    of_whole_rows: ClassVar[bool] = False  # whether it judges all columns of y together
 
     def add(self, predicted: Predictive, y: Array, weights: Array | None = None, together: Array | None = None) -> Self:
         """Add the predictive distributions of a block of rows, made before it was learned, and the observations.

@@ -70,8 +70,8 @@ class Verdict(NamedTuple):
         Why no rows were judged, if `word` is "not judged".
     kind : str
         What was predicted: "numbers", "counts" or "classes".
-    text : str
-        What was measured, in a sentence, where it is not `nis` and `coverages`.
+    measured : str
+        What was measured, in words, where it is not `nis` and `coverages`.
     """
 
     word: str
@@ -89,7 +89,7 @@ class Verdict(NamedTuple):
     findings: tuple[str, ...] = ()
     reason: str = ""
     kind: str = "numbers"
-    text: str = ""
+    measured: str = ""
 
     @classmethod
     def not_judged(cls, reason: str) -> "Verdict":
@@ -114,10 +114,12 @@ class Verdict(NamedTuple):
         return advice(self.kind, self.word)
 
     @property
-    def look_for(self) -> str:
-        """What to look for where many rows were not judged."""
-        targets = "" if self.kind == "numbers" else f"targets that are not {_WHOLE[self.kind]}, for "
-        return f"look for {targets}enormous values, or for columns that the rows do not determine"
+    def why_undetermined(self) -> str:
+        """Why rows were not judged, as the end of a sentence about them."""
+        if self.kind == "numbers":
+            return "had no finite std and were not judged"
+        whole = "whole" if self.kind == "counts" else "0 or 1"
+        return f"were not judged: nothing was predicted of them, as in a warm-up, or the target is not {whole}"
 
     def __repr__(self) -> str:
         return f"Verdict({self.word!r}, rows={self.rows:.10g}, nis={self.nis:.3g}, coverage={self.coverage:.3g})"
@@ -126,15 +128,15 @@ class Verdict(NamedTuple):
         if self.word == "not judged":
             return f"not judged, because {self.reason}."
         advice = self.advice
-        if self.word == "calibrated" and self.undetermined > self.rows / 2:
+        if self.word == "calibrated" and self.undetermined > self.rows / 2 and self.kind == "numbers":
             total = self.rows + self.undetermined
             advice = (
                 f"But only {self.rows:,.10g} of {total:,.10g} rows could be judged, because no finite std was stated "
-                f"for the others: {self.look_for}."
+                "for the others: look for enormous values, or for columns that the rows do not determine."
             )
         text = [f"{self.word}: {advice}"]
-        if self.text:
-            text.append(self.text)
+        if self.measured:
+            text.append(f"Over {self.rows:,.10g} rows {self.measured}.")
         elif self.rows > 0 and self.word != "exact":
             (a, b), fewer = self.nis_bounds, f" (as informative as {self.worth:,.0f})"
             text.append(
@@ -144,7 +146,7 @@ class Verdict(NamedTuple):
                 f"{_listed(f'{share:.1%}' for share in self.coverages)} (expected "
                 f"{_listed(f'{low:.1%} to {high:.1%}' for low, high in self.coverages_bounds)})."
             )
-        found = [check.measured for check in self.checks if check.found and check.measured not in self.text]
+        found = [check.measured for check in self.checks if check.found and check.measured not in self.measured]
         text += [f"{measured[0].upper()}{measured[1:]}." for measured in found]
         if more := self.findings[1:]:
             text.append(f"Also: {', '.join(more)}.")
@@ -154,12 +156,8 @@ class Verdict(NamedTuple):
                 f"p = {self.shape_p_value:.1g}): look for bias, skewness or outliers."
             )
         if self.undetermined > 0:
-            whole = "" if self.kind == "numbers" else f", or a target that is not {_WHOLE[self.kind]},"
-            text.append(f"{self.undetermined:,.10g} more rows had no finite std{whole} and were not judged.")
+            text.append(f"{self.undetermined:,.10g} more rows {self.why_undetermined}.")
         return " ".join(text)
-
-
-_WHOLE = {"counts": "whole", "classes": "0 or 1"}
 
 
 def _listed(items: Iterable[str]) -> str:
