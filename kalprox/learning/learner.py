@@ -82,7 +82,7 @@ class Learner:
         self.settings = settings
         self.n_rows = self.n_rejected = 0
         self._belief: Belief | None = None  # excludes the recent rows
-        self._tracking = Tracking.none()  # excludes the recent rows
+        self._tracking = Tracking.none(likelihood=settings.likelihood)  # excludes the recent rows
         self._rows: RecentRows | None = None  # made when it is first needed
         self._buffer: RowBuffer | None = None  # of the recent rows; its memory is kept for later ones
         self._merged = np.empty((0, SIZE))  # the fingerprints of the models that were merged into this one
@@ -109,8 +109,8 @@ class Learner:
         else:
             belief, counts = kind.fit(self.settings, source, **start)
             targets = belief.information.targets if isinstance(belief, ExactBelief) else None
-            tracking = Tracking.none(targets, _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES)
-            tracking = self.tracking if refine else tracking
+            reason = _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES
+            tracking = self.tracking if refine else Tracking.none(targets, reason, self.settings.likelihood)
         self._keep(belief, tracking)
         self._buffer = None
         self.n_rows, self.n_rejected, self._merged = counts.good, counts.bad, np.empty((0, SIZE))
@@ -341,6 +341,8 @@ class Learner:
     def conformal_ends(self, level: float) -> tuple[Array, Array]:
         """Return how many stds a conformal interval extends below and above the mean."""
         quantiles = self.quantiles
+        if not self._tracking.scores[0].has_intervals:
+            raise ValueError("Classes have probabilities and no intervals: leave method='conformal' out.")
         if quantiles.rows == 0:
             raise ValueError(
                 "Conformal intervals need rows that were predicted before they were learned, and there are none: use "
@@ -422,7 +424,7 @@ class Learner:
         if "input_noise" in saved:
             belief = replace(belief, input_noise=InputNoise.restored(d, saved))
         learner._belief = belief
-        learner._tracking = Tracking.restored(targets, saved)
+        learner._tracking = Tracking.restored(targets, saved, settings.likelihood)
         if "merged" in saved:  # no model of version 0.1 has it
             learner._merged = saved["merged"]
             expect(learner._merged.ndim == 2 and learner._merged.shape[1] == SIZE and len(learner._merged))
@@ -465,7 +467,7 @@ def _learned(
     for block in blocks:
         if tracking is None:
             targets = block.y.shape[1] if block.y.ndim == 2 else None
-            tracking = Tracking.none(targets, "" if settings.diagnose else _NOT_ASKED)
+            tracking = Tracking.none(targets, "" if settings.diagnose else _NOT_ASKED, settings.likelihood)
         counts, start = counts + Counts.of(block), 0
         while start < len(block):
             if not (exact or settings.needs_innovations):
