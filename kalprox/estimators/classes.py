@@ -62,8 +62,9 @@ def class_targets(labels: Array, missing: Array, classes: Array) -> Array:
     """
     known = labels[~missing]
     try:
-        codes = np.searchsorted(classes, known)
-        found = classes[np.minimum(codes, len(classes) - 1)] == known
+        order = np.argsort(classes)  # those of files have an order of their own
+        codes = order[np.minimum(np.searchsorted(classes, known, sorter=order), len(classes) - 1)]
+        found = classes[codes] == known
     except TypeError:  # labels of another type cannot be compared
         codes, found = np.zeros(len(known), int), np.zeros(len(known), bool)
     if not np.all(found):

@@ -309,7 +309,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             raise ValueError("classes must be given in the first call of partial_fit: the labels of all classes.")
         given: Array = known if classes is None else checked_classes(classes)
         if known is not None and given.tolist() != known.tolist():
-            raise ValueError(f"classes must be those of the first call, {known.tolist()}; got {given.tolist()}.")
+            if given.tolist() != np.sort(known).tolist():
+                raise ValueError(f"classes must be those of the first call, {known.tolist()}; got {given.tolist()}.")
+            given = known
         if isinstance(self.class_weight, str):
             raise ValueError(
                 f"class_weight={self.class_weight!r} needs fit, which has all rows; for a stream, give a dict with the "

@@ -126,7 +126,8 @@ class Belief(PickledFields, ABC):
         No row is predicted by a belief that lacks more than half of the rows before it; `rows` were learned so far.
         With `exact`, every row is predicted from all rows before it.
         """
-        length = 1 if exact else max(FEWEST_ROWS, rows) if self.predicts else len(block)
+        in_pieces = self.predicts or not self.settings.likelihood.quadratic  # of which a warm-up ends as soon as it can
+        length = 1 if exact else max(FEWEST_ROWS, rows) if in_pieces else len(block)
         return min(len(block), start + length)
 
     def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple[Self, Innovations]:
