@@ -6,13 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.validation import _check_sample_weight
 
 from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
-from kalprox.estimators.classes import checked_classes, checked_labels, class_targets
+from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, class_weights
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.plain import Rows
@@ -323,9 +323,10 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """Return the weights of rows times those of their classes; None if all are 1."""
         if self.class_weight is None:
             return sample_weight
-        weights = np.ones(len(labels))
-        weights[~missing] = compute_sample_weight(self.class_weight, labels[~missing])
-        return weights if sample_weight is None else weights * np.asarray(sample_weight, float)
+        rows = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
+        weights = np.zeros(len(labels))
+        weights[~missing] = class_weights(self.class_weight, labels[~missing], rows[~missing])
+        return rows * weights
 
     @contextmanager
     def _classes_until_done(self, classes: Array) -> Iterator[None]:

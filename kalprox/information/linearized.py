@@ -7,7 +7,7 @@ import numpy as np
 
 from kalprox._arrays import Array, masked, namespace
 from kalprox.information.triangular import Information, merge
-from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods import Categorical, Likelihood
 from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import GLM, Model, Predictor, predictor
 from kalprox.sources import Block
@@ -63,11 +63,14 @@ def expand(
             raise ValueError(
                 f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.{number}"
             )
-        if covariance is None or likelihood.quadratic or likelihood.interacts or not model.linear:
+        if covariance is None or likelihood.quadratic or not model.linear:
             targets, curvature = likelihood.least_squares(y, f)
+            D = likelihood.contrasts(f, D)
+        elif isinstance(likelihood, Categorical):
+            targets, D = likelihood.matched_rows(y, f, D, D @ covariance @ xp.swapaxes(D, -1, -2))
+            curvature = None
         else:
             targets, curvature = likelihood.matched(y, f, (D @ covariance * D).sum(axis=1))
-        D = likelihood.contrasts(f, D)
         f, D, targets, losses = (masked(w, a) for a in (f, D, targets, likelihood.loss(y, f)))
         counts, squares = (None if a is None else xp.repeat(a, f[0].size) for a in (block.counts, block.squares))
         if w is not None:

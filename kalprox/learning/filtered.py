@@ -185,7 +185,8 @@ class FilteredBelief(Belief):
     @property
     def fingerprint(self) -> Array:
         """That of the moments of the rows; after `fit`, which does not keep the moments of y, without these."""
-        rows, std, seen = self._rows + self.n_held, self.column_std, self.seen
+        std, seen = self.column_std, self.seen
+        rows = self._rows if seen is None else seen.X.rows
         center = self.fixed.center if seen is None else seen.X.mean
         if center is None or std is None:
             return np.full(SIZE, np.nan)  # no function is like another
