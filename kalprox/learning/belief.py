@@ -16,9 +16,10 @@ from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.path import Path
-from kalprox.learning.sandwich import Sandwich, scores_at
+from kalprox.learning.sandwich import Sandwich, row_scores, scores_at
 from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
+from kalprox.models import Model
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.predictive import Predictive, Student
@@ -139,9 +140,8 @@ class Belief(PickledFields, ABC):
         """Return this belief with the scores of the piece that it has learned since the belief `before`."""
         if self.settings.coef_cov == "model":
             return self
-        D, sandwich = self._scored_inputs(block, before)
         with np.errstate(invalid="ignore"):
-            u = (block.y - found.mean) / found.scale
+            D, u, sandwich = self._row_scores(block, found, before)
         if self.settings.forget != 1:
             counts = self.settings.counts(block.weights)
             seen = np.cumsum(np.ones(len(block)) if counts is None else counts)
@@ -156,11 +156,16 @@ class Belief(PickledFields, ABC):
             weights = (1.0 if weights is None else weights) / np.sqrt(relative)
         return replace(self, sandwich=sandwich.after_cluster(D, u, weights, block.groups))
 
-    def _scored_inputs(self, block: Block, before: "Belief") -> tuple[Array, Sandwich]:
-        """Return the inputs of the scores, and the sandwich they are added to."""
-        _, D = before._value(before.design.rows(block.X))
-        targets = block.y.shape[1] if block.y.ndim == 2 else None
-        return D, self.sandwich or Sandwich.zero(None, D.shape[1], targets)
+    def _row_scores(self, block: Block, found: Innovations, before: "Belief") -> tuple[Array, Array, Sandwich]:
+        """Return the inputs of the scores and their factors, see `row_scores`, and the sandwich they are added to."""
+        f, D = before._value(before.design.rows(block.X))
+        if self.settings.likelihood.quadratic:
+            u = (block.y - found.mean) / found.scale
+        else:
+            leverage = before.posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
+            D, u = row_scores(self.settings.likelihood, block.y, f, D, leverage)
+            u = np.where(np.isnan(found.mean.reshape(len(block), -1)).any(axis=1), np.nan, u)
+        return D, u, self.sandwich or Sandwich.zero(None, D.shape[1], None)
 
     def with_scores_of(self, source: Source) -> Self:
         """Return this belief with the scores of the rows of a source, which it has learned. One pass.
@@ -174,7 +179,7 @@ class Belief(PickledFields, ABC):
             return self
         assert isinstance(posterior, InformationPosterior)
         theta = np.asarray(posterior.mean)
-        about = settings.model, theta, self.design, self._center, settings.coef_cov, settings.weights
+        about = self.model, settings.likelihood, theta, self.design, self._center, settings.coef_cov, settings.weights
         sandwich = source.fold(partial(scores_at, *about)).total
         assert sandwich is not None
         rows = float(posterior.data.effective_rows)
@@ -231,8 +236,18 @@ class Belief(PickledFields, ABC):
         return self.posterior.noise
 
     @property
+    def model(self) -> Model:
+        """The model h."""
+        return self.settings.model(self.design.outputs)
+
+    def _per_target(self, theta: Array) -> Array:
+        """Return parameters, shape (p,), (p, k) or, for several outputs, (p m,), as (p,), (k, p) or (m, p)."""
+        theta = np.asarray(theta)
+        return theta.T if self.design.outputs is None else self.design.by_output(theta)
+
+    @property
     def _theta(self) -> Array:
-        return np.asarray(self.posterior.mean).T  # (d,) or (k, d)
+        return self._per_target(self.posterior.mean)  # (d,) or (k, d)
 
     @cached_property
     def coef(self) -> Array:
@@ -258,7 +273,10 @@ class Belief(PickledFields, ABC):
         """The covariance of the coefficients, shape (d, d) or (k, d, d)."""
         first, scale = self.design.first, self.design.scale
         sandwiched = self._sandwiched(self.posterior)
-        C = (np.asarray(self.posterior.cov()) if sandwiched is None else sandwiched)[..., first:, first:]
+        C = np.asarray(self.posterior.cov()) if sandwiched is None else sandwiched
+        if (m := self.design.outputs) is not None:  # the covariances of the coefficients of each output
+            C = np.stack([C[c::m, c::m] for c in range(m)])
+        C = C[..., first:, first:]
         return C if scale is None else C / scale[:, None] / scale
 
     @cached_property
@@ -268,7 +286,7 @@ class Belief(PickledFields, ABC):
 
     def _variances(self, variances: Array) -> Array:
         """Return the variances of the coefficients for those of theta, shape (..., d)."""
-        variances = np.asarray(variances)[..., self.design.first :]
+        variances = self.design.by_output(np.asarray(variances))[..., self.design.first :]
         return variances if self.design.scale is None else variances / self.design.scale**2
 
     @cached_property
@@ -280,9 +298,13 @@ class Belief(PickledFields, ABC):
         if not self.design.intercept:
             return np.zeros_like(self.intercept)
         at_zero = self.design.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
+        if self.design.outputs is not None:
+            at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1][0]
         if (C := self._sandwiched(posterior)) is not None:
-            return np.sqrt((at_zero @ C @ at_zero.T)[..., 0, 0])
-        return np.sqrt(np.asarray(posterior.noise.variance) * posterior.leverage(at_zero)[0])
+            found = np.diagonal(at_zero @ C @ at_zero.T, axis1=-2, axis2=-1)
+            return np.sqrt(found if self.design.outputs else found[..., 0])
+        leverage = posterior.leverage(at_zero)
+        return np.sqrt(np.asarray(posterior.noise.variance) * (leverage if self.design.outputs else leverage[0]))
 
     @property
     def why_no_std(self) -> str:
@@ -327,7 +349,8 @@ class Belief(PickledFields, ABC):
 
     def _contradictions(self, posterior: InformationPosterior) -> Array:
         """Return the probability, if the penalty is the prior, of a penalty as large as was found, for each target."""
-        mean, first = np.asarray(posterior.mean), self.design.first
+        mean = np.asarray(posterior.mean)
+        first = self.design.first * max((self.design.outputs or 2) - 1, 1)  # the directions that are not penalised
         thetas = mean.reshape(len(mean), -1).T
         variance = np.broadcast_to(np.asarray(posterior.noise.variance), len(thetas))
         found, R, shares = np.ones(len(thetas)), posterior.data.compact()[0], []
@@ -419,14 +442,14 @@ class Belief(PickledFields, ABC):
         with np.errstate(divide="ignore"):
             precision = 1 / self._variances(in_units)
         std, dof = np.sqrt(self._variances(self._var(posterior))), self._dof(posterior)
-        coef = self.design.coef(np.asarray(posterior.mean).T)
+        coef = self.design.coef(self._per_target(posterior.mean))
         std, dof = (std, dof) if penalised else _unbounded(std, dof)
         return Estimate(coef, std, dof, precision)
 
     def intercept_estimate(self, penalised: bool) -> Student:
         """Return the intercept, with or without the penalty, its standard error and their degrees of freedom."""
         posterior = self.posterior if penalised else self.unpenalised
-        value = np.asarray(self.design.intercept_of(np.asarray(posterior.mean).T))
+        value = np.asarray(self.design.intercept_of(self._per_target(posterior.mean)))
         std, dof = self._intercept_std(posterior), self._dof(posterior)
         return Student(value, *((std, dof) if penalised else _unbounded(std, dof)))
 
@@ -453,6 +476,8 @@ class Belief(PickledFields, ABC):
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
+        if not self.settings.likelihood.location:
+            return self.predict(X).mean
         return self._value(self.design.rows(X))[0]
 
     def predict(self, X: Array, sigma: Any = None) -> Predictive:
@@ -461,12 +486,12 @@ class Belief(PickledFields, ABC):
 
     def _value(self, inputs: Array) -> tuple[Array, Array]:
         """Return the output of the model at the estimate, and its Jacobian."""
-        f, D = self.settings.model.linearize_rows(np.asarray(self.posterior.mean), inputs)
+        f, D = self.model.linearize_rows(np.asarray(self.posterior.mean), inputs)
         return (f + self.design.offset_rest) + self.design.offset, D
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
         """Draw n times from the posterior: coef (n, d) or (n, k, d), and intercept (n,) or (n, k)."""
-        draws = self.posterior.sample(n, rng)
+        draws = self.design.by_output(self.posterior.sample(n, rng))
         return self.design.coef(draws), np.asarray(self.design.intercept_of(draws))
 
     # ---- saving ----------------------------------------------------------------------------------------
@@ -494,8 +519,8 @@ class Belief(PickledFields, ABC):
     def merge(self, other: "Belief") -> Self:
         """Return the belief after the rows of both."""
         raise ValueError(
-            "merge needs linear models, link='identity' and method='exact': other models are linearised at different "
-            "points. Fit one model to all rows instead."
+            "merge needs linear models, link='identity', method='exact' and likelihood='gaussian': other models are "
+            "linearised at different points. Fit one model to all rows instead."
         )
 
     def minimax(self, X: Array) -> Array:

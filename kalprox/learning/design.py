@@ -52,6 +52,9 @@ class Design(PickledFields):
     mean of features around 1e12 is itself rounded by 1e-4: what rounding left of it is subtracted too (`center_rest`),
     and what it left of the offset is added (`offset_rest`). A model given as a function fn(theta, x) takes the rows of
     X unchanged: `center` and `scale` are then None, and theta is `coef`.
+
+    With several `outputs`, one for each class, theta is a matrix of one row for each input and one column for each
+    output, row by row.
     """
 
     center: Array | None = None  # (d,)
@@ -60,13 +63,17 @@ class Design(PickledFields):
     offset: Any = 0.0  # a number, or (k,)
     center_rest: Array | None = None  # (d,); None where nothing is left
     offset_rest: Any = 0.0
+    outputs: int | None = None  # None for one output that is a number
 
     @classmethod
-    def of_moments(cls, moments: Moments, *, intercept: bool, standardize: bool) -> "Design":
+    def of_moments(
+        cls, moments: Moments, *, intercept: bool, standardize: bool, outputs: int | None = None
+    ) -> "Design":
         """Return the design that centres the columns (with an intercept) and standardises them (if `standardize`)."""
         mean, sd = moments.mean, moments.sd
         ones, zeros = np.ones(len(mean)), np.zeros(len(mean))
-        return cls(mean if intercept else zeros, np.where(sd > 0, sd, 1.0) if standardize else ones, intercept)
+        scale = np.where(sd > 0, sd, 1.0) if standardize else ones
+        return cls(mean if intercept else zeros, scale, intercept, outputs=outputs)
 
     @property
     def first(self) -> int:
@@ -119,7 +126,21 @@ class Design(PickledFields):
 
     def regularizer(self, g: Regularizer) -> Regularizer:
         """Return the regulariser of theta for a penalty g on the coefficients; an intercept is not penalised."""
-        return g.with_free_intercept(len(self.center)) if self.intercept and self.center is not None else g
+        if not self.intercept or self.center is None:
+            return g
+        outputs = self.outputs or 1
+        return g.with_free_intercept(outputs * len(self.center), outputs)
+
+    @property
+    def size(self) -> int:
+        """The number of entries of theta; 0 if it is that of a function."""
+        return 0 if self.center is None else (len(self.center) + self.first) * (self.outputs or 1)
+
+    def by_output(self, theta: Array) -> Array:
+        """Return theta of shape (..., size) as vectors of one output each, shape (..., m, p); as it is if m is None."""
+        if self.outputs is None:
+            return theta
+        return np.swapaxes(theta.reshape(*theta.shape[:-1], -1, self.outputs), -1, -2)
 
     def coef(self, theta: Array) -> Array:
         """Return the coefficients of X, shape (..., d), for theta of shape (..., d) or (..., 1 + d)."""

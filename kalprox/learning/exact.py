@@ -428,10 +428,10 @@ class ExactBelief(LinearBelief):
         noise = noise.after(block.X, found.mean, variance, squares, times, self.settings.forget)
         return replace(belief, input_noise=noise)
 
-    def _scored_inputs(self, block: Block, before: Belief) -> tuple[Array, Sandwich]:
+    def _row_scores(self, block: Block, found: Innovations, before: Belief) -> tuple[Array, Array, Sandwich]:
         center, targets = block.X[0].copy(), self.information.targets
         sandwich = self.sandwich or Sandwich.zero(center, self.information.d + 1, targets)
-        return sandwich.inputs(block.X), sandwich
+        return sandwich.inputs(block.X), (block.y - found.mean) / found.scale, sandwich
 
     def without_rows(self) -> "ExactBelief":
         """Return the belief about the means of the rows, where a first row may have been the origin of its sums."""

@@ -12,7 +12,7 @@ from kalprox._arrays import Array
 from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
-from kalprox.information import Information
+from kalprox.information import Information, merge
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
@@ -27,8 +27,10 @@ from kalprox.sources import Block, Counts, Source
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
+_PINNED = 1e8  # the strength of the prior on sums over outputs, relative to the rows
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
-_FIXED = ("link", "method", "fit_intercept", "standardize", "weights")  # cannot change after the first row
+# What cannot change after the first row.
+_FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +57,9 @@ class FilteredBelief(Belief):
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "FilteredBelief":
         design, seen = Design(), None
         if isinstance(settings.link, str):
-            moments = first_moments(settings, blocks)
-            design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False)
+            blocks = list(blocks)
+            moments, outputs = first_moments(settings, blocks), _outputs(blocks[0])
+            design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False, outputs=outputs)
             seen = Seen.nothing(len(moments.mean))
         state = _filter(settings, design).init(_first_theta(settings, design), None)
         return cls(settings, state, design, seen)
@@ -77,17 +80,20 @@ class FilteredBelief(Belief):
         check_targets(settings, folded.total.y, folded.total.y, source)
         design = Design()
         if isinstance(settings.link, str):
-            intercept, standardize = settings.fit_intercept, settings.standardize
-            design = Design.of_moments(folded.total.X, intercept=intercept, standardize=standardize)
+            about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": settings.standardize}
+            design = Design.of_moments(folded.total.X, **about, outputs=folded.total.y.outputs)
         g = _regularizer(settings, design)
         start = _first_theta(settings, design)
         options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
-        out = refine(settings.model, g, DesignedSource(source, design), start, weights=settings.weights, **options)
+        options |= {"weights": settings.weights, "likelihood": settings.likelihood}
+        prior = _sums_to_zero(settings, design, folded.total.X)
+        model, rows = settings.model(design.outputs), DesignedSource(source, design)
+        out = refine(model, g, rows, start, prior=prior, **options)
         state = _filter(settings, design).init(out.mean, None)
-        state = replace(state, data=out.information, estimate=out.mean, held=None)
+        state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
         X, named = folded.total.X, isinstance(settings.link, str)
-        about = np.sqrt(X.squares / X.rows) if named else None, folded.total.y.outside
-        belief = cls(settings, state, design, None, out.passes, out.converged, out.message, *about)
+        std = np.sqrt(X.squares / X.rows) if named else None
+        belief = cls(settings, state, design, None, out.passes, out.converged, out.message, std, folded.total.y.outside)
         return belief.with_scores_of(source), folded.counts
 
     def learn(self, block: Block) -> "FilteredBelief":
@@ -111,7 +117,7 @@ class FilteredBelief(Belief):
         """Return the belief with the prior of all rows seen; and with their centre, if the block leads to a check."""
         state, design, held = self.state, self.fixed, self.state.held
         if design.intercept and held is not None and held.plus(design.block(block)).is_due(state.problem.warmup):
-            theta = _at_center(seen.X.mean - design.center)
+            theta = _at_center(seen.X.mean - design.center, design.outputs)
             held = held.moved(np.append(0.0, seen.X.mean - design.center), theta)
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
@@ -143,6 +149,15 @@ class FilteredBelief(Belief):
     @property
     def posterior(self) -> Posterior:
         return self.state.posterior
+
+    def _sandwiched(self, posterior: Posterior) -> Array | None:
+        """Return the covariance of the base class; the rows of a warm-up have no scores, and count as the others do."""
+        C, settings = super()._sandwiched(posterior), self.settings
+        if C is None or self.sandwich is None or settings.coef_cov != "robust" or settings.forget != 1:
+            return C
+        scored = self.sandwich.count
+        rows = float(self.state.rows) / (self.fixed.outputs or 1)
+        return C * (rows / scored) if 2 <= scored < rows and settings.weights == "frequency" else C
 
     @property
     def column_std(self) -> Array | None:
@@ -201,19 +216,19 @@ class FilteredBelief(Belief):
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "FilteredBelief":
         design = restored_design(settings, d, saved)
         estimate = saved["estimate"]
-        expect(estimate.shape == (d + design.intercept,))
+        expect(estimate.shape == (design.size,) or not isinstance(settings.link, str))
         expect(settings.start is None or np.asarray(settings.start, float).shape == estimate.shape)
         state, held = _filter(settings, design, warmup=saved.count("warmup")).init(estimate, None), None
         if saved["next_look"] is not None:
             X, y, weights = (((saved[f"held.{n}"],) if "held" in saved else ()) for n in ("X", "y", "weights"))
             for rows in zip(X, y, weights, strict=True):
-                _expect_rows(len(estimate), *rows)
+                _expect_rows(design, d, *rows)
             start, origin = (np.asarray(saved.arrays.get(f"held.{n}", estimate)) for n in ("start", "origin"))
             expect(start.shape == origin.shape == estimate.shape)
             held = HeldRows(X, y, weights, start, origin, next_look=saved.count("next_look"))
         far = saved.value(ExtrapolatingRows, "extrapolating") if "extrapolating" in saved else None
         if far is not None:
-            _expect_rows(len(estimate), far.X, far.y, far.weights, far.counts, far.squares)
+            _expect_rows(design, d, far.X, far.y, far.weights, far.counts, far.squares)
         seen = saved.value(Seen, "seen") if "seen" in saved else None
         if seen is not None:
             for moments, columns in ((seen.X, d), (seen.y.moments, 1)):
@@ -230,10 +245,11 @@ class FilteredBelief(Belief):
         return cls(settings, state, design, seen, passes, converged, message, std, outside)
 
 
-def _expect_rows(p: int, X: Array, y: Array, *counts: Array) -> None:
-    """Raise a ValueError unless these are rows of p inputs, their targets, and weights or counts."""
-    expect(X.ndim == 2 and X.shape[1] == p and y.shape == X.shape[:1])
-    expect(all(a.shape == y.shape and (a >= 0).all() for a in counts))
+def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:
+    """Raise a ValueError unless these are rows of the inputs of d features, their targets, and weights or counts."""
+    expect(X.ndim == 2 and X.shape[1] == d + design.first and y.shape[:1] == X.shape[:1])
+    expect(y.shape[1:] == (() if design.outputs is None else (design.outputs,)))
+    expect(all(a.shape == y.shape[:1] and (a >= 0).all() for a in counts))
 
 
 def _warming_up(held: HeldRows) -> str:
@@ -245,7 +261,10 @@ def _warming_up(held: HeldRows) -> str:
 
 def saved_design(design: Design) -> dict[str, Any]:
     """Return the centre and the scale of a design that the first rows fixed."""
-    return {} if design.center is None else {"design": {"center": design.center, "scale": design.scale}}
+    if design.center is None:
+        return {}
+    outputs = {} if design.outputs is None else {"outputs": design.outputs}
+    return {"design": {"center": design.center, "scale": design.scale, **outputs}}
 
 
 def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
@@ -254,7 +273,9 @@ def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
         return Design()
     center, scale = saved["design.center"], saved["design.scale"]
     expect(center.shape == scale.shape == (d,) and (scale > 0).all())
-    return Design(center, scale, settings.fit_intercept)
+    outputs = saved.count("design.outputs") if "design.outputs" in saved.header else None
+    expect(outputs is None or outputs >= 2)
+    return Design(center, scale, settings.fit_intercept, outputs=outputs)
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:
@@ -281,21 +302,26 @@ def _regularizer(settings: Settings, design: Design) -> Regularizer:
 def _filter(settings: Settings, design: Design, **options: Any) -> Any:
     g = _regularizer(settings, design)
     options |= {"gamma": settings.gamma, "forget": settings.forget, "weights": settings.weights}
-    return proximal_filter(settings.model, g, **options)
+    return proximal_filter(settings.model(design.outputs), g, likelihood=settings.likelihood, **options)
+
+
+def _outputs(block: Block) -> int | None:
+    """Return the number of outputs that the targets of a block need; None for one that is a number."""
+    return block.y.shape[1] if block.y.ndim == 2 else None
 
 
 def _first_theta(settings: Settings, design: Design) -> Array:
     """Return where the search for theta starts: as given, or at zero, or within bounds that exclude zero."""
-    size = 0 if design.center is None else len(design.center) + design.intercept
-    theta, g = settings.first_theta(size, design.jacobian()), _regularizer(settings, design)
+    theta, g = settings.first_theta(design.size, design.jacobian()), _regularizer(settings, design)
     if settings.start is None and isinstance(g, Separable) and not np.isfinite(g.value(theta)):
         return np.asarray(g.prox(theta))
     return theta
 
 
-def _at_center(shift: Array) -> Callable[[Array], Array]:
+def _at_center(shift: Array, outputs: int | None) -> Callable[[Array], Array]:
     """Return the map of theta = (intercept, coef) to that of a design whose centre is greater by `shift`."""
-    return lambda theta: np.append(theta[0] + theta[1:] @ shift, theta[1:])
+    m = outputs or 1
+    return lambda theta: np.append(theta[:m] + shift @ theta[m:].reshape(-1, m), theta[m:])
 
 
 def _noise_of(state: ProximalState) -> float:
@@ -309,9 +335,10 @@ def _weak_prior(settings: Settings, design: Design, seen: Seen, noise_var: float
 
     Here s is the likely size of the linear predictor: a coefficient that moves the predictor by 10 s costs as much as
     one residual of the size sqrt(v); so does an intercept of 10 s at the mean of X. Here v is the variance of y during
-    the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak. The prior keeps
-    the warm-up of a stream from diverging; `fit` does not use it. A column that has been constant so far has the
-    standard deviation of its size, until it varies.
+    the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak; for other
+    likelihoods than the Gaussian, whose losses have units of their own, it is 1 at most. The prior keeps the warm-up of
+    a stream from diverging; `fit` does not use it. A column that has been constant so far has the standard deviation of
+    its size, until it varies.
     """
     X, y = seen.X, seen.y.moments
     square, mean = X.squares / X.rows, X.mean**2
@@ -319,12 +346,36 @@ def _weak_prior(settings: Settings, design: Design, seen: Seen, noise_var: float
         square = square + mean
     constant = square <= _CONSTANT**2 * mean
     square = np.where(constant, np.where(mean > 0, mean, 1.0), square)
-    size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
+    size = settings.likelihood.likely_size(seen.y.high)
+    if settings.likelihood.location:
+        size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
     spread = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
-    spread = min(spread, noise_var)
+    spread = min(spread if settings.likelihood.quadratic else 1.0, noise_var)
     root = np.sqrt(spread) / (_WEAK * size) * np.sqrt(square)
     A = np.diag(root)
     if design.intercept:
         at_mean = np.append(1.0, (X.mean - design.center) / design.scale)
         A = np.vstack([np.sqrt(spread) / (_WEAK * size) * at_mean, np.hstack([np.zeros((len(A), 1)), A])])
-    return Information.from_prior(_first_theta(settings, design), A)
+    A = np.kron(A, np.eye(design.outputs or 1))
+    prior, sums = Information.from_prior(_first_theta(settings, design), A), _sums_to_zero(settings, design, X)
+    return prior if sums is None else merge(prior, sums)
+
+
+def _sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs: bool = False) -> Information | None:
+    """Return a prior that keeps sums over the outputs at zero; None for a single output.
+
+    The probabilities of classes do not change if the same number is added to the intercepts of all classes, nor if it
+    is added to their coefficients of one input, and only a penalty of the coefficients may decide which number that is.
+    A penalty that is smooth and the same for all classes decides for the number at which they add up to zero. The prior
+    is 1e8 times as strong as all rows, and adds as little to the variances.
+    """
+    if design.outputs is None:
+        return None
+    square = X.squares + (0.0 if design.intercept else X.rows * X.mean**2)
+    strength = np.where(square > 0, square, max(X.rows, 1.0)) / design.scale**2  # type: ignore[operator]
+    if design.intercept:
+        strength = np.append(max(X.rows, 1.0), strength)
+    if not all_inputs and not _regularizer(settings, design).smooth:
+        strength[design.first :] = 0.0
+    A = np.kron(np.diag(np.sqrt(_PINNED * strength)), np.ones((1, design.outputs)))
+    return Information.from_prior(np.zeros(design.size), A)

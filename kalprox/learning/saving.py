@@ -3,15 +3,18 @@
 import warnings
 from dataclasses import fields
 from os import PathLike
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 
+import kalprox.likelihoods
 import kalprox.regularizers
 from kalprox import model_file
 from kalprox.learning.learner import Learner
 from kalprox.learning.saved import Saved, expect, flatten
 from kalprox.learning.settings import Settings
+from kalprox.likelihoods import Likelihood
 from kalprox.model_file import Parts, refusing
 from kalprox.regularizers import Regularizer
 
@@ -19,6 +22,10 @@ __all__ = ["from_parts", "learner_parts", "load_learner", "save_learner"]
 
 _MAY_BE_INFINITE = ("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued", "scorer.dof")
 _ESTIMATOR = ("block_size", "on_bad_rows")  # settings of the estimator that a learner does not have
+_OBJECTS: tuple[tuple[str, ModuleType, type], ...] = (  # settings that are objects: how a file names them
+    ("regularizer", kalprox.regularizers, Regularizer),
+    ("likelihood", kalprox.likelihoods, Likelihood),
+)
 
 
 def save_learner(file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -95,11 +102,11 @@ def _try_penalty(settings: Settings, d: int) -> None:
 
 def _plain(name: str, value: Any) -> Any:
     """Convert a setting to JSON types; `_object` converts it back."""
-    if isinstance(value, Regularizer):
-        kind = type(value).__name__
-        if getattr(kalprox.regularizers, kind, None) is type(value) and kind != "Custom":
+    if isinstance(value, (Regularizer, Likelihood)):
+        kind, (word, module, _) = type(value).__name__, _OBJECTS[isinstance(value, Likelihood)]
+        if getattr(module, kind, None) is type(value) and kind != "Custom":
             parts = {f.name: _plain(name, getattr(value, f.name)) for f in fields(cast(Any, value))}
-            return {"regularizer": kind, "fields": parts}
+            return {word: kind, "fields": parts}
     elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fiub":
         return {"array": _plain(name, value.tolist())} if isinstance(value, np.ndarray) else value.item()
     elif isinstance(value, tuple):
@@ -109,8 +116,8 @@ def _plain(name: str, value: Any) -> Any:
     elif value is None or isinstance(value, (str, bool, int, float)):
         return value
     raise TypeError(
-        f"{name} cannot be saved without pickle: expected names, numbers, arrays or regularisers of kalprox other than "
-        f"Custom; got {value!r}. Use joblib instead."
+        f"{name} cannot be saved without pickle: expected names, numbers, arrays, likelihoods of kalprox, or "
+        f"regularisers of kalprox other than Custom; got {value!r}. Use joblib instead."
     )
 
 
@@ -125,8 +132,9 @@ def _object(value: Any) -> Any:
         return array
     if set(value) == {"tuple"}:
         return tuple(_object(v) for v in value["tuple"])
-    kind = value["regularizer"]
-    expect(kind in kalprox.regularizers.__all__ and kind != "Custom")
-    made = getattr(kalprox.regularizers, kind)(**{name: _object(v) for name, v in value["fields"].items()})
-    expect(isinstance(made, Regularizer))
+    word, module, base = _OBJECTS["likelihood" in value]
+    kind = value[word]
+    expect(kind in module.__all__ and kind != "Custom")
+    made = getattr(module, kind)(**{name: _object(v) for name, v in value["fields"].items()})
+    expect(isinstance(made, base))
     return made

@@ -1,6 +1,6 @@
 """Targets outside the range of a link, which no coefficients can explain."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NoReturn
 
@@ -26,6 +26,7 @@ class Targets:
     low: float
     high: float
     outside: float
+    outputs: int | None = field(default=None, metadata={"static": True})  # columns of targets that are classes
 
     @classmethod
     def none(cls) -> "Targets":
@@ -35,12 +36,15 @@ class Targets:
     def of(cls, settings: Settings, block: Block) -> "Targets":
         """Return the summary of a block."""
         y, outside = masked(block.weights, block.y), _outside(settings, block)[0]
+        y = y if y.ndim == 1 else y[:, 0]  # of classes, whose targets are 0 or 1
         count = outside.sum() if block.weights is None else block.weights @ outside
-        return cls(Moments.of(replace(block, X=y[:, None])), float(y.min()), float(y.max()), float(count))
+        outputs = None if block.y.ndim == 1 else block.y.shape[1]
+        return cls(Moments.of(replace(block, X=y[:, None])), float(y.min()), float(y.max()), float(count), outputs)
 
     def __add__(self, other: "Targets") -> "Targets":
         low, high = min(self.low, other.low), max(self.high, other.high)
-        return Targets(self.moments + other.moments, low, high, self.outside + other.outside)
+        outside = self.outside + other.outside
+        return Targets(self.moments + other.moments, low, high, outside, self.outputs or other.outputs)
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ def _refused(settings: Settings, seen: Targets, new: Targets) -> tuple[str, floa
     bottom, top = _range(settings)
     n, mean = seen.moments.rows, float(seen.moments.mean[0])
     largest = max(bottom - new.low, new.high - top)
+    if not settings.likelihood.location and largest > 0:
+        return "where the likelihood gives them no probability", 0.0
     if settings.targets == "any" or largest <= 0 or n < (2 if settings.noise_var is None else 1):
         return None
     std, dof = _noise(settings, seen, top - bottom)
@@ -128,6 +134,8 @@ def _quantile(tail: float, dof: float) -> float:
 
 
 def _range(settings: Settings) -> tuple[float, float]:
+    if not settings.likelihood.location:
+        return settings.likelihood.support
     return LINKS[settings.link].range if isinstance(settings.link, str) else (-np.inf, np.inf)
 
 
@@ -135,13 +143,20 @@ def _outside(settings: Settings, block: Block, beyond: float = 0.0) -> list[Arra
     """Return which targets of a block lie outside the range by more than `beyond`, as a list of one mask: lists add."""
     bottom, top = _range(settings)
     counts = np.ones(len(block), bool) if block.weights is None else block.weights > 0
-    return [counts & ((block.y < bottom - beyond) | (block.y > top + beyond))]
+    outside = (block.y < bottom - beyond) | (block.y > top + beyond)
+    return [counts & (outside if outside.ndim == 1 else outside.any(axis=1))]
 
 
 def _refuse(settings: Settings, reason: str, outside: Array, where: str) -> NoReturn:
     rows = np.flatnonzero(outside)
     shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
     bottom, top = _range(settings)
+    if not settings.likelihood.location:
+        limits = f"between {bottom:g} and {top:g}" if np.isfinite(top) else f"at least {bottom:g}"
+        raise ValueError(
+            f"y must be {limits} with likelihood={settings.parameters['likelihood']!r}; {len(rows)} of {len(outside)} "
+            f"targets{where} are not, in row(s) {shown}. Correct them, or choose another likelihood."
+        )
     raise ValueError(
         f"y must lie between {bottom:.4g} and {top:.4g}, the range of link={settings.link!r}, up to noise. {len(rows)} "
         f"of {len(outside)} targets{where} lie outside, in row(s) {shown}, {reason}. Scale y or choose "

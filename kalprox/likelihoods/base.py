@@ -35,6 +35,8 @@ class Likelihood(ABC):
         Whether the second-order expansion is exact. One pass over the rows is then exact for a linear model.
     learns_noise : bool
         Whether the loss is scaled by a noise variance, which can be learned from the residuals.
+    location : bool
+        Whether f is the location of the observations, in their units, as the mean of the Gaussian likelihood is.
     support : tuple of float
         The smallest and the largest possible observation.
     interacts : bool
@@ -54,10 +56,13 @@ class Likelihood(ABC):
     >>> gaussian.predict(f, leverage=np.zeros(2), noise=Noise(4.0, np.inf)).std
     array([2., 2.])
     >>> gaussian.check(y)  # every number is possible
+    >>> gaussian.likely_size(3.0)
+    1.0
     """
 
     quadratic: ClassVar[bool] = False
     learns_noise: ClassVar[bool] = False
+    location: ClassVar[bool] = False
     support: ClassVar[tuple[float, float]] = -np.inf, np.inf
     interacts: ClassVar[bool] = False
 
@@ -84,6 +89,21 @@ class Likelihood(ABC):
                 f"y must be {limits} for the likelihood {type(self).__name__}; got {numbers[bad[0]]} in row {bad[0]} "
                 f"of a block, and {len(bad)} such row(s) in all: {shown}. Correct them, or choose another likelihood."
             )
+
+    def likely_size(self, largest: float) -> float:
+        """Return the likely size of f, if it is not a location, given the largest observation.
+
+        It is the scale of the weak prior with which a stream begins.
+
+        Parameters
+        ----------
+        largest : float
+
+        Returns
+        -------
+        float
+        """
+        return 1.0
 
     @abstractmethod
     def loss(self, y: Array, f: Array) -> Array:

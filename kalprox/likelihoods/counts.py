@@ -29,6 +29,9 @@ class Poisson(Likelihood):
 
     support: ClassVar[tuple[float, float]] = 0.0, np.inf
 
+    def likely_size(self, largest: float) -> float:
+        return _log_size(largest)
+
     def loss(self, y: Array, f: Array) -> Array:
         return namespace(f).exp(f) - y * f
 
@@ -86,6 +89,9 @@ class NegativeBinomial(Likelihood):
 
     dispersion: Any = 1.0
 
+    def likely_size(self, largest: float) -> float:
+        return _log_size(largest)
+
     def loss(self, y: Array, f: Array) -> Array:
         xp = namespace(f)
         return (y + 1 / self.dispersion) * xp.logaddexp(0 * f, f + xp.log(self.dispersion)) - y * f
@@ -101,3 +107,8 @@ class NegativeBinomial(Likelihood):
         mean = xp.exp(f + leverage / 2)
         spread = xp.expm1(leverage) + self.dispersion * xp.exp(leverage)  # of the rate, relative to its mean, squared
         return Counts(mean, xp.sqrt(mean + mean**2 * spread))
+
+
+def _log_size(largest: float) -> float:
+    """Return the likely size of the log of the mean of counts up to this one."""
+    return max(1.0, float(np.log1p(largest)))

@@ -1,7 +1,7 @@
 """Observations some of which lie: the influence of a row on the estimate stays bounded."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from kalprox._arrays import Array, namespace, pytree
 from kalprox.likelihoods.base import Likelihood
@@ -16,6 +16,8 @@ class Robust(Likelihood):
     The curvature is taken from the parabola that touches the loss at f and lies above it, w r^2 / 2 with the weight w
     of the row. The second derivative may be zero or negative where |r| is large, and a step could overshoot.
     """
+
+    location: ClassVar[bool] = True
 
     scale: Any
 
