@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
+from kalprox._arrays import Array, certainly, namespace
 from kalprox._checks import concrete
 from kalprox.predictive import Predictive
 
@@ -176,21 +176,53 @@ class Likelihood(ABC):
         xp = namespace(y, f, variance)
         slope, curvature = self.expand(y, f)
         size = variance * curvature
-        spread = xp.sqrt(variance)
-        steps = xp.stack([float(node) * spread for node in _NODES])
-        shares = xp.asarray(_SHARES, f.dtype).reshape(-1, *[1] * f.ndim)
-        logs = -self.loss(y[None], f[None] + steps)
+        wide, narrow = size >= _WIDE, size <= _NARROW
+        nodes, shares = (xp.asarray(a, f.dtype).reshape(-1, *[1] * f.ndim) for a in (_NODES, _SHARES))
+        steps = nodes * xp.sqrt(variance)
+        logs = -self.loss(y, f + steps)
         powers = shares * xp.exp(logs - logs.max(axis=0))
         total = powers.sum(axis=0)
         mean = (powers * steps).sum(axis=0) / total
         left = (powers * (steps - mean) ** 2).sum(axis=0) / total
-        safe = xp.where(variance > 0, variance, 1)
-        weights = 1 / xp.where(left > 0, left, 1) - 1 / safe
-        good = (size > _NARROW) & (size < _WIDE) & (weights > 0)
-        at, bend = self._proximal(y, f, variance)
-        targets = mean * (1 + 1 / (xp.where(good, weights, 1) * safe))
-        targets = xp.where(good, targets, xp.where(size >= _WIDE, at, -slope / curvature))
-        return targets, xp.where(good, weights, xp.where(size >= _WIDE, bend, curvature))
+        weights = 1 / left - 1 / variance
+        targets = mean * (1 + 1 / (weights * variance))
+        other = narrow | ~(weights > 0)
+        if not certainly(~other):
+            targets, weights = xp.where(other, -slope / curvature, targets), xp.where(other, curvature, weights)
+        if not certainly(~wide):
+            at, bend = self._proximal(y, f, variance)
+            targets, weights = xp.where(wide, at, targets), xp.where(wide, bend, weights)
+        return targets, weights
+
+    def matched_row(self, y: float, f: float, variance: float) -> tuple[float, float]:
+        """Return what `matched` returns for one observation, in a fifth of its time.
+
+        Parameters
+        ----------
+        y, f, variance : float
+
+        Returns
+        -------
+        target, weight : float
+        """
+        with np.errstate(all="ignore"):
+            slope, curvature = self.expand(y, f)  # type: Any, Any
+            size = variance * curvature
+            if size >= _WIDE:
+                target, weight = self._proximal(*map(np.asarray, (y, f, variance)))
+                return float(target), float(weight)
+            if size > _NARROW:
+                steps = _NODES * variance**0.5
+                logs = -self.loss(y, f + steps)
+                powers = _SHARES * np.exp(logs - logs.max())
+                total = powers.sum()
+                mean = powers.dot(steps) / total
+                steps -= mean
+                left = powers.dot(steps * steps) / total
+                weight = 1 / left - 1 / variance
+                if weight > 0:
+                    return float(mean * (1 + 1 / (weight * variance))), float(weight)
+            return float(-slope / curvature), float(curvature)
 
     def _proximal(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
         """Return the expansion of the loss at argmin_t loss(y, t) + (t - f)^2 / (2 variance), for the step of f."""
@@ -202,7 +234,9 @@ class Likelihood(ABC):
             low, high = xp.where(gradient < 0, t, low), xp.where(gradient > 0, t, high)
             goal = t - gradient / (1 + curvature * variance)
             inside = (goal > low) & (goal < high)
-            t = xp.where(inside | xp.isinf(low) | xp.isinf(high), goal, (low + high) / 2)
+            before, t = t, xp.where(inside | xp.isinf(low) | xp.isinf(high), goal, (low + high) / 2)
+            if certainly(t == before):
+                break
         slope, curvature = self.expand(y, t)
         return t - f - slope / curvature, curvature
 

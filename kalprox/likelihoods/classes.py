@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree, special_functions
+from kalprox._arrays import Array, certainly, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood
 from kalprox.predictive import Categories, Classes
 
@@ -13,6 +13,7 @@ __all__ = ["Bernoulli", "Categorical", "mean_of_sigmoid"]
 _LEAST = 1e-12  # the smallest curvature and probability by which is divided
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(32)
 _SHARES = _SHARES / _SHARES.sum()
+_PIECE = 1024  # numbers that are averaged at a time
 _NARROW = 1.5  # the standard deviation up to which quadrature is accurate to 1e-7, also relative to small probabilities
 # The logistic distribution as a mixture of normal ones: the sigmoid is sum_i _PARTS_i Phi(_SLOPES_i u) to 8e-8, fitted
 # by least squares. It makes the mean of the sigmoid of a normal variable a sum of eight terms, however wide that is.
@@ -45,13 +46,21 @@ def mean_of_sigmoid(f: Array, variance: Array) -> Array:
     array([0.5   , 0.8808, 0.508 ])
     """
     xp = namespace(f, variance)
+    if xp is np and f.size > _PIECE:  # pieces that stay in the cache
+        ends = range(0, f.size, _PIECE)
+        parts = [mean_of_sigmoid(f.flat[i : i + _PIECE], variance.flat[i : i + _PIECE]) for i in ends]
+        return np.concatenate(parts).reshape(f.shape)
     functions, spread = special_functions(xp), xp.sqrt(variance)
-    narrow = wide = 0 * f
-    for node, share in zip(_NODES, _SHARES, strict=True):
-        narrow = narrow + float(share) * functions.expit(f + float(node) * spread)
-    for slope, part in zip(_SLOPES, _PARTS, strict=True):
-        wide = wide + part * functions.ndtr(slope * f / xp.sqrt(1 + slope**2 * variance))
-    return xp.where(spread <= _NARROW, narrow, wide)
+    is_narrow, along = spread <= _NARROW, (-1, *[1] * f.ndim)
+    narrow = wide = f
+    if not certainly(~is_narrow):
+        nodes = xp.asarray(_NODES, f.dtype).reshape(along)
+        narrow = xp.tensordot(xp.asarray(_SHARES, f.dtype), functions.expit(f + nodes * spread), 1)
+    if not certainly(is_narrow):
+        slopes = xp.asarray(_SLOPES, f.dtype).reshape(along)
+        parts = functions.ndtr(slopes * f / xp.sqrt(1 + slopes**2 * variance))
+        wide = xp.tensordot(xp.asarray(_PARTS, f.dtype), parts, 1)
+    return xp.where(is_narrow, narrow, wide)
 
 
 @pytree
@@ -75,7 +84,8 @@ class Bernoulli(Likelihood):
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
         xp = namespace(f)
         expit = special_functions(xp).expit
-        return expit(f) - y, xp.maximum(expit(f) * expit(-f), _LEAST)
+        p = expit(f)
+        return p - y, xp.maximum(p * expit(-f), _LEAST)
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Classes:
         return Classes(mean_of_sigmoid(f, leverage + 0 * f))
