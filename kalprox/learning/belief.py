@@ -19,6 +19,7 @@ from kalprox.learning.path import Path
 from kalprox.learning.sandwich import Sandwich, row_scores, scores_at
 from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
+from kalprox.likelihoods import Bernoulli, Categorical
 from kalprox.models import Model
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
@@ -274,8 +275,9 @@ class Belief(PickledFields, ABC):
         first, scale = self.design.first, self.design.scale
         sandwiched = self._sandwiched(self.posterior)
         C = np.asarray(self.posterior.cov()) if sandwiched is None else sandwiched
-        if (m := self.design.outputs) is not None:  # the covariances of the coefficients of each output
-            C = np.stack([C[c::m, c::m] for c in range(m)])
+        if (K := self._contrasts(self.posterior)) is not None and (m := self.design.outputs) is not None:
+            C = K @ C @ K.T
+            C = np.stack([C[c::m, c::m] for c in range(m)])  # of the coefficients of each output
         C = C[..., first:, first:]
         return C if scale is None else C / scale[:, None] / scale
 
@@ -298,8 +300,8 @@ class Belief(PickledFields, ABC):
         if not self.design.intercept:
             return np.zeros_like(self.intercept)
         at_zero = self.design.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
-        if self.design.outputs is not None:
-            at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1][0]
+        if (K := self._contrasts(posterior)) is not None:
+            at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1][0] @ K
         if (C := self._sandwiched(posterior)) is not None:
             found = np.diagonal(at_zero @ C @ at_zero.T, axis1=-2, axis2=-1)
             return np.sqrt(found if self.design.outputs else found[..., 0])
@@ -384,10 +386,17 @@ class Belief(PickledFields, ABC):
             C *= sandwich.count / (sandwich.count - 1)
         return np.where(infinite, unit, C)
 
+    def _contrasts(self, posterior: Posterior) -> Array | None:
+        """Return a matrix by which parameters are multiplied where they are shown; None if it has no effect."""
+        return None
+
     def _var(self, posterior: Posterior) -> Array:
         """Return the variances of theta under `coef_cov`, shape (p,) or (k, p); NaN where rounding left nothing."""
-        if (C := self._sandwiched(posterior)) is None:
-            return np.asarray(posterior.var())
+        C, K = self._sandwiched(posterior), self._contrasts(posterior)
+        if C is None:
+            var = posterior.var() if K is None else posterior.leverage(K) * posterior.noise.variance
+            return np.asarray(var)
+        C = C if K is None else K @ C @ K.T
         variances = np.diagonal(C, axis1=-2, axis2=-1)
         return np.where(variances >= 0, variances, np.nan)
 
@@ -432,13 +441,16 @@ class Belief(PickledFields, ABC):
 
     def determined(self, penalised: bool) -> Array:
         """Return whether the rows, with or without the penalty, determine each coefficient, shape (d,)."""
-        factor = (self.posterior if penalised else self.unpenalised).factors[0]
-        return np.isfinite(self._variances(np.asarray(factor.variances())))
+        posterior = self.posterior if penalised else self.unpenalised
+        found = np.isfinite(self._variances(np.asarray(posterior.factors[0].variances())))
+        return found if found.ndim == 1 else found.all(axis=0)
 
     def coef_estimate(self, penalised: bool) -> Estimate:
         """Return the coefficients, with or without the penalty, and what their intervals are computed from."""
         posterior = self.posterior if penalised else self.unpenalised
-        in_units = posterior.per_target([factor.variances() for factor in posterior.factors])
+        K = self._contrasts(posterior)
+        rows = (factor.variances() if K is None else factor.leverage(K) for factor in posterior.factors)
+        in_units = posterior.per_target(list(rows))
         with np.errstate(divide="ignore"):
             precision = 1 / self._variances(in_units)
         std, dof = np.sqrt(self._variances(self._var(posterior))), self._dof(posterior)
@@ -476,13 +488,22 @@ class Belief(PickledFields, ABC):
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
-        if not self.settings.likelihood.location:
-            return self.predict(X).mean
-        return self._value(self.design.rows(X))[0]
+        return self.output(X) if self.settings.likelihood.location else self.predict(X).mean
 
     def predict(self, X: Array, sigma: Any = None) -> Predictive:
         """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1)."""
         return self.posterior.predict(*self._value(self.design.rows(X)), sigma)
+
+    def output(self, X: Array) -> Array:
+        """Return the output of the model for rows of X at the estimate, shape (n,) or (n, m)."""
+        return self._value(self.design.rows(X))[0]
+
+    def probability_std(self, X: Array) -> Array:
+        """Return the standard deviations of the probabilities of classes for rows of X, which the rows leave."""
+        f, D = self._value(self.design.rows(X))
+        likelihood = self.settings.likelihood
+        assert isinstance(likelihood, (Bernoulli, Categorical))
+        return likelihood.probability_std(f, self.posterior.output_variance(f, D))
 
     def _value(self, inputs: Array) -> tuple[Array, Array]:
         """Return the output of the model at the estimate, and its Jacobian."""
@@ -491,7 +512,8 @@ class Belief(PickledFields, ABC):
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
         """Draw n times from the posterior: coef (n, d) or (n, k, d), and intercept (n,) or (n, k)."""
-        draws = self.design.by_output(self.posterior.sample(n, rng))
+        draws, K = self.posterior.sample(n, rng), self._contrasts(self.posterior)
+        draws = draws if K is None else self.design.by_output(draws @ K.T)
         return self.design.coef(draws), np.asarray(self.design.intercept_of(draws))
 
     # ---- saving ----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import Any, ClassVar
 
@@ -20,14 +20,13 @@ from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.models import LINKS
-from kalprox.posterior import Posterior
-from kalprox.regularizers import Regularizer, Separable
+from kalprox.posterior import InformationPosterior, Posterior
+from kalprox.regularizers import Regularizer, Separable, Zero
 from kalprox.sources import Block, Counts, Source
 
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
-_PINNED = 1e8  # the strength of the prior on sums over outputs, relative to the rows
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 # What cannot change after the first row.
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
@@ -158,6 +157,32 @@ class FilteredBelief(Belief):
         scored = self.sandwich.count
         rows = float(self.state.rows) / (self.fixed.outputs or 1)
         return C * (rows / scored) if 2 <= scored < rows and settings.weights == "frequency" else C
+
+    def _contrasts(self, posterior: Posterior) -> Array | None:
+        """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
+
+        It has no effect on the estimate, and takes what `_sums_to_zero` adds out of the variances.
+        """
+        if (m := self.fixed.outputs) is None:
+            return None
+        assert isinstance(posterior, InformationPosterior)
+        summed = np.ones(self.fixed.size // m)
+        if not posterior.regularizer.smooth:
+            summed[self.fixed.first :] = 0.0
+        return np.eye(self.fixed.size) - np.kron(np.diag(summed), np.full((m, m), 1 / m))
+
+    @cached_property
+    def unpenalised(self) -> Posterior:
+        """The posterior without the penalty, in which the coefficients of all classes add up to zero."""
+        found, design, std = super().unpenalised, self.fixed, self.column_std
+        if design.outputs is None or not isinstance(found, InformationPosterior) or found.prior is None:
+            return found
+        assert std is not None and design.center is not None
+        rows = float(found.data.rows) / design.outputs
+        moments = Moments(rows, design.center, rows * std**2)
+        sums = _sums_to_zero(self.settings, design, moments, all_inputs=True)
+        assert sums is not None
+        return InformationPosterior(found.data, Zero(), gamma=found.gamma, prior=sums, likelihood=found.likelihood)
 
     @property
     def column_std(self) -> Array | None:
@@ -365,9 +390,9 @@ def _sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs:
     """Return a prior that keeps sums over the outputs at zero; None for a single output.
 
     The probabilities of classes do not change if the same number is added to the intercepts of all classes, nor if it
-    is added to their coefficients of one input, and only a penalty of the coefficients may decide which number that is.
-    A penalty that is smooth and the same for all classes decides for the number at which they add up to zero. The prior
-    is 1e8 times as strong as all rows, and adds as little to the variances.
+    is added to their coefficients of one input. A penalty that is smooth and the same for all classes decides for the
+    number at which the coefficients add up to zero; one with kinks decides otherwise, but not for the intercepts. The
+    prior weighs as much as all rows, whatever their number; `_contrasts` leaves it out of the standard errors.
     """
     if design.outputs is None:
         return None
@@ -377,5 +402,5 @@ def _sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs:
         strength = np.append(max(X.rows, 1.0), strength)
     if not all_inputs and not _regularizer(settings, design).smooth:
         strength[design.first :] = 0.0
-    A = np.kron(np.diag(np.sqrt(_PINNED * strength)), np.ones((1, design.outputs)))
+    A = np.kron(np.diag(np.sqrt(strength)), np.ones((1, design.outputs)))
     return Information.from_prior(np.zeros(design.size), A)

@@ -21,7 +21,7 @@ from kalprox.regularizers import Regularizer
 __all__ = ["from_parts", "learner_parts", "load_learner", "save_learner"]
 
 _MAY_BE_INFINITE = ("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued", "scorer.dof")
-_ESTIMATOR = ("block_size", "on_bad_rows")  # settings of the estimator that a learner does not have
+_ESTIMATOR = ("block_size", "on_bad_rows", "class_weight", "classes")  # what an estimator has, and a learner has not
 _OBJECTS: tuple[tuple[str, ModuleType, type], ...] = (  # settings that are objects: how a file names them
     ("regularizer", kalprox.regularizers, Regularizer),
     ("likelihood", kalprox.likelihoods, Likelihood),
@@ -52,7 +52,7 @@ def learner_parts(
     """Return the header and the arrays of a fitted learner and of the columns it was fitted to."""
     settings = {**learner.settings.parameters, **estimator_settings}
     header: dict[str, Any] = {
-        "estimator": "KalproxRegressor",
+        "estimator": "KalproxClassifier" if "classes" in estimator_settings else "KalproxRegressor",
         "settings": {name: _plain(name, value) for name, value in settings.items()},
         "n_rows": learner.n_rows,
         "n_rejected": learner.n_rejected,
@@ -73,11 +73,12 @@ def from_parts(
     Anything else raises a `ModelFileError`, which names `file`. With `try_out`, a row is predicted and the score is
     read too, which fails if the numbers make no sense together; otherwise nothing is computed.
     """
-    with refusing(f"{file} is a model file, but not of a KalproxRegressor that this version can read."):
-        expect(header["estimator"] == "KalproxRegressor")
+    with refusing(f"{file} is a model file, but not of an estimator that this version can read."):
+        expect(header["estimator"] in ("KalproxRegressor", "KalproxClassifier"))
         expect(all(np.isfinite(a).all() for name, a in arrays.items() if name not in _MAY_BE_INFINITE))
         parameters = {name: _object(value) for name, value in header["settings"].items()}
         estimator_settings = {name: parameters.pop(name) for name in _ESTIMATOR if name in parameters}
+        expect(("classes" in estimator_settings) is (header["estimator"] == "KalproxClassifier"))
         names, saved = header["feature_names"], Saved(header, arrays)
         d = saved.count("n_features")
         expect(d >= 1 and (names is None or (type(names) is list and len(names) == d)))

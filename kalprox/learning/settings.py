@@ -181,6 +181,11 @@ class Settings:
         named = isinstance(self.link, str) and self.link == "identity"
         return self.method == "exact" and named and self.likelihood.quadratic
 
+    @property
+    def several_targets(self) -> bool:
+        """Whether y may have several columns: those of linear models, or one for each class."""
+        return self.is_exact or self.likelihood.interacts
+
     def counts(self, weights: Array | None) -> Array | None:
         """Return how many rows each row counts for; None if every row counts once."""
         return weights if self.weights == "frequency" else counts_of(weights, self.weights)

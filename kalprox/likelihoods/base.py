@@ -55,6 +55,8 @@ class Likelihood(ABC):
     (array([2., 0.]), array([1., 1.]), (2, 2))
     >>> gaussian.predict(f, leverage=np.zeros(2), noise=Noise(4.0, np.inf)).std
     array([2., 2.])
+    >>> gaussian.curvature_change(y, f, std=np.ones(2))
+    array([0., 0.])
     >>> gaussian.check(y)  # every number is possible
     >>> gaussian.likely_size(3.0)
     1.0
@@ -239,6 +241,23 @@ class Likelihood(ABC):
                 break
         slope, curvature = self.expand(y, t)
         return t - f - slope / curvature, curvature
+
+    def curvature_change(self, y: Array, f: Array, std: Array) -> Array:
+        """Return by how much the curvature of the loss changes within a standard deviation of f, as a share of it.
+
+        Parameters
+        ----------
+        y, f, std : arrays of the same shape
+            If the outputs of a row interact, `std` is that of the `contrasts`.
+
+        Returns
+        -------
+        array of the same shape
+        """
+        with np.errstate(all="ignore"):
+            low, here, high = (self.expand(y, f + side * std)[1] for side in (-1, 0, 1))
+            change: Array = abs(high - low) / (2 * here)
+            return change
 
     def contrasts(self, f: Array, D: Array) -> Array:
         """Return the Jacobian of what the least-squares problem is about, given that of f.
