@@ -5,6 +5,7 @@ distribution of new observations. The recursions, the proximal filter and refine
 likelihood is one class in one file of this package, independent of models, regularisers and algorithms.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -19,6 +20,8 @@ __all__ = ["Likelihood"]
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _SHARES / _SHARES.sum()
 _NARROW, _WIDE = 1e-6, 4.0  # variances of a belief, in units of the loss's own, between which moments are matched
+_POWERS = _SHARES * _NODES ** np.arange(3)[:, None]  # for the moments of a belief, in units of its standard deviation
+_FARTHEST, _MODERATE = 8.0, 300.0  # beyond the last node, and a size of f up to which exp(f) is a number
 _STEPS = 30  # of Newton's method or bisection; 4 to 8 are usual
 
 
@@ -207,24 +210,21 @@ class Likelihood(ABC):
         -------
         target, weight : float
         """
-        with np.errstate(all="ignore"):
-            slope, curvature = self.expand(y, f)  # type: Any, Any
+        spread = math.sqrt(variance)
+        if abs(f) + _FARTHEST * spread < _MODERATE:  # so that nothing overflows
+            slope, curvature = map(float, self.expand(y, f))
             size = variance * curvature
-            if size >= _WIDE:
-                target, weight = self._proximal(*map(np.asarray, (y, f, variance)))
-                return float(target), float(weight)
-            if size > _NARROW:
-                steps = _NODES * variance**0.5
-                logs = -self.loss(y, f + steps)
-                powers = _SHARES * np.exp(logs - logs.max())
-                total = powers.sum()
-                mean = powers.dot(steps) / total
-                steps -= mean
-                left = powers.dot(steps * steps) / total
-                weight = 1 / left - 1 / variance
+            if size <= _NARROW:
+                return -slope / curvature, curvature
+            if size < _WIDE:
+                logs = -self.loss(y, f + spread * _NODES)
+                total, first, second = _POWERS.dot(np.exp(logs - logs.max())).tolist()
+                mean = first / total
+                weight = (1 / (second / total - mean * mean) - 1) / variance
                 if weight > 0:
-                    return float(mean * (1 + 1 / (weight * variance))), float(weight)
-            return float(-slope / curvature), float(curvature)
+                    return spread * mean * (1 + 1 / (weight * variance)), weight
+        targets, weights = self.matched(*(np.array([a]) for a in (y, f, variance)))
+        return float(targets[0]), float(weights[0])
 
     def _proximal(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
         """Return the expansion of the loss at argmin_t loss(y, t) + (t - f)^2 / (2 variance), for the step of f."""

@@ -1,12 +1,13 @@
 """Classes: yes or no, or one of several."""
 
+import math
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, certainly, namespace, pytree, special_functions
+from kalprox._arrays import Array, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood
 from kalprox.predictive import Categories, Classes
 
@@ -19,20 +20,18 @@ _PIECE = 1024  # numbers that are averaged at a time
 _NARROW = 1.5  # the standard deviation up to which quadrature is accurate to 1e-7, also relative to small probabilities
 # The logistic distribution as a mixture of normal ones: the sigmoid is sum_i _PARTS_i Phi(_SLOPES_i u) to 8e-8, fitted
 # by least squares. It makes the mean of the sigmoid of a normal variable a sum of eight terms, however wide that is.
-_SLOPES = (
-    0.14342264830,
-    0.27268604497,
-    0.36971305029,
-    0.49798523581,
-    0.66900047695,
-    0.89399135292,
-    1.1999315469,
-    2.75003,
-)
-_PARTS = (
-    3.2857483e-06, 0.0102688375177, 0.1126034332777, 0.3162560877295, 0.3681595080635, 0.1726185792093, 0.0200840324807,
-    6.2359732e-06,
-)  # fmt: skip
+_SLOPES, _PARTS = np.array(
+    [
+        [0.14342264830, 3.2857483e-06],
+        [0.27268604497, 0.0102688375177],
+        [0.36971305029, 0.1126034332777],
+        [0.49798523581, 0.3162560877295],
+        [0.66900047695, 0.3681595080635],
+        [0.89399135292, 0.1726185792093],
+        [1.1999315469, 0.0200840324807],
+        [2.75003, 6.2359732e-06],
+    ]
+).T.copy()
 
 
 def mean_of_sigmoid(f: Array, variance: Array) -> Array:
@@ -48,21 +47,27 @@ def mean_of_sigmoid(f: Array, variance: Array) -> Array:
     array([0.5   , 0.8808, 0.508 ])
     """
     xp = namespace(f, variance)
+    if xp is np and f.size == 1:  # numbers, which are faster than arrays
+        u, v = float(f.item()), float(variance.item())
+        if v <= _NARROW**2:
+            return np.full(f.shape, _SHARES.dot(special.expit(u + math.sqrt(v) * _NODES)))
+        return np.full(f.shape, _PARTS.dot(special.ndtr(u * _SLOPES / np.sqrt(1 + v * _SLOPES**2))))
     if xp is np and f.size > _PIECE:  # pieces that stay in the cache
         ends = range(0, f.size, _PIECE)
         parts = [mean_of_sigmoid(f.flat[i : i + _PIECE], variance.flat[i : i + _PIECE]) for i in ends]
         return np.concatenate(parts).reshape(f.shape)
-    functions, spread = special_functions(xp), xp.sqrt(variance)
-    is_narrow, along = spread <= _NARROW, (-1, *[1] * f.ndim)
-    narrow = wide = f
-    if not certainly(~is_narrow):
-        nodes = xp.asarray(_NODES, f.dtype).reshape(along)
-        narrow = xp.tensordot(xp.asarray(_SHARES, f.dtype), functions.expit(f + nodes * spread), 1)
-    if not certainly(is_narrow):
-        slopes = xp.asarray(_SLOPES, f.dtype).reshape(along)
-        parts = functions.ndtr(slopes * f / xp.sqrt(1 + slopes**2 * variance))
-        wide = xp.tensordot(xp.asarray(_PARTS, f.dtype), parts, 1)
-    return xp.where(is_narrow, narrow, wide)
+    functions, u, v = special_functions(xp), f.reshape(-1), variance.reshape(-1)
+    spread = xp.sqrt(v)
+    is_narrow = spread <= _NARROW
+    all_narrow, any_narrow = (xp is np and bool(is_narrow.all())), (xp is not np or bool(is_narrow.any()))
+    narrow = wide = u
+    if any_narrow:
+        nodes, shares = (xp.asarray(a, f.dtype) for a in (_NODES, _SHARES))
+        narrow = shares @ functions.expit(u + nodes[:, None] * spread)
+    if not all_narrow:
+        slopes, shares = (xp.asarray(a, f.dtype) for a in (_SLOPES, _PARTS))
+        wide = shares @ functions.ndtr(slopes[:, None] * u / xp.sqrt(1 + slopes[:, None] ** 2 * v))
+    return (narrow if all_narrow else xp.where(is_narrow, narrow, wide)).reshape(f.shape)
 
 
 @pytree
