@@ -10,7 +10,7 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 
-__all__ = ["checked_classes", "checked_labels", "class_targets", "class_weights"]
+__all__ = ["checked_classes", "checked_labels", "class_targets", "class_weights", "plain_target"]
 
 _SHOWN = 5  # labels that an error message names
 
@@ -78,6 +78,32 @@ def class_weights(class_weight: Any, labels: Array, weights: Array) -> Array:
     each = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
     check_positive("class_weight", each, strict=False)
     return each[codes]
+
+
+def plain_target(y: Any, given: Any, classes: Array) -> Array | None:
+    """Return the target of one row whose label is plainly one of two classes; None if it must be checked.
+
+    The checks of labels take longer than learning the row.
+
+    Parameters
+    ----------
+    y, given : Any
+        The label, and the classes or None, as they were given.
+    classes : array of shape (m,)
+        The classes of the model.
+
+    Examples
+    --------
+    >>> classes = np.array(["a", "b"])
+    >>> plain_target(["b"], None, classes), plain_target(["c"], ["a", "b"], classes)
+    (array([1.]), None)
+    """
+    if type(y) not in (np.ndarray, list, tuple) or len(y) != 1 or len(classes) != 2:
+        return None
+    label, known = y[0], classes.tolist()
+    if not isinstance(label, (str, float, int, np.generic)) or not (given is None or list(given) == known):
+        return None
+    return np.array([float(known.index(label))]) if label in known else None
 
 
 def class_targets(labels: Array, missing: Array, classes: Array) -> Array:

@@ -120,6 +120,11 @@ class Belief(PickledFields, ABC):
 
     # ---- innovations -----------------------------------------------------------------------------------
 
+    @property
+    def matches_rows(self) -> bool:
+        """Whether single rows are learned by moment matching, by a filter that is updated in place."""
+        return False
+
     def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start` and that this belief may predict.
 

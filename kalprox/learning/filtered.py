@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, with_prior
+from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, take_matched, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information, merge
@@ -17,6 +17,7 @@ from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
 from kalprox.learning.fingerprint import SIZE, of_moments
+from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
@@ -24,6 +25,7 @@ from kalprox.learning.targets import Seen, check_targets
 from kalprox.models import LINKS
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Separable, Zero
+from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
 
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
@@ -119,6 +121,68 @@ class FilteredBelief(Belief):
         if self.seen is not None and self.state.held is not None and state.held is None:
             state = with_prior(state, _weak_prior(self.settings, belief.fixed, seen, _noise_of(state)))
         return replace(belief, state=state, message=self.message if state.held is None else _warming_up(state.held))
+
+    # ---- single rows -----------------------------------------------------------------------------------
+
+    @property
+    def matches_rows(self) -> bool:
+        """Whether single rows are learned by moment matching, and exactly so by a filter that is updated in place.
+
+        The model must be linear with one output, the loss elementwise, without a noise variance and not quadratic, the
+        penalty quadratic, and no row forgotten.
+        """
+        settings, design = self.settings, self.fixed
+        loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
+        if not named or loss.quadratic or loss.interacts or loss.learns_noise or design.outputs is not None:
+            return False
+        if settings.forget != 1 or settings.coef_cov != "model" or not np.all(design.scale == 1) or design.row_offsets:
+            return False
+        g, size = self.state.problem.regularizer, design.size
+        return diagonal_curvature(g, size) is not None or g.root(size) is not None
+
+    def row_filter(self) -> SquareRootFilter | None:
+        """Return a filter of single rows that continues from this belief; None if a coefficient is undetermined.
+
+        In a warm-up that has had no check, it learns the rows held, which need not be refined then.
+        """
+        state = self.state
+        fresh = state.held is not None and not np.any(state.data.T)
+        posterior = self._before_rows() if fresh else state.posterior
+        if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
+            return None
+        assert self.fixed.center is not None
+        at_zero = replace(self.fixed, center=np.zeros(len(self.fixed.center)), intercept=False)
+        made = SquareRootFilter.of(posterior, at_zero, 1.0)
+        if fresh and state.held is not None:
+            rows = zip(*(np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights)), strict=True)
+            if any(made.match(x, float(y), self.settings.likelihood, float(w)) is None for x, y, w in rows):
+                return None
+        return replace(made, design=self.fixed)
+
+    def _before_rows(self) -> InformationPosterior:
+        """Return the posterior that the prior and the penalty give without any rows."""
+        p, state = self.state.problem, self.state
+        return InformationPosterior(
+            state.data, p.regularizer, gamma=p.gamma, prior=state.prior, start=state.estimate, likelihood=p.likelihood
+        )
+
+    def learn_matched(self, block: Block, matched: Array) -> "FilteredBelief":
+        """Take the rows that a filter of single rows has learned since this belief; see `take_matched`.
+
+        In the warm-up they are held like others.
+        """
+        if self.state.held is not None:
+            return self.learn(block)
+        block = block if block.weights is not None else replace(block, weights=np.ones(len(block)))
+        belief = self
+        if self.seen is not None:
+            belief = self._with_seen(self.seen + Seen.of(self.settings, block), block)
+        return replace(belief, state=take_matched(belief.state, belief.fixed.block(block), matched))
+
+    def matched_innovations(self, y: Array, matched: Array) -> Innovations:
+        """Return the innovations of rows that a filter of single rows has predicted and learned."""
+        predicted = self.settings.likelihood.predict(matched[:, 0], matched[:, 1], self.noise)
+        return Innovations.of(y, predicted, predicted.std)._replace(together=1)
 
     def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
         """Return the belief with the prior of all rows seen; and with their centre, if the block leads to a check."""

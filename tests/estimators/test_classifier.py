@@ -152,7 +152,7 @@ def test_a_row_far_from_all_others_is_not_certain():
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1e-6, 1.0])
 def test_coverage_of_coefficients_and_probabilities(alpha):
-    """95% intervals over 400 streams; the number that cover is binomial. Coefficients are drawn from the ridge prior."""
+    """95% intervals over 400 streams, with coefficients from the ridge prior; how many cover is binomial."""
     covered, inside, tried, shown = 0, 0, 0, 0
     for seed in range(400):
         rng = np.random.default_rng(seed)
