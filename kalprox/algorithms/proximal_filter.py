@@ -35,8 +35,8 @@ from kalprox.algorithms.warmup import (
     refine_held,
 )
 from kalprox.information import Information, merge
-from kalprox.information.linearized import Expansion, expand
-from kalprox.likelihoods import Gaussian, Likelihood
+from kalprox.information.linearized import Expansion, errors_of, expand, sums_of
+from kalprox.likelihoods import Gaussian, Learned, Likelihood
 from kalprox.models import Model
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
@@ -82,6 +82,7 @@ class ProximalState:
     held: HeldRows | None = None  # None if the model needs no warm-up, or its warm-up has ended
     extrapolating: ExtrapolatingRows | None = None  # rows not yet in `data`; None if there are none
     cut_short: bool = static(default=False)  # whether a memory limit has cut the warm-up short, or the rows after it
+    learned: Learned | None = None  # of the likelihood's parameter; None if it has none, or nothing has been learned
 
     def __repr__(self) -> str:
         about, p = f"data={self.data!r}, prior={self.prior!r}", self.problem
@@ -97,13 +98,21 @@ class ProximalState:
         them.
         """
         p, data, mean = self.problem, self.data, None if self.problem.exact else self.estimate
-        if self.held is not None and self.held.rows and not self._has_data:
+        if self._refines:
             data, mean = self._refined.information, self._refined.mean
         elif self.extrapolating is not None:
             data = _folded(self, data, self.extrapolating.block())
         return InformationPosterior(
-            data, p.regularizer, gamma=p.gamma, prior=self.prior, mean=mean, likelihood=p.likelihood
+            data, p.regularizer, gamma=p.gamma, prior=self.prior, mean=mean, likelihood=self.likelihood
         )
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, with the parameter that has been learned, such as the scale of `Huber`."""
+        if self._refines:
+            return self._refined.likelihood
+        given = self.problem.likelihood
+        return given if self.learned is None else self.learned.likelihood(given)
 
     @property
     def mean(self) -> Array:
@@ -184,6 +193,11 @@ class ProximalState:
         if self.cut_short or self.held is None or not self.held.rows:
             return not self.cut_short
         return not self._has_data and self._refined.converged
+
+    @property
+    def _refines(self) -> bool:
+        """Whether the rows held in a warm-up are refined to read the state: before their first check."""
+        return self.held is not None and self.held.rows > 0 and not self._has_data
 
     @property
     def _has_data(self) -> bool:
@@ -314,8 +328,12 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
     if problem.exact:
         return replace(state, data=_if_finite(before.fold(block.X, block.y, weights, counts, squares), state.data))
     block = replace(block, weights=weights, counts=counts, squares=squares)
-    at = expand(problem.model, problem.likelihood, state.estimate, block, _finite_cov(state))
+    V = _finite_cov(state)
+    if problem.likelihood.parameter is not None and state.learned is None:
+        state = replace(state, learned=_first_numbers(state, block))
+    at = expand(problem.model, state.likelihood, state.estimate, block, V)
     _check_expansion(at, len(block))
+    learned = _learned_numbers(state, at, block, V, left)
     near: Any = slice(None)
     tol = TOL
     extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
@@ -331,8 +349,33 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
     if isinstance(near, slice) or near.any():
         rows = (None if a is None else a[near] for a in (at.weights, at.counts, at.squares))
         data = before.fold(at.D[near], targets[near], *rows)
-    state = replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating)
+    state = replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating, learned=learned)
     return _reestimated(state) if extrapolating is None else _refined_together(state, extrapolating, tol)
+
+
+def _first_numbers(state: ProximalState, block: Block) -> Learned:
+    """Return a guess of the parameter of the likelihood from the errors of a first block, where there is no warm-up."""
+    p, at = state.problem, state.estimate
+    likelihood = p.likelihood
+    if getattr(likelihood, str(likelihood.parameter)) is None:
+        likelihood = likelihood.learned(likelihood, errors_of(p.model, likelihood, at, block))
+    return Learned(likelihood.numbers, 0 * errors_of(p.model, likelihood, at, block))
+
+
+def _learned_numbers(
+    state: ProximalState, at: Expansion, block: Block, V: Array | None, left: Array | None
+) -> Learned | None:
+    """Return what is known about the parameter of the likelihood after a block, from the errors of its predictions.
+
+    A direction that is undetermined makes predictions that say nothing.
+    """
+    if state.learned is None or (V is None and not is_traced(at.D, state)):
+        return state.learned
+    return state.learned.plus(state.problem.likelihood, sums_of(state.likelihood, at, block, V), left)
+
+
+def _learned_by(fit: Refined) -> Learned | None:
+    return None if fit.sums is None else Learned(fit.likelihood.numbers, fit.sums)
 
 
 def with_prior(state: ProximalState, prior: Information) -> ProximalState:
@@ -349,7 +392,7 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float)
     """
     p = state.problem
     prior = merge(state.data, state.prior)
-    fit = refine_held(p.model, p.likelihood, p.regularizer, rows.block(), state.estimate, prior, tol)
+    fit = refine_held(p.model, state.likelihood, p.regularizer, rows.block(), state.estimate, prior, tol)
     state = replace(state, estimate=fit.mean, extrapolating=rows)
     leverage, keep = leverages(p.model, state.posterior, rows.block())
     most = min(p.warmup, _HOLD) * len(keep) // rows.bytes
@@ -378,7 +421,7 @@ def _precision(posterior: InformationPosterior) -> float:
 
 def _folded(state: ProximalState, data: Information, block: Block) -> Information:
     """Return `data` with a block linearised at the estimate of the state."""
-    at = expand(state.problem.model, state.problem.likelihood, state.estimate, block)
+    at = expand(state.problem.model, state.likelihood, state.estimate, block)
     return data.fold(at.D, at.targets + at.D @ state.estimate, at.weights, at.counts, at.squares)
 
 
@@ -400,7 +443,7 @@ def _reestimated(state: ProximalState) -> ProximalState:
     """The state with the estimate of its new information. The posterior found on the way is the state's own."""
     p = state.problem
     posterior = InformationPosterior(
-        state.data, p.regularizer, gamma=p.gamma, prior=state.prior, start=state.estimate, likelihood=p.likelihood
+        state.data, p.regularizer, gamma=p.gamma, prior=state.prior, start=state.estimate, likelihood=state.likelihood
     )
     state = replace(state, estimate=posterior.mean)
     state.__dict__["posterior"] = posterior
@@ -440,7 +483,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     fit, rows = state._refined, held.block(problem.forget, problem.weights)
     found, far = leverages(problem.model, state.posterior, rows)
     leverage = float(found.max())
-    state = replace(state, data=fit.information, estimate=fit.mean)
+    state = replace(state, data=fit.information, estimate=fit.mean, learned=_learned_by(fit))
     rest, done = ExtrapolatingRows.of(rows).split(far)
     fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
     if fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW and fits:

@@ -160,7 +160,8 @@ def refine_held(
 ) -> Refined:
     """Refine the held rows to convergence, to a relative precision of `tol`, starting from `start`."""
     source = ArraySource(rows.X, rows.y, rows.weights, counts=rows.counts, squares=rows.squares)
-    return refine(model, regularizer, source, start, prior=prior, max_passes=_PASSES, tol=tol, likelihood=likelihood)
+    passes = _PASSES * (4 if likelihood.learns else 1)
+    return refine(model, regularizer, source, start, prior=prior, max_passes=passes, tol=tol, likelihood=likelihood)
 
 
 def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tuple[Array, Array]:

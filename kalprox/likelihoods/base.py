@@ -12,6 +12,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace
 from kalprox._checks import concrete
+from kalprox.likelihoods.parameters import LearnedParameter
 from kalprox.predictive import Predictive
 
 __all__ = ["Likelihood"]
@@ -22,7 +23,7 @@ _NARROW, _WIDE = 1e-6, 4.0  # variances of a belief, in units of the loss's own,
 _STEPS = 30  # of Newton's method or bisection; 4 to 8 are usual
 
 
-class Likelihood(ABC):
+class Likelihood(LearnedParameter, ABC):
     """The loss -log p(y | f) with f = h(theta, x), up to terms that do not depend on f.
 
     If the noise variance is learned, the loss is in units of the noise variance. Expanded to second order at theta, the
@@ -39,6 +40,14 @@ class Likelihood(ABC):
         The smallest and the largest possible observation.
     interacts : bool
         Whether the outputs of a row interact in the loss, which is then not elementwise: see `contrasts`.
+    majorizes : bool
+        Whether `least_squares` is an upper bound of the loss that is safe to descend with, rather than its expansion:
+        the information of rows is that of `matched`.
+    parameter : str or None
+        The name of a parameter that is learned together with theta if it is None; see
+        `kalprox.likelihoods.parameters.LearnedParameter`.
+    bounds : tuple of float
+        The smallest and the largest value of that parameter.
 
     Examples
     --------
@@ -54,12 +63,15 @@ class Likelihood(ABC):
     >>> gaussian.predict(f, leverage=np.zeros(2), noise=Noise(4.0, np.inf)).std
     array([2., 2.])
     >>> gaussian.check(y)  # every number is possible
+    >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
+    (1.0, None, array([1., 1.]))
     """
 
     quadratic: ClassVar[bool] = False
     learns_noise: ClassVar[bool] = False
     support: ClassVar[tuple[float, float]] = -np.inf, np.inf
     interacts: ClassVar[bool] = False
+    majorizes: ClassVar[bool] = False
 
     def check(self, y: Array) -> None:
         """Raise a ValueError that names the first rows of a block whose observations are not possible.
@@ -185,6 +197,30 @@ class Likelihood(ABC):
             t = xp.where(inside | xp.isinf(low) | xp.isinf(high), goal, (low + high) / 2)
         slope, curvature = self.expand(y, t)
         return t - f - slope / curvature, curvature
+
+    @property
+    def unit(self) -> Any:
+        """The noise variance for gamma = 1."""
+        return 1.0
+
+    @property
+    def first(self) -> "Likelihood | None":
+        """A likelihood whose estimate refinement should start from; None if it is not needed."""
+        return None
+
+    def row_weights(self, y: Array, predicted: Predictive) -> Array:
+        """Return the weights of rows in a fit, relative to that of a row that is exactly as predicted.
+
+        Parameters
+        ----------
+        y : array of shape (n,)
+        predicted : Predictive
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        return namespace(y).ones_like(y)
 
     def contrasts(self, f: Array, D: Array) -> Array:
         """Return the Jacobian of what the least-squares problem is about, given that of f.
