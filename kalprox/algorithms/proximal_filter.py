@@ -27,6 +27,7 @@ from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import (
     MAX_LEVERAGE,
+    ROBUST_ROWS,
     TOL,
     ExtrapolatingRows,
     HeldRows,
@@ -371,7 +372,17 @@ def _learned_numbers(
     """
     if state.learned is None or (V is None and not is_traced(at.D, state)):
         return state.learned
-    return state.learned.plus(state.problem.likelihood, sums_of(state.likelihood, at, block, V), left)
+    learned = state.learned.plus(state.problem.likelihood, sums_of(state.likelihood, at, block, V), left)
+    if state.problem.likelihood.majorizes and state.held is None and not is_traced(learned):
+        before, now = (float(sums[-2] / max(sums[-1], 1)) for sums in (state.learned.sums, learned.sums))
+        if before <= _REJECTED < now:
+            warnings.warn(
+                f"{now:.0%} of the rows so far are outliers for the estimate. Either most of the first rows were "
+                "outliers, or the coefficients have changed since then: use refine, or fit, on all rows, or forget < 1.",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+    return learned
 
 
 def _learned_by(fit: Refined) -> Learned | None:
@@ -435,6 +446,7 @@ def _zero(state: ProximalState) -> Information:
 
 _HOLD = 1 << 23  # bytes of rows that extrapolate: they are refined with every block
 _ROUGHLY = 0.01  # standard errors that the refinement may leave over: the next block repeats it
+_REJECTED = 0.4  # the share of rows flagged as outliers from which on the estimate is rather wrong than the rows
 _FEW = 0.3  # the share of the rows of a warm-up that may be held on after its end
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
@@ -486,7 +498,8 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     state = replace(state, data=fit.information, estimate=fit.mean, learned=_learned_by(fit))
     rest, done = ExtrapolatingRows.of(rows).split(far)
     fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
-    if fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW and fits:
+    long = held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes
+    if fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW and fits and long:
         data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)
         return replace(state, data=data, held=None, extrapolating=rest)
     if held.bytes < problem.warmup:

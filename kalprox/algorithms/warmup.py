@@ -3,7 +3,8 @@
 A linearisation far from the solution is never corrected later. The first rows are therefore held in memory. From time
 to time they are refined to convergence, and the warm-up ends when no single row has much influence on the estimate,
 that is when every leverage is below 0.1. After the warm-up, rows with a larger leverage under the current belief are
-held, and refined again with every block, until their leverage has fallen.
+held, and refined again with every block, until their leverage has fallen. With a robust loss the warm-up takes at least
+1,000 rows, because rows that were folded while others that lie had the majority are never corrected either.
 """
 
 from collections.abc import Callable
@@ -24,9 +25,19 @@ from kalprox.sources import ArraySource, Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import counts_of
 
-__all__ = ["MAX_LEVERAGE", "TOL", "ExtrapolatingRows", "HeldRows", "WarmupCutShort", "leverages", "refine_held"]
+__all__ = [
+    "MAX_LEVERAGE",
+    "ROBUST_ROWS",
+    "TOL",
+    "ExtrapolatingRows",
+    "HeldRows",
+    "WarmupCutShort",
+    "leverages",
+    "refine_held",
+]
 
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/explanation/proximal_filter.md
+ROBUST_ROWS = 1000  # held at least with a robust loss: rows that lie may come in bursts, and be most of the first rows
 _MAX_BEND = 0.05  # the share of the variance of h that may be nonlinear in a row that is linearised once
 _MAX_CHANGE = 0.2  # of the curvature of the loss of such a row, within a standard deviation of the belief
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one

@@ -172,10 +172,10 @@ class Likelihood(LearnedParameter, ABC):
         steps = xp.stack([float(node) * spread for node in _NODES])
         shares = xp.asarray(_SHARES, f.dtype).reshape(-1, *[1] * f.ndim)
         logs = -self.loss(y[None], f[None] + steps)
-        powers = shares * xp.exp(logs - logs.max(axis=0))
+        powers = shares * xp.exp(logs - logs.max(axis=0, keepdims=True))
         total = powers.sum(axis=0)
         mean = (powers * steps).sum(axis=0) / total
-        left = (powers * (steps - mean) ** 2).sum(axis=0) / total
+        left = (powers * (steps - mean[None]) ** 2).sum(axis=0) / total
         safe = xp.where(variance > 0, variance, 1)
         weights = 1 / xp.where(left > 0, left, 1) - 1 / safe
         good = (size > _NARROW) & (size < _WIDE) & (weights > 0)

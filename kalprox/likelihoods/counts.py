@@ -126,7 +126,7 @@ class NegativeBinomial(Likelihood):
             )
             score = self.dispersion * r * score
             parts = xp.stack([score, score**2])
-        return xp.where(counts > 0, counts * parts, 0).sum(axis=1)
+        return xp.where(counts[None] > 0, counts[None] * parts, 0).sum(axis=1)
 
     def guess(self, sums: Array) -> Any:
         xp = namespace(sums)
