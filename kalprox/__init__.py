@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kalprox.algorithms.run import Run, Trace, run
     from kalprox.calibration import Calibration
     from kalprox.engines.refinement import refine
-    from kalprox.estimators import KalproxRegressor, predict_interval
+    from kalprox.estimators import KalproxClassifier, KalproxRegressor, predict_interval
     from kalprox.information import Information, merge
 
 __version__ = "0.2.0"
@@ -25,6 +25,7 @@ _HOMES = {
     "Algorithm": "algorithms.base",
     "Calibration": "calibration",
     "Information": "information",
+    "KalproxClassifier": "estimators",
     "KalproxRegressor": "estimators",
     "Refined": "algorithms.refine",
     "Run": "algorithms.run",
@@ -45,6 +46,7 @@ __all__ = [
     "Algorithm",
     "Calibration",
     "Information",
+    "KalproxClassifier",
     "KalproxRegressor",
     "Refined",
     "Run",

@@ -115,6 +115,33 @@ class Posterior(ABC):
         """
         return self.per_target([factor.leverage(D) for factor in self.factors]).T
 
+    def output_variance(self, f: Array, D: Array) -> Array:
+        """Return the variance of the outputs of the model in units of the noise variance.
+
+        If the outputs of a row interact in the likelihood, these are the covariances of each row.
+
+        Parameters
+        ----------
+        f : array of shape (n, ...)
+            The output of the model at the estimate.
+        D : array
+            The Jacobian of the output with respect to theta, one row of length d for each entry of f.
+
+        Returns
+        -------
+        array of the shape of f, or (n, m, m)
+        """
+        factor = self.factors[0]
+        rows = D.reshape(-1, factor.d)
+        if not self.likelihood.interacts:
+            return self.leverage(rows).reshape(f.shape)
+        if factor.n_undetermined:
+            raise ValueError(
+                "The rows and the penalty do not determine all outputs of the classes: set a penalty, or a prior."
+            )
+        root = factor.whitened(rows).reshape((*f.shape, -1))
+        return root @ namespace(root).swapaxes(root, -1, -2)
+
     def predict(self, f: Array, D: Array, sigma: Any = None) -> Predictive:
         """Return the predictive distribution of new observations.
 
@@ -131,8 +158,7 @@ class Posterior(ABC):
         -------
         Predictive
         """
-        d = self.factors[0].d
-        leverage = self.leverage(D.reshape(-1, d)).reshape(f.shape)
+        leverage = self.output_variance(f, D)
         if sigma is None:
             return self.likelihood.predict(f, leverage, self.noise)
         if not self.likelihood.learns_noise:

@@ -114,7 +114,7 @@ class Problem:
 
     def curvature_left_out(self, theta: Array) -> Array | None:
         """Make one pass for what the linearisation leaves out of the Hessian of the loss; None for a general model."""
-        if not isinstance(self.model, Predictor):
+        if not isinstance(self.model, Predictor) or self.likelihood.interacts:
             return None
         self.count_pass()
         E = self.source.fold(partial(curvature_left_out, self.model, self.likelihood, theta)).total

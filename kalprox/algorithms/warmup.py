@@ -197,15 +197,9 @@ def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tup
         bent = share > _MAX_BEND
     else:
         found = metric.leverage(at.D)
-        likelihood = posterior.likelihood
-        if model.linear and not likelihood.quadratic and not likelihood.interacts:
-            bent = _curvature_change(likelihood, rows.y, at.f, np.sqrt(found * noise_var)) > _MAX_CHANGE
-    found = np.asarray(found if at.weights is None else at.weights * found).reshape(len(rows), -1).max(axis=1)
-    return found, (found >= MAX_LEVERAGE) | (bent & (found * float(posterior.data.rows) >= MAX_LEVERAGE))
-
-
-def _curvature_change(likelihood: Likelihood, y: Array, f: Array, std: Array) -> Array:
-    """Return by how much the curvature of the loss changes within a standard deviation of f, as a share of it."""
-    with np.errstate(all="ignore"):
-        low, here, high = (likelihood.expand(y, f + side * std)[1] for side in (-1, 0, 1))
-        return np.abs(high - low) / (2 * here)
+        if model.linear and not posterior.likelihood.quadratic:
+            f, std = (a.reshape(rows.y.shape) for a in (at.f, np.sqrt(found * noise_var)))
+            bent = posterior.likelihood.curvature_change(rows.y, f, std) > _MAX_CHANGE
+    found = np.asarray(found if at.weights is None else at.weights * found).reshape(len(rows), -1)
+    far = (found >= MAX_LEVERAGE) | (bent.reshape(len(rows), -1) & (found * float(posterior.data.rows) >= MAX_LEVERAGE))
+    return found.max(axis=1), far.any(axis=1)

@@ -1,13 +1,15 @@
 """scikit-learn estimators.
 
-`regressor` defines KalproxRegressor and its parameters. Its methods are in `fitting`, `predicting`, `readings` (fitted
-attributes, intervals, draws) and `files` (saving, loading and reports). `base` holds the learner, `checks` validates
+`regressor` defines KalproxRegressor and its parameters, `classifier` KalproxClassifier and its. Their methods are in
+`fitting`, `predicting` (of a regressor), `readings` (fitted attributes, intervals, draws) and `files` (saving, loading
+and reports). `base` holds the learner, `checks` validates
 the rows, and `frames` encodes those of frames. `pipelines` predicts intervals through pipelines.
 """
 
 from kalprox._extras import not_installed
 
 try:
+    from kalprox.estimators.classifier import KalproxClassifier
     from kalprox.estimators.pipelines import predict_interval
     from kalprox.estimators.regressor import KalproxRegressor
 except ModuleNotFoundError as missing:
@@ -15,4 +17,4 @@ except ModuleNotFoundError as missing:
         raise
     raise not_installed("estimator", "KalproxRegressor needs") from missing
 
-__all__ = ["KalproxRegressor", "predict_interval"]
+__all__ = ["KalproxClassifier", "KalproxRegressor", "predict_interval"]

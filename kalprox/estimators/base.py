@@ -30,7 +30,7 @@ __all__ = ["LearnerEstimator"]
 
 _SHORT = 6  # entries of an array that are shown as such
 _MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
-_NOT_SETTINGS = ("block_size", "on_bad_rows", "engine")  # parameters of the input, not of the learner
+_NOT_SETTINGS = ("block_size", "on_bad_rows", "engine", "class_weight")  # parameters of the input, not of the learner
 
 
 class LearnerEstimator(BaseEstimator):
@@ -64,8 +64,12 @@ class LearnerEstimator(BaseEstimator):
         size = self.block_size
         if size != "auto" and not (isinstance(size, numbers.Integral) and size >= 1):
             raise ValueError(f"block_size must be 'auto' or a whole number >= 1; got {size!r}.")
+        return Settings.of(**self._learner_parameters())
+
+    def _learner_parameters(self) -> dict[str, Any]:
+        """Return the parameters of `Settings.of`."""
         parameters = self.get_params(deep=False)
-        return Settings.of(**{name: value for name, value in parameters.items() if name not in _NOT_SETTINGS})
+        return {name: value for name, value in parameters.items() if name not in _NOT_SETTINGS}
 
     def _settings_now(self) -> tuple[Settings, bool, bool]:
         """Return the current settings, whether the model is fitted, and whether no parameter has changed since."""
@@ -110,6 +114,22 @@ class LearnerEstimator(BaseEstimator):
         if callable(belief.settings.link):  # whose parameters have no columns
             return [f"theta[{j}]" for j in range(d)]
         return [f"x{j}" for j in range(d)] if names is None else list(map(str, names))
+
+    def _block_rows(self, d: int) -> int | str:
+        """Return the number of rows of a block of d columns, or "auto"; see `batch_of`."""
+        return self.block_size
+
+    def _shown(self, values: Any, axis: int = 0) -> Any:
+        """Return what was found for one target, or for several, as the attributes of the estimator have it."""
+        return values
+
+    def _class_names(self) -> list[str]:
+        """Return the names of the classes; empty if the target has none."""
+        return []
+
+    def _target_names(self) -> list[str]:
+        """Return the names of several targets, or of the classes."""
+        return self._class_names() or [f"y{k}" for k in range(np.atleast_2d(self._belief.coef).shape[0])]
 
     def _inputs(self, X: Any) -> tuple[Any, Array | None]:
         """Return rows to predict as an array or a sparse matrix, and which of the rows are good: None if all are."""

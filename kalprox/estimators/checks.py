@@ -25,12 +25,13 @@ def checked_rows(
     groups: Any = None,
     *,
     reset: bool,
-    linear: bool,
+    several: bool,
     may_be_empty: bool = False,
 ) -> tuple[Rows, int]:
     """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors, or names bad rows.
 
-    All weights may be zero only with `may_be_empty`. Values above `kalprox._checks.LARGEST` are bad, as infinity is.
+    y may have several columns with `several`. All weights may be zero only with `may_be_empty`. Values above
+    `kalprox._checks.LARGEST` are bad, as infinity is.
     """
     finite = model.on_bad_rows == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
@@ -38,14 +39,14 @@ def checked_rows(
         if (targets := _as_floats(y)) is not None:
             _check_finite("y", targets)  # scikit-learn does not name the rows
         how["ensure_all_finite"] = False
-        X, y = validate_data(model, X, y, reset=reset, multi_output=linear, y_numeric=True, **how)
+        X, y = validate_data(model, X, y, reset=reset, multi_output=several, y_numeric=True, **how)
     else:
         how["ensure_all_finite"] = False
         targets = {"ensure_2d": False, "dtype": np.float64, "ensure_all_finite": False}
         X, y = validate_data(model, X, y, reset=reset, validate_separately=(how, targets))
     y = np.asarray(y, np.float64)
-    if y.ndim > 1 + linear:
-        raise ValueError(f"y must have shape (n,){' or (n, k)' if linear else ''}; got shape {y.shape}.")
+    if y.ndim > 1 + several:
+        raise ValueError(f"y must have shape (n,){' or (n, k)' if several else ''}; got shape {y.shape}.")
     if len(y) != X.shape[0]:
         raise ValueError(f"X and y must have one row per observation; got {X.shape[0]} and {len(y)} rows.")
     weights = None

@@ -12,7 +12,7 @@ from kalprox import model_file
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.learning.learner import Learner
 from kalprox.learning.saving import from_parts, learner_parts, save_learner
-from kalprox.model_file import refusing
+from kalprox.model_file import ModelFileError, refusing
 
 if TYPE_CHECKING:
     from kalprox.jobs.model import TableModel
@@ -149,6 +149,8 @@ class Files(LearnerEstimator):
         header, arrays = model_file.read(file)
         table = _table_of(file, header, arrays)
         learner, about = from_parts(file, header, arrays) if table is None else (table.learner, table.about)
+        if (name := header["estimator"]) != cls.__name__:
+            raise ModelFileError(f"{file} is the file of a {name}, not of a {cls.__name__}: use {name}.load.")
         with refusing(f"{file} is a model file, but the settings of its estimator are invalid."):
             model = cls._of(learner, about)
             model._checked_settings()
@@ -157,11 +159,14 @@ class Files(LearnerEstimator):
 
     @classmethod
     def _of(cls, learner: Learner, about: dict[str, Any]) -> Self:
-        model = cls(**{**learner.settings.parameters, **about["estimator_settings"]})
-        model.n_features_in_ = about["n_features"]
+        return cls(**{**learner.settings.parameters, **about["estimator_settings"]})._fitted_to(learner, about)
+
+    def _fitted_to(self, learner: Learner, about: dict[str, Any]) -> Self:
+        """Assign a learner, and the columns that it was fitted to."""
+        self.n_features_in_ = about["n_features"]
         if about["feature_names"] is not None:
-            model.feature_names_in_ = np.array(about["feature_names"], dtype=object)
-        return model._keep(learner)
+            self.feature_names_in_ = np.array(about["feature_names"], dtype=object)
+        return self._keep(learner)
 
 
 def _table_of(file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TableModel | None":

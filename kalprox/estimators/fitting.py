@@ -52,14 +52,53 @@ class Fitting(LearnerEstimator):
             settings = self._checked_settings()
             if self.engine is not None or is_collection(X):
                 return self._fit_on_engine(X, y, sample_weight, groups, settings)
-            rows, rejected = checked_rows(self, X, y, sample_weight, groups, reset=True, linear=settings.is_exact)
-            batch = batch_of(rows, self.block_size, whole=False)
+            rows, rejected = checked_rows(
+                self, X, y, sample_weight, groups, reset=True, several=settings.several_targets
+            )
+            batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False)
             assert isinstance(batch, ArraySource)
             learner = Learner(settings)
             learner.fit(batch)
             _warn_of_unused_parameters(learner)
             learner.n_rejected = rejected
             self._table, self._frame_kind = None, frame_kind(X)
+            return self._keep(learner)
+
+    def refine(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Refine a fitted model by passes over all rows, which begin at its estimate.
+
+        The result is that of `fit`. A stream or a merge of streams ends close to the minimiser, so that two or three
+        passes are enough. The prequential score is kept. For models that `fit` learns in several passes.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups
+            All rows that the model has learned; see `fit`.
+
+        Returns
+        -------
+        self : KalproxRegressor
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> y = rng.poisson(np.exp(X @ [0.5, -0.2])).astype(float)
+        >>> model = KalproxRegressor(likelihood="poisson").partial_fit(X, y).refine(X, y)
+        >>> whole = KalproxRegressor(likelihood="poisson").fit(X, y)
+        >>> bool(np.allclose(model.coef_, whole.coef_, rtol=1e-9)), model.n_passes_ < whole.n_passes_
+        (True, True)
+        """
+        with self._lock:
+            settings = self._checked_settings()
+            rows, rejected = checked_rows(
+                self, X, y, sample_weight, groups, reset=False, several=settings.several_targets
+            )
+            learner = self._fitted.copy()
+            learner.configure(settings)
+            learner.fit(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False), refine=True)  # type: ignore[arg-type]
+            learner.n_rejected = rejected
             return self._keep(learner)
 
     def fit_source(self, source: Source, d: int) -> Self:
@@ -142,20 +181,20 @@ class Fitting(LearnerEstimator):
             if self._table is not None and is_raw(self._table.columns, X):
                 self._learn_frame(X, y, sample_weight, groups, settings)
                 return self if unchanged else self._keep(self._learner)
-            linear, rows, rejected = settings.is_exact, None, 0
+            linear, several, rows, rejected = settings.is_exact, settings.several_targets, None, 0
             if fitted and groups is None:
                 look = not linear or self.on_bad_rows == "skip"  # else the learner looks at the values
-                rows = plain_rows(self, X, y, sample_weight, several=linear, look=look)
+                rows = plain_rows(self, X, y, sample_weight, several=several, look=look)
             is_row = rows is not None and unchanged and rows.weights is None and rows.y.shape == (1,)
             if rows is None:
-                rows, rejected = self._checked(X, y, sample_weight, groups, fitted, linear)
+                rows, rejected = self._checked(X, y, sample_weight, groups, fitted, several)
             learner = self._learner if fitted else Learner(settings)
             try:
                 if not (is_row and learner.learn_row(rows.X, rows.y)):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
-                    learner.learn(batch_of(rows, self.block_size, whole=linear), settings)
+                    learner.learn(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=linear), settings)
             except ValueError:
-                self._checked(X, y, sample_weight, groups, fitted, linear)  # raises a better error if a value is bad
+                self._checked(X, y, sample_weight, groups, fitted, several)  # raises a better error if a value is bad
                 raise
             learner.n_rejected += rejected
             if self._table is not None:
@@ -165,8 +204,10 @@ class Fitting(LearnerEstimator):
                 self._frame_kind = frame_kind(X)
             return self if unchanged or not learner.is_fitted else self._keep(learner)
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any, groups: Any, fitted: bool, linear: bool) -> tuple[Rows, int]:
-        return checked_rows(self, X, y, sample_weight, groups, reset=not fitted, linear=linear, may_be_empty=True)
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, fitted: bool, several: bool
+    ) -> tuple[Rows, int]:
+        return checked_rows(self, X, y, sample_weight, groups, reset=not fitted, several=several, may_be_empty=True)
 
     def _learn_frame(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> None:
         """Learn the rows of a frame with the columns of the files that the model was fitted to."""
@@ -187,7 +228,7 @@ class Fitting(LearnerEstimator):
         rest = [None if value is None else np.asarray(value)[good] for value in rest]
         rows, rejected = checked_encoded(self, encoded.X[good], *rest)
         learner = self._learner
-        learner.learn(batch_of(rows, self.block_size, whole=settings.is_exact), settings)
+        learner.learn(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=settings.is_exact), settings)
         learner.n_rejected += len(bad) + rejected
         block = Block(rows.X, rows.y, rows.weights, len(good), bad, groups=rows.groups, notes=encoded.notes)
         self._table = self._table.with_rows(block, rejected)
@@ -222,11 +263,11 @@ class Fitting(LearnerEstimator):
         """
         with self._lock:
             settings, fitted, unchanged = self._settings_now()
-            linear, rows, rejected = settings.is_exact, None, 0
+            linear, several, rows, rejected = settings.is_exact, settings.several_targets, None, 0
             if fitted:
-                rows = plain_rows(self, X, y, sample_weight, several=linear)
+                rows = plain_rows(self, X, y, sample_weight, several=several)
             if rows is None:
-                rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, linear=linear)
+                rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, several=several)
             rows = rows if linear else rows.copied()
             learner = self._learner if fitted else Learner(settings)
             batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
@@ -239,7 +280,11 @@ class Fitting(LearnerEstimator):
             return found
 
     def merge(self, other: Self, *, allow_overlap: bool = False) -> Self:
-        """Add the rows that `other` has learned to this model. Exact; O(d^3). Linear models only.
+        """Add the rows that `other` has learned to this model. O(d^3).
+
+        It is exact for linear models with the Gaussian likelihood. Others linearised their rows at their own
+        estimates: a warning says by about how many standard errors the merged estimate is off, and `refine` makes it
+        exact. A prior or penalty counts once.
 
         Parameters
         ----------

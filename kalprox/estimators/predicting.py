@@ -86,7 +86,7 @@ class Predicting(LearnerEstimator):
         found = self._predictive(X, good, sigma)
         return (found.mean, found.std) if return_std else found.mean
 
-    def _predictive(self, X: Any, good: Array | None, sigma: Any) -> Student:
+    def _predictive(self, X: Any, good: Array | None, sigma: Any) -> Any:
         """Return the predictive distributions for rows of `_inputs`, NaN for skipped ones; `sigma` as in `predict`."""
         relative = None if sigma is None else _checked_sigma(sigma, X.shape[0] if good is None else len(good))
         relative = relative if relative is None or good is None else relative[good]
@@ -100,10 +100,16 @@ class Predicting(LearnerEstimator):
             stop = start + len(block)
             found.append(reader.predict(block.X, *(() if relative is None else (relative[start:stop],))))
             start = stop
-        mean, std = (_filled(np.concatenate([getattr(one, name) for one in found]), good) for name in ("mean", "std"))
-        if not self._fitted.settings.noise_depends_on_inputs:
-            return Student(mean, std, getattr(found[0], "dof", np.inf))
-        return Student(mean, std, _filled(np.concatenate([one.dof for one in found]), good))
+        kind = type(found[0])
+        one_dof = kind is Student and not self._fitted.settings.noise_depends_on_inputs
+        shared = {"dof": found[0].dof} if one_dof else {}
+        names = [name for name in kind._fields if name not in shared]
+        return kind(**{name: self._joined(found, name, good) for name in names}, **shared)
+
+    @staticmethod
+    def _joined(found: list[Any], name: str, good: Array | None) -> Array:
+        """Return an attribute of the predictions of several blocks for all rows."""
+        return _filled(np.concatenate([getattr(one, name) for one in found]), good)
 
     def _nothing(self, n: int) -> Array:
         """Return NaN for n rows, all of which were skipped."""
@@ -164,10 +170,11 @@ class Predicting(LearnerEstimator):
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         if method not in INTERVALS:
             raise ValueError(f"method must be one of {', '.join(INTERVALS)}; got {method!r}.")
-        by_row = self._fitted.settings.noise_depends_on_inputs and method == "gaussian"
+        settings = self._fitted.settings
+        by_row = method == "gaussian" and (settings.noise_depends_on_inputs or not settings.likelihood.quadratic)
         if by_row and is_collection(X):
             raise ValueError(
-                "Gaussian intervals of a model with noise='inputs' need X in memory; got a Dask collection or a "
+                "Intervals of the predictive distribution of this model need X in memory; got a Dask collection or a "
                 "Spark frame: predict in parts, or use method='conformal'."
             )
         with self._lock:  # the predictions, the noise and the quantiles are those of one moment
@@ -183,7 +190,9 @@ class Predicting(LearnerEstimator):
         if ends is not None:
             low, high = ends
             return found.mean - low * found.std, found.mean + high * found.std
-        return found.interval(level)
+        if isinstance(found, Student):
+            return found.interval(level)
+        return found.quantile((1 - level) / 2), found.quantile((1 + level) / 2)
 
 
 def _checked_sigma(sigma: Any, n: int) -> Array:

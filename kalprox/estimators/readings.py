@@ -63,7 +63,8 @@ class Readings(LearnerEstimator):
         belief = self._with_std
         if belief.interval_doubt and not anytime:
             warnings.warn(belief.interval_doubt, PenaltyTooStrong, stacklevel=2)
-        return belief.coef_interval(level, anytime)
+        low, high = belief.coef_interval(level, anytime)
+        return self._shown(low), self._shown(high)
 
     def summary(self, level: float = 0.95) -> Summary:
         """Return the coefficients with standard errors, intervals, t and p, and what describes the fit.
@@ -94,7 +95,8 @@ class Readings(LearnerEstimator):
             learner, table = self._fitted.copy(), self._table
         if table is not None:
             return replace(table, learner=learner).summary(level)
-        return Summary.of(learner, self._coef_names(learner.belief), level=level)
+        names, classes = self._coef_names(learner.belief), self._class_names()
+        return Summary.of(learner, names, level=level, classes=classes)
 
     def to_frame(self, level: float = 0.95) -> Any:
         """Return the table of the coefficients as a data frame.
@@ -142,7 +144,8 @@ class Readings(LearnerEstimator):
         >>> coef.shape, intercept.shape
         ((1000, 2), (1000,))
         """
-        return self._belief.sample(n, check_random_state(random_state))
+        coef, intercept = self._belief.sample(n, check_random_state(random_state))
+        return self._shown(coef, 1), self._shown(intercept, 1)
 
     def path(self, alphas: Any = None) -> Path:
         """Return the solutions for a grid of alphas, without a pass over the data. Linear models only.
@@ -176,12 +179,12 @@ class Readings(LearnerEstimator):
     @property
     def coef_(self) -> Array:
         """The coefficients, shape (d,), or (k, d) if y has k columns."""
-        return self._belief.coef
+        return self._shown(self._belief.coef)
 
     @property
     def intercept_(self) -> Any:
         """The intercept: a number, or an array of shape (k,) if y has k columns."""
-        return self._belief.intercept[()]
+        return self._shown(self._belief.intercept[()])
 
     @property
     def coef_std_(self) -> Array:
@@ -196,17 +199,17 @@ class Readings(LearnerEstimator):
 
         They are NaN, with a warning, if coef_cov="clustered" has seen fewer than two clusters.
         """
-        return self._with_std.coef_std
+        return self._shown(self._with_std.coef_std)
 
     @property
     def intercept_std_(self) -> Any:
         """The standard error of the intercept: a number, or an array of shape (k,)."""
-        return self._with_std.intercept_std[()]
+        return self._shown(self._with_std.intercept_std[()])
 
     @property
     def covariance_(self) -> Array:
         """The covariance matrix of the coefficients, shape (d, d), or (k, d, d) if y has k columns."""
-        return self._with_std.covariance
+        return self._shown(self._with_std.covariance)
 
     @property
     def noise_var_(self) -> Any:

@@ -1,6 +1,7 @@
 """KalproxRegressor: batch and streaming regression with uncertainty, as a scikit-learn estimator."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from kalprox.estimators.frames import as_arrow, check_encoded, encode, frame_kin
 from kalprox.estimators.predicting import Predicting
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
+from kalprox.likelihoods.names import likelihood_of
 from kalprox.sources import Block
 
 __all__ = ["KalproxRegressor"]
@@ -23,11 +25,12 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
 
     The estimator minimises
 
-        sum_k 1/2 w_k (y_k - link(x_k' coef + intercept))^2 + alpha * penalty(coef).
+        sum_k 1/2 w_k (y_k - link(x_k' coef + intercept))^2 + alpha * penalty(coef),
 
-    The intercept is not penalised. With the identity link the result is exact for the rows seen so far, for any batches
-    in any order. `partial_fit` costs O(d^2) per row; the first access to `coef_` or the first prediction after it costs
-    O(d^3). All computations are in float64.
+    or the sum of another loss, see `likelihood`. The intercept is not penalised. With the identity link and the
+    Gaussian likelihood the result is exact for the rows seen so far, for any batches in any order. `partial_fit` costs
+    O(d^2) per row; the first access to `coef_` or the first prediction after it costs O(d^3). All computations are in
+    float64.
 
     Parameters
     ----------
@@ -81,6 +84,12 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
         forgetting.
     block_size : int or "auto"
         The number of rows processed at a time where X is sparse or the link nonlinear; "auto" takes 32 MiB.
+    likelihood : {"gaussian", "student", "huber", "poisson", "quasi-poisson", "negative-binomial"} or Likelihood
+        The distribution of y, whose loss takes the place of the square: a name, or an object of `kalprox.likelihoods`
+        with parameters of its own. "student" and "huber" bound the influence of outliers. For counts, exp of the
+        linear predictor is the mean; "quasi-poisson" learns by how much the variance exceeds it, which is then
+        `noise_var_`. As with a nonlinear link, `fit` makes several passes, and `partial_fit` learns in one. For
+        classes, use `KalproxClassifier`.
     weights : {"frequency", "precision"}
         What `sample_weight` means. "frequency": how often each row counts, so that a row of weight 2 equals two equal
         rows, also in the degrees of freedom. "precision": 1 / sigma^2 of the noise of each row, up to a common factor;
@@ -183,6 +192,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
         targets: str = "range",
         engine: Any = None,
         weights: str = "frequency",
+        likelihood: Any = "gaussian",
     ) -> None:
         self.link = link
         self.penalty = penalty
@@ -208,6 +218,7 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
         self.targets = targets
         self.engine = engine
         self.weights = weights
+        self.likelihood = likelihood
 
     @classmethod
     def from_formula(
@@ -268,7 +279,10 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
 
     def __sklearn_tags__(self) -> Any:
         linear = self.method == "exact" and isinstance(self.link, str) and self.link == "identity"
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse, tags.target_tags.multi_output = True, linear
-        tags.regressor_tags.poor_score = not linear  # y may lie outside the range of the link
+        tags, loss = super().__sklearn_tags__(), None
+        with suppress(ValueError):  # which `fit` will raise
+            loss = likelihood_of(self.likelihood)
+        tags.input_tags.sparse, tags.target_tags.multi_output = True, linear and loss is not None and loss.quadratic
+        tags.target_tags.positive_only = loss is not None and loss.support[0] == 0
+        tags.regressor_tags.poor_score = not linear or (loss is not None and not loss.location)  # y may not suit them
         return tags

@@ -62,14 +62,16 @@ class Showing(LearnerEstimator):
         values: dict[str, str] = {}
         for line in found.lines:
             values[line.label] = f"{values[line.label]} {line.text}" if line.label in values else line.text
-        values |= {"Penalty": about_penalty(belief), "Noise std": about_noise(belief)}
+        values["Penalty"] = about_penalty(belief)
+        values |= {name.capitalize(): text for name, text in about_noise(belief).items()}
         doubts = {line.label for line in found.doubts}
         with np.errstate(invalid="ignore"):  # an unknown noise times an infinite variance
             coef, std = np.atleast_2d(belief.coef), np.atleast_2d(belief.coef_std)
             intercept, intercept_std = np.atleast_1d(belief.intercept), np.atleast_1d(belief.intercept_std)
-        labels = [name if len(coef) == 1 else f"{name}, y{k}" for k in range(len(coef)) for name in names]
+        targets = self._target_names()
+        labels = [name if len(coef) == 1 else f"{name}, {target}" for target in targets[: len(coef)] for name in names]
         if belief.design.intercept:
-            extra = ["intercept" if len(coef) == 1 else f"intercept, y{k}" for k in range(len(coef))]
+            extra = ["intercept" if len(coef) == 1 else f"intercept, {target}" for target in targets[: len(coef)]]
             labels, coef, std = [*extra, *labels], np.append(intercept, coef), np.append(intercept_std, std)
         rows = first_rows(labels, np.ravel(coef), np.ravel(std), more=": summary(), to_frame() and plot()")
         return card("", facts(values, doubts), html_table(("", "coef", "std"), rows))
@@ -143,6 +145,6 @@ class Showing(LearnerEstimator):
             level=level,
             top=top,
             what="coefficient × std of its column" if scaled else "coefficient",
-            targets=[f"y{j}" for j in chosen] if k > 1 else ("",),
+            targets=[self._target_names()[j] for j in chosen] if k > 1 else ("",),
         )
         return ax

@@ -16,16 +16,18 @@ from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.path import Path
-from kalprox.learning.sandwich import Sandwich, scores_at
+from kalprox.learning.sandwich import Sandwich, row_scores, scores_at
 from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
+from kalprox.likelihoods import Bernoulli, Categorical
+from kalprox.models import Model
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Zero
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["Belief", "PenaltyTooStrong", "check_any_row"]
+__all__ = ["ApproximateMerge", "Belief", "PenaltyTooStrong", "about_merge", "check_any_row"]
 
 FEWEST_ROWS = 32  # of the first piece of a batch that a belief without an exact row-by-row update predicts
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
@@ -34,6 +36,19 @@ _CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of 
 
 class PenaltyTooStrong(RuntimeWarning):
     """The penalty has moved the coefficients so far that their intervals cover less than they say."""
+
+
+class ApproximateMerge(RuntimeWarning):
+    """Two models were merged whose rows had been linearised at different estimates."""
+
+
+def about_merge(belief: "Belief") -> str:
+    """Say how far merges have left the estimate from the minimiser, and what makes it exact."""
+    return (
+        "The merge is approximate: the models linearised their rows at different estimates, and the merged estimate "
+        f"is about {_rounded(belief.merge_distance)} standard errors from that of all rows. Call refine with all rows "
+        "to make it exact."
+    )
 
 
 def check_any_row(counts: Counts) -> None:
@@ -64,6 +79,8 @@ class Belief(PickledFields, ABC):
         The number of passes over the rows.
     message : str
         Why the minimiser was not reached; empty if it was.
+    merge_distance : float
+        About how many standard errors merges have left the estimate from the minimiser; 0 if they were exact.
     """
 
     settings: Settings
@@ -74,6 +91,7 @@ class Belief(PickledFields, ABC):
     in_one_pass: ClassVar[bool] = True
     n_passes = 1
     message = ""
+    merge_distance = 0.0
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -108,7 +126,8 @@ class Belief(PickledFields, ABC):
         No row is predicted by a belief that lacks more than half of the rows before it; `rows` were learned so far.
         With `exact`, every row is predicted from all rows before it.
         """
-        length = 1 if exact else max(FEWEST_ROWS, rows) if self.predicts else len(block)
+        in_pieces = self.predicts or not self.settings.likelihood.quadratic  # of which a warm-up ends as soon as it can
+        length = 1 if exact else max(FEWEST_ROWS, rows) if in_pieces else len(block)
         return min(len(block), start + length)
 
     def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple[Self, Innovations]:
@@ -124,7 +143,7 @@ class Belief(PickledFields, ABC):
         if may_overflow(block):
             return Innovations.unknown(block.y)
         own = self.own_variance(block)
-        predicted = self.predict(block.X, None if own is None else np.sqrt(own))
+        predicted = self.predict(block.X, None if own is None else np.sqrt(own), block.offset)
         return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
 
     def relative_variance(self, X: Array) -> Array | None:
@@ -139,9 +158,8 @@ class Belief(PickledFields, ABC):
         """Return this belief with the scores of the piece that it has learned since the belief `before`."""
         if self.settings.coef_cov == "model":
             return self
-        D, sandwich = self._scored_inputs(block, before)
         with np.errstate(invalid="ignore"):
-            u = (block.y - found.mean) / found.scale
+            D, u, sandwich = self._row_scores(block, found, before)
         if self.settings.forget != 1:
             counts = self.settings.counts(block.weights)
             seen = np.cumsum(np.ones(len(block)) if counts is None else counts)
@@ -156,11 +174,16 @@ class Belief(PickledFields, ABC):
             weights = (1.0 if weights is None else weights) / np.sqrt(relative)
         return replace(self, sandwich=sandwich.after_cluster(D, u, weights, block.groups))
 
-    def _scored_inputs(self, block: Block, before: "Belief") -> tuple[Array, Sandwich]:
-        """Return the inputs of the scores, and the sandwich they are added to."""
-        _, D = before._value(before.design.rows(block.X))
-        targets = block.y.shape[1] if block.y.ndim == 2 else None
-        return D, self.sandwich or Sandwich.zero(None, D.shape[1], targets)
+    def _row_scores(self, block: Block, found: Innovations, before: "Belief") -> tuple[Array, Array, Sandwich]:
+        """Return the inputs of the scores and their factors, see `row_scores`, and the sandwich they are added to."""
+        f, D = before._value(before.design.rows(block.X, block.offset))
+        if self.settings.likelihood.quadratic:
+            u = (block.y - found.mean) / found.scale
+        else:
+            leverage = before.posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
+            D, u = row_scores(self.settings.likelihood, block.y, f, D, leverage)
+            u = np.where(np.isnan(found.mean.reshape(len(block), -1)).any(axis=1), np.nan, u)
+        return D, u, self.sandwich or Sandwich.zero(None, D.shape[1], None)
 
     def with_scores_of(self, source: Source) -> Self:
         """Return this belief with the scores of the rows of a source, which it has learned. One pass.
@@ -174,7 +197,7 @@ class Belief(PickledFields, ABC):
             return self
         assert isinstance(posterior, InformationPosterior)
         theta = np.asarray(posterior.mean)
-        about = settings.model, theta, self.design, self._center, settings.coef_cov, settings.weights
+        about = self.model, settings.likelihood, theta, self.design, self._center, settings.coef_cov, settings.weights
         sandwich = source.fold(partial(scores_at, *about)).total
         assert sandwich is not None
         rows = float(posterior.data.effective_rows)
@@ -231,8 +254,18 @@ class Belief(PickledFields, ABC):
         return self.posterior.noise
 
     @property
+    def model(self) -> Model:
+        """The model h."""
+        return self.design.model(self.settings.model(self.design.outputs))
+
+    def _per_target(self, theta: Array) -> Array:
+        """Return parameters, shape (p,), (p, k) or, for several outputs, (p m,), as (p,), (k, p) or (m, p)."""
+        theta = np.asarray(theta)
+        return theta.T if self.design.outputs is None else self.design.by_output(theta)
+
+    @property
     def _theta(self) -> Array:
-        return np.asarray(self.posterior.mean).T  # (d,) or (k, d)
+        return self._per_target(self.posterior.mean)  # (d,) or (k, d)
 
     @cached_property
     def coef(self) -> Array:
@@ -258,7 +291,11 @@ class Belief(PickledFields, ABC):
         """The covariance of the coefficients, shape (d, d) or (k, d, d)."""
         first, scale = self.design.first, self.design.scale
         sandwiched = self._sandwiched(self.posterior)
-        C = (np.asarray(self.posterior.cov()) if sandwiched is None else sandwiched)[..., first:, first:]
+        C = np.asarray(self.posterior.cov()) if sandwiched is None else sandwiched
+        if (K := self._contrasts(self.posterior)) is not None and (m := self.design.outputs) is not None:
+            C = K @ C @ K.T
+            C = np.stack([C[c::m, c::m] for c in range(m)])  # of the coefficients of each output
+        C = C[..., first:, first:]
         return C if scale is None else C / scale[:, None] / scale
 
     @cached_property
@@ -268,7 +305,7 @@ class Belief(PickledFields, ABC):
 
     def _variances(self, variances: Array) -> Array:
         """Return the variances of the coefficients for those of theta, shape (..., d)."""
-        variances = np.asarray(variances)[..., self.design.first :]
+        variances = self.design.by_output(np.asarray(variances))[..., self.design.first :]
         return variances if self.design.scale is None else variances / self.design.scale**2
 
     @cached_property
@@ -279,10 +316,15 @@ class Belief(PickledFields, ABC):
     def _intercept_std(self, posterior: Posterior) -> Array:
         if not self.design.intercept:
             return np.zeros_like(self.intercept)
-        at_zero = self.design.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
+        without = replace(self.design, row_offsets=False)
+        at_zero = without.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
+        if (K := self._contrasts(posterior)) is not None:
+            at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1][0] @ K
         if (C := self._sandwiched(posterior)) is not None:
-            return np.sqrt((at_zero @ C @ at_zero.T)[..., 0, 0])
-        return np.sqrt(np.asarray(posterior.noise.variance) * posterior.leverage(at_zero)[0])
+            found = np.diagonal(at_zero @ C @ at_zero.T, axis1=-2, axis2=-1)
+            return np.sqrt(found if self.design.outputs else found[..., 0])
+        leverage = posterior.leverage(at_zero)
+        return np.sqrt(np.asarray(posterior.noise.variance) * (leverage if self.design.outputs else leverage[0]))
 
     @property
     def why_no_std(self) -> str:
@@ -327,7 +369,8 @@ class Belief(PickledFields, ABC):
 
     def _contradictions(self, posterior: InformationPosterior) -> Array:
         """Return the probability, if the penalty is the prior, of a penalty as large as was found, for each target."""
-        mean, first = np.asarray(posterior.mean), self.design.first
+        mean = np.asarray(posterior.mean)
+        first = self.design.first * max((self.design.outputs or 2) - 1, 1)  # the directions that are not penalised
         thetas = mean.reshape(len(mean), -1).T
         variance = np.broadcast_to(np.asarray(posterior.noise.variance), len(thetas))
         found, R, shares = np.ones(len(thetas)), posterior.data.compact()[0], []
@@ -361,10 +404,17 @@ class Belief(PickledFields, ABC):
             C *= sandwich.count / (sandwich.count - 1)
         return np.where(infinite, unit, C)
 
+    def _contrasts(self, posterior: Posterior) -> Array | None:
+        """Return a matrix by which parameters are multiplied where they are shown; None if it has no effect."""
+        return None
+
     def _var(self, posterior: Posterior) -> Array:
         """Return the variances of theta under `coef_cov`, shape (p,) or (k, p); NaN where rounding left nothing."""
-        if (C := self._sandwiched(posterior)) is None:
-            return np.asarray(posterior.var())
+        C, K = self._sandwiched(posterior), self._contrasts(posterior)
+        if C is None:
+            var = posterior.var() if K is None else posterior.leverage(K) * posterior.noise.variance
+            return np.asarray(var)
+        C = C if K is None else K @ C @ K.T
         variances = np.diagonal(C, axis1=-2, axis2=-1)
         return np.where(variances >= 0, variances, np.nan)
 
@@ -409,24 +459,27 @@ class Belief(PickledFields, ABC):
 
     def determined(self, penalised: bool) -> Array:
         """Return whether the rows, with or without the penalty, determine each coefficient, shape (d,)."""
-        factor = (self.posterior if penalised else self.unpenalised).factors[0]
-        return np.isfinite(self._variances(np.asarray(factor.variances())))
+        posterior = self.posterior if penalised else self.unpenalised
+        found = np.isfinite(self._variances(np.asarray(posterior.factors[0].variances())))
+        return found if found.ndim == 1 else found.all(axis=0)
 
     def coef_estimate(self, penalised: bool) -> Estimate:
         """Return the coefficients, with or without the penalty, and what their intervals are computed from."""
         posterior = self.posterior if penalised else self.unpenalised
-        in_units = posterior.per_target([factor.variances() for factor in posterior.factors])
+        K = self._contrasts(posterior)
+        rows = (factor.variances() if K is None else factor.leverage(K) for factor in posterior.factors)
+        in_units = posterior.per_target(list(rows))
         with np.errstate(divide="ignore"):
             precision = 1 / self._variances(in_units)
         std, dof = np.sqrt(self._variances(self._var(posterior))), self._dof(posterior)
-        coef = self.design.coef(np.asarray(posterior.mean).T)
+        coef = self.design.coef(self._per_target(posterior.mean))
         std, dof = (std, dof) if penalised else _unbounded(std, dof)
         return Estimate(coef, std, dof, precision)
 
     def intercept_estimate(self, penalised: bool) -> Student:
         """Return the intercept, with or without the penalty, its standard error and their degrees of freedom."""
         posterior = self.posterior if penalised else self.unpenalised
-        value = np.asarray(self.design.intercept_of(np.asarray(posterior.mean).T))
+        value = np.asarray(self.design.intercept_of(self._per_target(posterior.mean)))
         std, dof = self._intercept_std(posterior), self._dof(posterior)
         return Student(value, *((std, dof) if penalised else _unbounded(std, dof)))
 
@@ -453,20 +506,35 @@ class Belief(PickledFields, ABC):
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
+        return self.output(X) if self.settings.likelihood.location else self.predict(X).mean
+
+    def predict(self, X: Array, sigma: Any = None, offset: Array | None = None) -> Predictive:
+        """Return the predictive distribution for rows of X with these offsets.
+
+        It includes the noise of relative std `sigma` (default 1).
+        """
+        return self.posterior.predict(*self._value(self.design.rows(X, offset)), sigma)
+
+    def output(self, X: Array) -> Array:
+        """Return the output of the model for rows of X at the estimate, shape (n,) or (n, m)."""
         return self._value(self.design.rows(X))[0]
 
-    def predict(self, X: Array, sigma: Any = None) -> Predictive:
-        """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1)."""
-        return self.posterior.predict(*self._value(self.design.rows(X)), sigma)
+    def probability_std(self, X: Array, offset: Array | None = None) -> Array:
+        """Return the standard deviations of the probabilities of classes for rows of X, which the rows leave."""
+        f, D = self._value(self.design.rows(X, offset))
+        likelihood = self.settings.likelihood
+        assert isinstance(likelihood, (Bernoulli, Categorical))
+        return likelihood.probability_std(f, self.posterior.output_variance(f, D))
 
     def _value(self, inputs: Array) -> tuple[Array, Array]:
         """Return the output of the model at the estimate, and its Jacobian."""
-        f, D = self.settings.model.linearize_rows(np.asarray(self.posterior.mean), inputs)
+        f, D = self.model.linearize_rows(np.asarray(self.posterior.mean), inputs)
         return (f + self.design.offset_rest) + self.design.offset, D
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
         """Draw n times from the posterior: coef (n, d) or (n, k, d), and intercept (n,) or (n, k)."""
-        draws = self.posterior.sample(n, rng)
+        draws, K = self.posterior.sample(n, rng), self._contrasts(self.posterior)
+        draws = draws if K is None else self.design.by_output(draws @ K.T)
         return self.design.coef(draws), np.asarray(self.design.intercept_of(draws))
 
     # ---- saving ----------------------------------------------------------------------------------------
@@ -494,9 +562,14 @@ class Belief(PickledFields, ABC):
     def merge(self, other: "Belief") -> Self:
         """Return the belief after the rows of both."""
         raise ValueError(
-            "merge needs linear models, link='identity' and method='exact': other models are linearised at different "
-            "points. Fit one model to all rows instead."
+            "merge needs linear models, link='identity', method='exact' and likelihood='gaussian': other models are "
+            "linearised at different points. Fit one model to all rows instead."
         )
+
+    @property
+    def fingerprint(self) -> Array:
+        """What tells the rows learned from others; see `kalprox.learning.fingerprint`."""
+        raise ValueError("A model that cannot be merged has no fingerprint.")
 
     def minimax(self, X: Array) -> Array:
         """Return the predictions of the Vovk-Azoury-Warmuth forecaster for rows of X, shape (n,) or (n, k)."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import Any, ClassVar
 
@@ -12,23 +12,26 @@ from kalprox._arrays import Array
 from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
-from kalprox.information import Information
+from kalprox.information import Information, merge
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
+from kalprox.learning.fingerprint import SIZE, of_moments
+from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.models import LINKS
-from kalprox.posterior import Posterior
-from kalprox.regularizers import Regularizer, Separable
+from kalprox.posterior import InformationPosterior, Posterior
+from kalprox.regularizers import Regularizer, Separable, Zero
 from kalprox.sources import Block, Counts, Source
 
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
-_FIXED = ("link", "method", "fit_intercept", "standardize", "weights")  # cannot change after the first row
+# What cannot change after the first row.
+_FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,7 @@ class FilteredBelief(Belief):
     message: str = ""
     fit_column_std: Array | None = None  # of the rows of `fit`, which `seen` does not summarise
     fit_outside: float = 0.0
+    merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
 
     in_one_pass: ClassVar[bool] = False
 
@@ -55,17 +59,22 @@ class FilteredBelief(Belief):
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "FilteredBelief":
         design, seen = Design(), None
         if isinstance(settings.link, str):
+            blocks = list(blocks)
             moments = first_moments(settings, blocks)
-            design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False)
+            about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": False}
+            about |= {"outputs": _outputs(blocks[0]), "row_offsets": blocks[0].offset is not None}
+            design = Design.of_moments(moments, **about)
             seen = Seen.nothing(len(moments.mean))
         state = _filter(settings, design).init(_first_theta(settings, design), None)
         return cls(settings, state, design, seen)
 
     @classmethod
-    def fit(cls, settings: Settings, source: Source) -> tuple["FilteredBelief", Counts]:
+    def fit(
+        cls, settings: Settings, source: Source, start: "FilteredBelief | None" = None
+    ) -> tuple["FilteredBelief", Counts]:
         """Refine to a stationary point of the objective, after one pass for the means of X.
 
-        One more pass sums the scores, if `coef_cov` needs them.
+        One more pass sums the scores, if `coef_cov` needs them. The search begins at the estimate of `start`, if given.
         """
         if settings.forget != 1:
             if not hasattr(source, "faded"):
@@ -77,17 +86,21 @@ class FilteredBelief(Belief):
         check_targets(settings, folded.total.y, folded.total.y, source)
         design = Design()
         if isinstance(settings.link, str):
-            intercept, standardize = settings.fit_intercept, settings.standardize
-            design = Design.of_moments(folded.total.X, intercept=intercept, standardize=standardize)
+            about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": settings.standardize}
+            about |= {"outputs": folded.total.y.outputs, "row_offsets": folded.total.offsets > 0}
+            design = Design.of_moments(folded.total.X, **about)
         g = _regularizer(settings, design)
-        start = _first_theta(settings, design)
+        first = _first_theta(settings, design) if start is None else start._estimate_in(design)
         options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
-        out = refine(settings.model, g, DesignedSource(source, design), start, weights=settings.weights, **options)
+        options |= {"weights": settings.weights, "likelihood": settings.likelihood}
+        prior = _sums_to_zero(settings, design, folded.total.X)
+        model, rows = design.model(settings.model(design.outputs)), DesignedSource(source, design)
+        out = refine(model, g, rows, first, prior=prior, **options)
         state = _filter(settings, design).init(out.mean, None)
-        state = replace(state, data=out.information, estimate=out.mean, held=None)
+        state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
         X, named = folded.total.X, isinstance(settings.link, str)
-        about = np.sqrt(X.squares / X.rows) if named else None, folded.total.y.outside
-        belief = cls(settings, state, design, None, out.passes, out.converged, out.message, *about)
+        std = np.sqrt(X.squares / X.rows) if named else None
+        belief = cls(settings, state, design, None, out.passes, out.converged, out.message, std, folded.total.y.outside)
         return belief.with_scores_of(source), folded.counts
 
     def learn(self, block: Block) -> "FilteredBelief":
@@ -111,8 +124,8 @@ class FilteredBelief(Belief):
         """Return the belief with the prior of all rows seen; and with their centre, if the block leads to a check."""
         state, design, held = self.state, self.fixed, self.state.held
         if design.intercept and held is not None and held.plus(design.block(block)).is_due(state.problem.warmup):
-            theta = _at_center(seen.X.mean - design.center)
-            held = held.moved(np.append(0.0, seen.X.mean - design.center), theta)
+            theta = _at_center(seen.X.mean - design.center, design.outputs)
+            held = held.moved(np.r_[0.0, seen.X.mean - design.center, [0.0] * design.row_offsets], theta)
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
         noise_var = _noise_of(state) if held is None else np.inf
@@ -125,6 +138,77 @@ class FilteredBelief(Belief):
         g = _regularizer(settings, self.fixed)
         problem = replace(self.state.problem, regularizer=g, gamma=settings.gamma, forget=settings.forget)
         return replace(self, settings=settings, state=replace(self.state, problem=problem))
+
+    def merge(self, other: Belief) -> "FilteredBelief":
+        """Return the belief after the rows of both: approximate, see `kalprox.learning.merging` and `merge_distance`.
+
+        The rows of a stream whose warm-up has not ended are learned by the other.
+        """
+        if not isinstance(other, FilteredBelief) or self.settings.forget != 1:
+            return super().merge(other)
+        if other.state.held is not None:
+            rows = other._held_block()
+            return self if rows is None else self.learn(rows)
+        if self.state.held is not None:
+            return other.merge(self)
+        mine, theirs = self.state.posterior.data, other.state.posterior.data
+        assert isinstance(mine, Information) and isinstance(theirs, Information)
+        data = merge(mine, in_coordinates(theirs, other.fixed, self.fixed))
+        both = replace(self.state, data=data, extrapolating=None)
+        seen = None if self.seen is None or other.seen is None else self.seen + other.seen
+        state = with_prior(both, self.state.prior)
+        if seen is not None:
+            state = with_prior(both, _weak_prior(self.settings, self.fixed, seen, _noise_of(state)))
+        J = change(other.fixed, self.fixed)
+        parts = [(one._rows, one._estimate_in(self.fixed), self._like_rows_of(one)) for one in (self, other)]
+        found = self.merge_distance + other.merge_distance
+        if all(len(inputs) for _, _, inputs in parts):
+            found += distance(self.model, self.settings.likelihood, state.posterior, parts)
+        sandwich = self.sandwich
+        if other.sandwich is not None:
+            scores = other.sandwich if J is None else other.sandwich.in_coordinates(J)
+            sandwich = scores if sandwich is None else sandwich + scores
+        outside = self.fit_outside + other.fit_outside
+        passes = max(self.n_passes, other.n_passes)
+        about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
+        return replace(self, state=state, seen=seen, sandwich=sandwich, **about)
+
+    def _estimate_in(self, design: Design) -> Array:
+        """Return the estimate in the coordinates of another design."""
+        theta, J = np.asarray(self.state.posterior.mean), change(self.fixed, design)
+        return theta if J is None else np.linalg.solve(J, theta)
+
+    @property
+    def _rows(self) -> float:
+        return float(self.state.rows) / (self.fixed.outputs or 1)
+
+    @property
+    def fingerprint(self) -> Array:
+        """That of the moments of the rows; after `fit`, which does not keep the moments of y, without these."""
+        rows, std, seen = self._rows + self.n_held, self.column_std, self.seen
+        center = self.fixed.center if seen is None else seen.X.mean
+        if center is None or std is None:
+            return np.full(SIZE, np.nan)  # no function is like another
+        y = (0.0, 0.0) if seen is None else (float(seen.y.moments.mean[0]), float(seen.y.moments.sd[0]))
+        return of_moments(rows, rows, np.append(center, y[0]), np.append(std, y[1]), len(std))
+
+    def _held_block(self) -> Block | None:
+        """Return the rows of the warm-up as they came; None if there are none."""
+        held, design = self.state.held, self.fixed
+        assert held is not None
+        if not held.rows:
+            return None
+        X, y, weights = map(np.concatenate, (held.X, held.y, held.weights))
+        offset = X[:, -1] if design.row_offsets else None
+        return Block(X if design.center is None else design.columns(X), y, weights, offset=offset)
+
+    def _like_rows_of(self, other: "FilteredBelief") -> Array:
+        """Return inputs like those of the rows of another belief, in these coordinates; none for a function."""
+        center, std = other.fixed.center if other.seen is None else other.seen.X.mean, other.column_std
+        if center is None or std is None:
+            return np.empty((0, 0))
+        X = likely_rows(center, std)
+        return self.fixed.rows(X, np.zeros(len(X)) if self.fixed.row_offsets else None)
 
     @property
     def predicts(self) -> bool:
@@ -143,6 +227,41 @@ class FilteredBelief(Belief):
     @property
     def posterior(self) -> Posterior:
         return self.state.posterior
+
+    def _sandwiched(self, posterior: Posterior) -> Array | None:
+        """Return the covariance of the base class; the rows of a warm-up have no scores, and count as the others do."""
+        C, settings = super()._sandwiched(posterior), self.settings
+        if C is None or self.sandwich is None or settings.coef_cov != "robust" or settings.forget != 1:
+            return C
+        scored = self.sandwich.count
+        rows = float(self.state.rows) / (self.fixed.outputs or 1)
+        return C * (rows / scored) if 2 <= scored < rows and settings.weights == "frequency" else C
+
+    def _contrasts(self, posterior: Posterior) -> Array | None:
+        """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
+
+        It has no effect on the estimate, and takes what `_sums_to_zero` adds out of the variances.
+        """
+        if (m := self.fixed.outputs) is None:
+            return None
+        assert isinstance(posterior, InformationPosterior)
+        summed = np.ones(self.fixed.size // m)
+        if not posterior.regularizer.smooth:
+            summed[self.fixed.first :] = 0.0
+        return np.eye(self.fixed.size) - np.kron(np.diag(summed), np.full((m, m), 1 / m))
+
+    @cached_property
+    def unpenalised(self) -> Posterior:
+        """The posterior without the penalty, in which the coefficients of all classes add up to zero."""
+        found, design, std = super().unpenalised, self.fixed, self.column_std
+        if design.outputs is None or not isinstance(found, InformationPosterior) or found.prior is None:
+            return found
+        assert std is not None and design.center is not None
+        rows = float(found.data.rows) / design.outputs
+        moments = Moments(rows, design.center, rows * std**2)
+        sums = _sums_to_zero(self.settings, design, moments, all_inputs=True)
+        assert sums is not None
+        return InformationPosterior(found.data, Zero(), gamma=found.gamma, prior=sums, likelihood=found.likelihood)
 
     @property
     def column_std(self) -> Array | None:
@@ -195,25 +314,26 @@ class FilteredBelief(Belief):
             **rows,
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
+            **({} if not self.merge_distance else {"merge_distance": self.merge_distance}),
         }
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "FilteredBelief":
         design = restored_design(settings, d, saved)
         estimate = saved["estimate"]
-        expect(estimate.shape == (d + design.intercept,))
+        expect(estimate.shape == (design.size,) or not isinstance(settings.link, str))
         expect(settings.start is None or np.asarray(settings.start, float).shape == estimate.shape)
         state, held = _filter(settings, design, warmup=saved.count("warmup")).init(estimate, None), None
         if saved["next_look"] is not None:
             X, y, weights = (((saved[f"held.{n}"],) if "held" in saved else ()) for n in ("X", "y", "weights"))
             for rows in zip(X, y, weights, strict=True):
-                _expect_rows(len(estimate), *rows)
+                _expect_rows(design, d, *rows)
             start, origin = (np.asarray(saved.arrays.get(f"held.{n}", estimate)) for n in ("start", "origin"))
             expect(start.shape == origin.shape == estimate.shape)
             held = HeldRows(X, y, weights, start, origin, next_look=saved.count("next_look"))
         far = saved.value(ExtrapolatingRows, "extrapolating") if "extrapolating" in saved else None
         if far is not None:
-            _expect_rows(len(estimate), far.X, far.y, far.weights, far.counts, far.squares)
+            _expect_rows(design, d, far.X, far.y, far.weights, far.counts, far.squares)
         seen = saved.value(Seen, "seen") if "seen" in saved else None
         if seen is not None:
             for moments, columns in ((seen.X, d), (seen.y.moments, 1)):
@@ -224,16 +344,18 @@ class FilteredBelief(Belief):
         )
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far)
         message = "" if held is None else _warming_up(held)
-        std, outside = saved.arrays.get("column_std"), float(saved.arrays.get("outside", 0.0))
+        std = saved.arrays.get("column_std")
+        outside, apart = (float(saved.arrays.get(name, 0.0)) for name in ("outside", "merge_distance"))
         expect(std is None or (std.shape == (d,) and (std >= 0).all()))
         passes, converged = saved.count("n_passes"), bool(saved["converged"])
-        return cls(settings, state, design, seen, passes, converged, message, std, outside)
+        return cls(settings, state, design, seen, passes, converged, message, std, outside, apart)
 
 
-def _expect_rows(p: int, X: Array, y: Array, *counts: Array) -> None:
-    """Raise a ValueError unless these are rows of p inputs, their targets, and weights or counts."""
-    expect(X.ndim == 2 and X.shape[1] == p and y.shape == X.shape[:1])
-    expect(all(a.shape == y.shape and (a >= 0).all() for a in counts))
+def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:
+    """Raise a ValueError unless these are rows of the inputs of d features, their targets, and weights or counts."""
+    expect(X.ndim == 2 and X.shape[1] == d + design.first + design.row_offsets and y.shape[:1] == X.shape[:1])
+    expect(y.shape[1:] == (() if design.outputs is None else (design.outputs,)))
+    expect(all(a.shape == y.shape[:1] and (a >= 0).all() for a in counts))
 
 
 def _warming_up(held: HeldRows) -> str:
@@ -245,7 +367,10 @@ def _warming_up(held: HeldRows) -> str:
 
 def saved_design(design: Design) -> dict[str, Any]:
     """Return the centre and the scale of a design that the first rows fixed."""
-    return {} if design.center is None else {"design": {"center": design.center, "scale": design.scale}}
+    if design.center is None:
+        return {}
+    more = {"outputs": design.outputs, "row_offsets": design.row_offsets}
+    return {"design": {"center": design.center, "scale": design.scale, **{k: v for k, v in more.items() if v}}}
 
 
 def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
@@ -254,7 +379,11 @@ def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
         return Design()
     center, scale = saved["design.center"], saved["design.scale"]
     expect(center.shape == scale.shape == (d,) and (scale > 0).all())
-    return Design(center, scale, settings.fit_intercept)
+    outputs = saved.count("design.outputs") if "design.outputs" in saved.header else None
+    expect(outputs is None or outputs >= 2)
+    row_offsets = saved.header.get("design.row_offsets", False)
+    expect(isinstance(row_offsets, bool))
+    return Design(center, scale, settings.fit_intercept, outputs=outputs, row_offsets=row_offsets)
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:
@@ -281,21 +410,27 @@ def _regularizer(settings: Settings, design: Design) -> Regularizer:
 def _filter(settings: Settings, design: Design, **options: Any) -> Any:
     g = _regularizer(settings, design)
     options |= {"gamma": settings.gamma, "forget": settings.forget, "weights": settings.weights}
-    return proximal_filter(settings.model, g, **options)
+    model = design.model(settings.model(design.outputs))
+    return proximal_filter(model, g, likelihood=settings.likelihood, **options)
+
+
+def _outputs(block: Block) -> int | None:
+    """Return the number of outputs that the targets of a block need; None for one that is a number."""
+    return block.y.shape[1] if block.y.ndim == 2 else None
 
 
 def _first_theta(settings: Settings, design: Design) -> Array:
     """Return where the search for theta starts: as given, or at zero, or within bounds that exclude zero."""
-    size = 0 if design.center is None else len(design.center) + design.intercept
-    theta, g = settings.first_theta(size, design.jacobian()), _regularizer(settings, design)
+    theta, g = settings.first_theta(design.size, design.jacobian()), _regularizer(settings, design)
     if settings.start is None and isinstance(g, Separable) and not np.isfinite(g.value(theta)):
         return np.asarray(g.prox(theta))
     return theta
 
 
-def _at_center(shift: Array) -> Callable[[Array], Array]:
+def _at_center(shift: Array, outputs: int | None) -> Callable[[Array], Array]:
     """Return the map of theta = (intercept, coef) to that of a design whose centre is greater by `shift`."""
-    return lambda theta: np.append(theta[0] + theta[1:] @ shift, theta[1:])
+    m = outputs or 1
+    return lambda theta: np.append(theta[:m] + shift @ theta[m:].reshape(-1, m), theta[m:])
 
 
 def _noise_of(state: ProximalState) -> float:
@@ -309,9 +444,10 @@ def _weak_prior(settings: Settings, design: Design, seen: Seen, noise_var: float
 
     Here s is the likely size of the linear predictor: a coefficient that moves the predictor by 10 s costs as much as
     one residual of the size sqrt(v); so does an intercept of 10 s at the mean of X. Here v is the variance of y during
-    the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak. The prior keeps
-    the warm-up of a stream from diverging; `fit` does not use it. A column that has been constant so far has the
-    standard deviation of its size, until it varies.
+    the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak; for other
+    likelihoods than the Gaussian, whose losses have units of their own, it is 1 at most. The prior keeps the warm-up of
+    a stream from diverging; `fit` does not use it. A column that has been constant so far has the standard deviation of
+    its size, until it varies.
     """
     X, y = seen.X, seen.y.moments
     square, mean = X.squares / X.rows, X.mean**2
@@ -319,12 +455,36 @@ def _weak_prior(settings: Settings, design: Design, seen: Seen, noise_var: float
         square = square + mean
     constant = square <= _CONSTANT**2 * mean
     square = np.where(constant, np.where(mean > 0, mean, 1.0), square)
-    size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
+    size = settings.likelihood.likely_size(seen.y.high)
+    if settings.likelihood.location:
+        size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
     spread = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
-    spread = min(spread, noise_var)
+    spread = min(spread if settings.likelihood.quadratic else 1.0, noise_var)
     root = np.sqrt(spread) / (_WEAK * size) * np.sqrt(square)
     A = np.diag(root)
     if design.intercept:
         at_mean = np.append(1.0, (X.mean - design.center) / design.scale)
         A = np.vstack([np.sqrt(spread) / (_WEAK * size) * at_mean, np.hstack([np.zeros((len(A), 1)), A])])
-    return Information.from_prior(_first_theta(settings, design), A)
+    A = np.kron(A, np.eye(design.outputs or 1))
+    prior, sums = Information.from_prior(_first_theta(settings, design), A), _sums_to_zero(settings, design, X)
+    return prior if sums is None else merge(prior, sums)
+
+
+def _sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs: bool = False) -> Information | None:
+    """Return a prior that keeps sums over the outputs at zero; None for a single output.
+
+    The probabilities of classes do not change if the same number is added to the intercepts of all classes, nor if it
+    is added to their coefficients of one input. A penalty that is smooth and the same for all classes decides for the
+    number at which the coefficients add up to zero; one with kinks decides otherwise, but not for the intercepts. The
+    prior weighs as much as all rows, whatever their number; `_contrasts` leaves it out of the standard errors.
+    """
+    if design.outputs is None:
+        return None
+    square = X.squares + (0.0 if design.intercept else X.rows * X.mean**2)
+    strength = np.where(square > 0, square, max(X.rows, 1.0)) / design.scale**2  # type: ignore[operator]
+    if design.intercept:
+        strength = np.append(max(X.rows, 1.0), strength)
+    if not all_inputs and not _regularizer(settings, design).smooth:
+        strength[design.first :] = 0.0
+    A = np.kron(np.diag(np.sqrt(strength)), np.ones((1, design.outputs)))
+    return Information.from_prior(np.zeros(design.size), A)

@@ -109,4 +109,4 @@ class PaperBelief(Belief):
 
 def _recursion(settings: Settings, design: Design) -> Algorithm:
     g = design.regularizer(settings.penalty.regularizer(settings.penalty.alpha))
-    return pipg(settings.model, g, gamma=settings.gamma, q=settings.q)
+    return pipg(settings.model(), g, gamma=settings.gamma, q=settings.q)

@@ -10,10 +10,11 @@ import numpy as np
 from kalprox._arrays import Array, masked
 from kalprox.learning.design import Design
 from kalprox.learning.saved import Saved, expect
+from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
 from kalprox.sources import Block
 
-__all__ = ["NEEDS_GROUPS", "Sandwich", "scores_at"]
+__all__ = ["NEEDS_GROUPS", "Sandwich", "row_scores", "scores_at"]
 
 
 NEEDS_GROUPS = (
@@ -128,6 +129,11 @@ class Sandwich:
 
     __add__ = merge
 
+    def in_coordinates(self, J: Array) -> "Sandwich":
+        """Return the same sum for parameters t, where those of this one are J t; for a nonlinear model."""
+        groups = {name: s @ J for name, s in self.groups.items()}
+        return Sandwich(None, J.T @ self.M @ J, self.clusters, groups)
+
     def about(self, center: Array) -> "Sandwich":
         """Return the same sum about another centre."""
         return self if self.center is None else Sandwich.zero(center, self.M.shape[1], len(self.M)).merge(self)
@@ -178,8 +184,20 @@ class Sandwich:
         return cls(center, M, float(clusters), dict(zip(names, sums, strict=True)))
 
 
+def row_scores(likelihood: Likelihood, y: Array, f: Array, D: Array, leverage: Any = 0.0) -> tuple[Array, Array]:
+    """Return inputs, shape (b, p), and factors of them, shape (b,), whose products are the scores of rows.
+
+    The slope of the loss at outputs f that were predicted before the row is divided by the root of 1 + curvature times
+    leverage, which is what the uncertainty of f adds to its variance.
+    """
+    slope, curvature = likelihood.expand(y, f)
+    u = -slope / np.sqrt(1 + curvature * leverage)
+    return (D, u) if u.ndim == 1 else ((u[:, :, None] * D).sum(axis=1), np.ones(len(u)))
+
+
 def scores_at(
     model: Model,
+    likelihood: Likelihood,
     theta: Array,
     design: Design,
     center: Array | None,
@@ -192,6 +210,7 @@ def scores_at(
     Parameters
     ----------
     model : Model
+    likelihood : Likelihood
     theta : array of shape (p,) or (p, k)
     design : Design
         The coordinates of theta.
@@ -210,15 +229,13 @@ def scores_at(
         raise ValueError(NEEDS_GROUPS)
     w = block.weights
     X, y = masked(w, block.X), masked(w, block.y)
-    targets = y.shape[1] if y.ndim == 2 else None
     if center is None:
-        f, D = model.linearize_rows(theta, design.rows(X))
-        f, D = np.asarray(f) + design.offset, np.asarray(D)
-        none = Sandwich.zero(None, D.shape[1], targets)
+        f, D = model.linearize_rows(theta, design.rows(X, block.offset))
+        D, e = row_scores(likelihood, y, np.asarray(f) + design.offset, np.asarray(D))
+        none = Sandwich.zero(None, D.shape[1], None)
     else:
-        none = Sandwich.zero(center, len(center) + 1, targets)
-        f, D = design.predictor(X, theta), none.inputs(X)
-    e = y - f
+        none = Sandwich.zero(center, len(center) + 1, y.shape[1] if y.ndim == 2 else None)
+        D, e = none.inputs(X), y - design.predictor(X, theta)
     if coef_cov == "clustered":
         return none.after_cluster(D, e, w, block.groups)
     if w is None or weights == "frequency":

@@ -3,22 +3,29 @@
 import warnings
 from dataclasses import fields
 from os import PathLike
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 
+import kalprox.likelihoods
 import kalprox.regularizers
 from kalprox import model_file
 from kalprox.learning.learner import Learner
 from kalprox.learning.saved import Saved, expect, flatten
 from kalprox.learning.settings import Settings
+from kalprox.likelihoods import Likelihood
 from kalprox.model_file import Parts, refusing
 from kalprox.regularizers import Regularizer
 
-__all__ = ["from_parts", "learner_parts", "load_learner", "save_learner"]
+__all__ = ["from_parts", "learner_parts", "load_learner", "plain_setting", "save_learner"]
 
 _MAY_BE_INFINITE = ("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued", "scorer.dof")
-_ESTIMATOR = ("block_size", "on_bad_rows")  # settings of the estimator that a learner does not have
+_ESTIMATOR = ("block_size", "on_bad_rows", "class_weight", "classes")  # what an estimator has, and a learner has not
+_OBJECTS: tuple[tuple[str, ModuleType, type], ...] = (  # settings that are objects: how a file names them
+    ("regularizer", kalprox.regularizers, Regularizer),
+    ("likelihood", kalprox.likelihoods, Likelihood),
+)
 
 
 def save_learner(file: str | PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
@@ -45,8 +52,8 @@ def learner_parts(
     """Return the header and the arrays of a fitted learner and of the columns it was fitted to."""
     settings = {**learner.settings.parameters, **estimator_settings}
     header: dict[str, Any] = {
-        "estimator": "KalproxRegressor",
-        "settings": {name: _plain(name, value) for name, value in settings.items()},
+        "estimator": "KalproxClassifier" if "classes" in estimator_settings else "KalproxRegressor",
+        "settings": {name: plain_setting(name, value) for name, value in settings.items()},
         "n_rows": learner.n_rows,
         "n_rejected": learner.n_rejected,
         "n_features": n_features,
@@ -66,11 +73,12 @@ def from_parts(
     Anything else raises a `ModelFileError`, which names `file`. With `try_out`, a row is predicted and the score is
     read too, which fails if the numbers make no sense together; otherwise nothing is computed.
     """
-    with refusing(f"{file} is a model file, but not of a KalproxRegressor that this version can read."):
-        expect(header["estimator"] == "KalproxRegressor")
+    with refusing(f"{file} is a model file, but not of an estimator that this version can read."):
+        expect(header["estimator"] in ("KalproxRegressor", "KalproxClassifier"))
         expect(all(np.isfinite(a).all() for name, a in arrays.items() if name not in _MAY_BE_INFINITE))
         parameters = {name: _object(value) for name, value in header["settings"].items()}
         estimator_settings = {name: parameters.pop(name) for name in _ESTIMATOR if name in parameters}
+        expect(("classes" in estimator_settings) is (header["estimator"] == "KalproxClassifier"))
         names, saved = header["feature_names"], Saved(header, arrays)
         d = saved.count("n_features")
         expect(d >= 1 and (names is None or (type(names) is list and len(names) == d)))
@@ -81,7 +89,8 @@ def from_parts(
         if try_out:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                learner.belief.predict(np.zeros((1, d)))
+                offset = np.zeros(1) if learner.belief.design.row_offsets else None
+                learner.belief.predict(np.zeros((1, d)), offset=offset)
                 learner.score.verdict()
         about = {"n_features": d, "feature_names": names, "estimator_settings": estimator_settings}
         return learner, about
@@ -93,24 +102,24 @@ def _try_penalty(settings: Settings, d: int) -> None:
     float(settings.penalty.regularizer(1.0 if alpha == "auto" else alpha).value(np.zeros(d)))
 
 
-def _plain(name: str, value: Any) -> Any:
+def plain_setting(name: str, value: Any) -> Any:
     """Convert a setting to JSON types; `_object` converts it back."""
-    if isinstance(value, Regularizer):
-        kind = type(value).__name__
-        if getattr(kalprox.regularizers, kind, None) is type(value) and kind != "Custom":
-            parts = {f.name: _plain(name, getattr(value, f.name)) for f in fields(cast(Any, value))}
-            return {"regularizer": kind, "fields": parts}
+    if isinstance(value, (Regularizer, Likelihood)):
+        kind, (word, module, _) = type(value).__name__, _OBJECTS[isinstance(value, Likelihood)]
+        if getattr(module, kind, None) is type(value) and kind != "Custom":
+            parts = {f.name: plain_setting(name, getattr(value, f.name)) for f in fields(cast(Any, value))}
+            return {word: kind, "fields": parts}
     elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fiub":
-        return {"array": _plain(name, value.tolist())} if isinstance(value, np.ndarray) else value.item()
+        return {"array": plain_setting(name, value.tolist())} if isinstance(value, np.ndarray) else value.item()
     elif isinstance(value, tuple):
-        return {"tuple": [_plain(name, v) for v in value]}
+        return {"tuple": [plain_setting(name, v) for v in value]}
     elif isinstance(value, list):
-        return [_plain(name, v) for v in value]
+        return [plain_setting(name, v) for v in value]
     elif value is None or isinstance(value, (str, bool, int, float)):
         return value
     raise TypeError(
-        f"{name} cannot be saved without pickle: expected names, numbers, arrays or regularisers of kalprox other than "
-        f"Custom; got {value!r}. Use joblib instead."
+        f"{name} cannot be saved without pickle: expected names, numbers, arrays, likelihoods of kalprox, or "
+        f"regularisers of kalprox other than Custom; got {value!r}. Use joblib instead."
     )
 
 
@@ -125,8 +134,9 @@ def _object(value: Any) -> Any:
         return array
     if set(value) == {"tuple"}:
         return tuple(_object(v) for v in value["tuple"])
-    kind = value["regularizer"]
-    expect(kind in kalprox.regularizers.__all__ and kind != "Custom")
-    made = getattr(kalprox.regularizers, kind)(**{name: _object(v) for name, v in value["fields"].items()})
-    expect(isinstance(made, Regularizer))
+    word, module, base = _OBJECTS["likelihood" in value]
+    kind = value[word]
+    expect(kind in module.__all__ and kind != "Custom")
+    made = getattr(module, kind)(**{name: _object(v) for name, v in value["fields"].items()})
+    expect(isinstance(made, base))
     return made

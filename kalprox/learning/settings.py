@@ -10,6 +10,8 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.learning.penalties import Penalty
+from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import GLM, LINKS, Function, Linear, Model
 from kalprox.sources import Block
 from kalprox.sources.weighting import check_weights, counts_of
@@ -19,6 +21,7 @@ __all__ = ["COEF_COVS", "TARGETS", "Settings", "same"]
 COEF_COVS = ("model", "robust", "clustered")
 TARGETS = ("range", "any")
 _METHODS = ("exact", "paper")
+_EXACT = "link='identity', method='exact' and likelihood='gaussian'"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +32,7 @@ class Settings:
     """
 
     link: str | Callable[..., Any]
+    likelihood: Likelihood
     penalty: Penalty
     method: str
     noise_var: float | None  # None if it is learned
@@ -71,6 +75,7 @@ class Settings:
         coef_cov: str = "model",
         weights: str = "frequency",
         targets: str = "range",
+        likelihood: str | Likelihood = "gaussian",
     ) -> "Settings":
         """Check the parameters and return the settings.
 
@@ -91,6 +96,7 @@ class Settings:
         given: Any = link  # callers may ignore types
         if not (callable(link) or (isinstance(given, str) and given in LINKS)):
             raise ValueError(f"link must be one of {', '.join(LINKS)}, or a function fn(theta, x); got {link!r}.")
+        loss = likelihood_of(likelihood)
         if isinstance(noise, str):
             if noise not in ("learn", "inputs"):
                 raise ValueError(f"noise must be 'learn', 'inputs' or the noise variance; got {noise!r}.")
@@ -110,6 +116,7 @@ class Settings:
         g = Penalty.of(penalty, alpha, l1_ratio, delta, groups, bounds)
         settings = cls(
             link,
+            loss,
             g,
             method,
             None if isinstance(noise, str) else float(noise),
@@ -127,16 +134,31 @@ class Settings:
             targets,
             parameters,
         )
+        settings._check_likelihood()
         settings._check_nonlinear()
         return settings
+
+    def _check_likelihood(self) -> None:
+        loss, name = self.likelihood, f"likelihood={self.parameters['likelihood']!r}"
+        if loss.quadratic:
+            return
+        if self.method == "paper":
+            raise ValueError(f"method='paper' needs likelihood='gaussian': its loss is the square; got {name}.")
+        if isinstance(self.link, str) and self.link != "identity" and not loss.location:
+            raise ValueError(f"{name} has a link of its own: link must be 'identity' or a function; got {self.link!r}.")
+        if self.noise_depends_on_inputs or (self.noise_var is not None and not loss.learns_noise):
+            given = self.parameters["noise"]
+            raise ValueError(f"noise must be 'learn', the default: {name} has no noise variance; got noise={given!r}.")
+        if self.weights != "frequency" and not loss.learns_noise:
+            raise ValueError(f"weights='precision' needs a likelihood with a noise variance; got {name}.")
 
     def _check_nonlinear(self) -> None:
         if self.is_exact:
             return
         if self.penalty.alpha == "auto":
-            raise ValueError("alpha='auto' needs link='identity' and method='exact'; give a number.")
+            raise ValueError(f"alpha='auto' needs {_EXACT}; give a number.")
         if self.noise_depends_on_inputs:
-            raise ValueError("noise='inputs' needs link='identity' and method='exact'; use 'learn', or a number.")
+            raise ValueError(f"noise='inputs' needs {_EXACT}; use 'learn', or a number.")
         if callable(self.link) and self.start is None:
             raise ValueError("start, the first theta of shape (d,), must be given if link is a function.")
         if callable(self.link) and self.standardize:
@@ -152,8 +174,17 @@ class Settings:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the information of the rows determines everything exactly: a linear model with method="exact"."""
-        return self.method == "exact" and isinstance(self.link, str) and self.link == "identity"
+        """Whether the information of the rows determines everything exactly.
+
+        That is a linear model with the Gaussian likelihood and method="exact".
+        """
+        named = isinstance(self.link, str) and self.link == "identity"
+        return self.method == "exact" and named and self.likelihood.quadratic
+
+    @property
+    def several_targets(self) -> bool:
+        """Whether y may have several columns: those of linear models, or one for each class."""
+        return self.is_exact or self.likelihood.interacts
 
     def counts(self, weights: Array | None) -> Array | None:
         """Return how many rows each row counts for; None if every row counts once."""
@@ -175,12 +206,11 @@ class Settings:
         """Whether each row must be predicted before it is learned."""
         return self.diagnose or self.coef_cov != "model" or self.noise_depends_on_inputs
 
-    @property
-    def model(self) -> Model:
-        """The model h."""
+    def model(self, outputs: int | None = None) -> Model:
+        """Return the model h with this number of linear outputs; None for one output, and for functions."""
         if callable(self.link):
             return Function(self.link)
-        return Linear() if self.link == "identity" else GLM(self.link)
+        return Linear(outputs) if self.link == "identity" else GLM(self.link)
 
     @property
     def gamma(self) -> float | None:

@@ -1,6 +1,6 @@
 """Targets outside the range of a link, which no coefficients can explain."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NoReturn
 
@@ -13,7 +13,7 @@ from kalprox.learning.settings import Settings
 from kalprox.models import LINKS
 from kalprox.sources import Block, Source
 
-__all__ = ["Seen", "Targets", "check_targets"]
+__all__ = ["Seen", "Targets", "check_offset", "check_targets"]
 
 _FALSE_ALARMS = 1e-3  # about the probability that targets with normal noise about the link are refused
 
@@ -26,6 +26,7 @@ class Targets:
     low: float
     high: float
     outside: float
+    columns: float = field(default_factory=float)  # of targets that are classes; 0 for one number
 
     @classmethod
     def none(cls) -> "Targets":
@@ -35,12 +36,20 @@ class Targets:
     def of(cls, settings: Settings, block: Block) -> "Targets":
         """Return the summary of a block."""
         y, outside = masked(block.weights, block.y), _outside(settings, block)[0]
+        y = y if y.ndim == 1 else y[:, 0]  # of classes, whose targets are 0 or 1
         count = outside.sum() if block.weights is None else block.weights @ outside
-        return cls(Moments.of(replace(block, X=y[:, None])), float(y.min()), float(y.max()), float(count))
+        columns = 0.0 if block.y.ndim == 1 else float(block.y.shape[1])
+        return cls(Moments.of(replace(block, X=y[:, None])), float(y.min()), float(y.max()), float(count), columns)
 
     def __add__(self, other: "Targets") -> "Targets":
         low, high = min(self.low, other.low), max(self.high, other.high)
-        return Targets(self.moments + other.moments, low, high, self.outside + other.outside)
+        outside = self.outside + other.outside
+        return Targets(self.moments + other.moments, low, high, outside, max(self.columns, other.columns))
+
+    @property
+    def outputs(self) -> int | None:
+        """The number of outputs of a model of these targets; None for one that is a number."""
+        return int(self.columns) or None
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,7 @@ class Seen:
 
     X: Moments
     y: Targets
+    offsets: float = field(default_factory=float)  # the number of rows with an offset
 
     @classmethod
     def nothing(cls, d: int) -> "Seen":
@@ -58,10 +68,25 @@ class Seen:
     @classmethod
     def of(cls, settings: Settings, block: Block) -> "Seen":
         """Return the summary of a block."""
-        return cls(Moments.of(block), Targets.of(settings, block))
+        if block.offset is not None:
+            check_offset(settings)
+        return cls(Moments.of(block), Targets.of(settings, block), 0.0 if block.offset is None else float(len(block)))
 
     def __add__(self, other: "Seen") -> "Seen":
-        return Seen(self.X + other.X, self.y + other.y)
+        return Seen(self.X + other.X, self.y + other.y, self.offsets + other.offsets)
+
+
+def check_offset(settings: Settings) -> None:
+    """Raise a ValueError if rows of a model with these settings cannot have an offset."""
+    loss = settings.likelihood
+    if settings.link == "identity" and not loss.quadratic and not loss.interacts:
+        return
+    advice = "Subtract it from the target instead." if loss.quadratic else "It would change no probability."
+    raise ValueError(
+        "offset must be left out, and exposure too, unless the link is the identity and the likelihood one of counts, "
+        f"outliers or two classes; got link={settings.parameters['link']!r} and "
+        f"likelihood={settings.parameters['likelihood']!r}. {advice}"
+    )
 
 
 def check_targets(settings: Settings, seen: Targets, new: Targets, rows: Block | Source) -> None:
@@ -99,6 +124,8 @@ def _refused(settings: Settings, seen: Targets, new: Targets) -> tuple[str, floa
     bottom, top = _range(settings)
     n, mean = seen.moments.rows, float(seen.moments.mean[0])
     largest = max(bottom - new.low, new.high - top)
+    if not settings.likelihood.location and largest > 0:
+        return "where the likelihood gives them no probability", 0.0
     if settings.targets == "any" or largest <= 0 or n < (2 if settings.noise_var is None else 1):
         return None
     std, dof = _noise(settings, seen, top - bottom)
@@ -128,6 +155,8 @@ def _quantile(tail: float, dof: float) -> float:
 
 
 def _range(settings: Settings) -> tuple[float, float]:
+    if not settings.likelihood.location:
+        return settings.likelihood.support
     return LINKS[settings.link].range if isinstance(settings.link, str) else (-np.inf, np.inf)
 
 
@@ -135,13 +164,20 @@ def _outside(settings: Settings, block: Block, beyond: float = 0.0) -> list[Arra
     """Return which targets of a block lie outside the range by more than `beyond`, as a list of one mask: lists add."""
     bottom, top = _range(settings)
     counts = np.ones(len(block), bool) if block.weights is None else block.weights > 0
-    return [counts & ((block.y < bottom - beyond) | (block.y > top + beyond))]
+    outside = (block.y < bottom - beyond) | (block.y > top + beyond)
+    return [counts & (outside if outside.ndim == 1 else outside.any(axis=1))]
 
 
 def _refuse(settings: Settings, reason: str, outside: Array, where: str) -> NoReturn:
     rows = np.flatnonzero(outside)
     shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
     bottom, top = _range(settings)
+    if not settings.likelihood.location:
+        limits = f"between {bottom:g} and {top:g}" if np.isfinite(top) else f"at least {bottom:g}"
+        raise ValueError(
+            f"y must be {limits} with likelihood={settings.parameters['likelihood']!r}; {len(rows)} of {len(outside)} "
+            f"targets{where} are not, in row(s) {shown}. Correct them, or choose another likelihood."
+        )
     raise ValueError(
         f"y must lie between {bottom:.4g} and {top:.4g}, the range of link={settings.link!r}, up to noise. {len(rows)} "
         f"of {len(outside)} targets{where} lie outside, in row(s) {shown}, {reason}. Scale y or choose "

@@ -36,6 +36,8 @@ class Likelihood(LearnedParameter, ABC):
         Whether the second-order expansion is exact. One pass over the rows is then exact for a linear model.
     learns_noise : bool
         Whether the loss is scaled by a noise variance, which can be learned from the residuals.
+    location : bool
+        Whether f is the location of the observations, in their units, as the mean of the Gaussian likelihood is.
     support : tuple of float
         The smallest and the largest possible observation.
     interacts : bool
@@ -62,13 +64,18 @@ class Likelihood(LearnedParameter, ABC):
     (array([2., 0.]), array([1., 1.]), (2, 2))
     >>> gaussian.predict(f, leverage=np.zeros(2), noise=Noise(4.0, np.inf)).std
     array([2., 2.])
+    >>> gaussian.curvature_change(y, f, std=np.ones(2))
+    array([0., 0.])
     >>> gaussian.check(y)  # every number is possible
     >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
     (1.0, None, array([1., 1.]))
+    >>> gaussian.likely_size(3.0)
+    1.0
     """
 
     quadratic: ClassVar[bool] = False
     learns_noise: ClassVar[bool] = False
+    location: ClassVar[bool] = False
     support: ClassVar[tuple[float, float]] = -np.inf, np.inf
     interacts: ClassVar[bool] = False
     majorizes: ClassVar[bool] = False
@@ -96,6 +103,21 @@ class Likelihood(LearnedParameter, ABC):
                 f"y must be {limits} for the likelihood {type(self).__name__}; got {numbers[bad[0]]} in row {bad[0]} "
                 f"of a block, and {len(bad)} such row(s) in all: {shown}. Correct them, or choose another likelihood."
             )
+
+    def likely_size(self, largest: float) -> float:
+        """Return the likely size of f, if it is not a location, given the largest observation.
+
+        It is the scale of the weak prior with which a stream begins.
+
+        Parameters
+        ----------
+        largest : float
+
+        Returns
+        -------
+        float
+        """
+        return 1.0
 
     @abstractmethod
     def loss(self, y: Array, f: Array) -> Array:
@@ -221,6 +243,23 @@ class Likelihood(LearnedParameter, ABC):
         array of shape (n,)
         """
         return namespace(y).ones_like(y)
+
+    def curvature_change(self, y: Array, f: Array, std: Array) -> Array:
+        """Return by how much the curvature of the loss changes within a standard deviation of f, as a share of it.
+
+        Parameters
+        ----------
+        y, f, std : arrays of the same shape
+            If the outputs of a row interact, `std` is that of the `contrasts`.
+
+        Returns
+        -------
+        array of the same shape
+        """
+        with np.errstate(all="ignore"):
+            low, here, high = (self.expand(y, f + side * std)[1] for side in (-1, 0, 1))
+            change: Array = abs(high - low) / (2 * here)
+            return change
 
     def contrasts(self, f: Array, D: Array) -> Array:
         """Return the Jacobian of what the least-squares problem is about, given that of f.

@@ -29,6 +29,9 @@ class Poisson(Likelihood):
 
     support: ClassVar[tuple[float, float]] = 0.0, np.inf
 
+    def likely_size(self, largest: float) -> float:
+        return _log_size(largest)
+
     def loss(self, y: Array, f: Array) -> Array:
         return namespace(f).exp(f) - y * f
 
@@ -94,6 +97,9 @@ class NegativeBinomial(Likelihood):
     def first(self) -> Likelihood | None:
         return Poisson() if self.dispersion is None else None
 
+    def likely_size(self, largest: float) -> float:
+        return _log_size(largest)
+
     def loss(self, y: Array, f: Array) -> Array:
         xp = namespace(f)
         return (y + 1 / self.dispersion) * xp.logaddexp(0 * f, f + xp.log(self.dispersion)) - y * f
@@ -134,3 +140,8 @@ class NegativeBinomial(Likelihood):
 
 
 _FIRST = 1e-3  # the smallest dispersion that a fit starts with: a smaller one says little about where to go
+
+
+def _log_size(largest: float) -> float:
+    """Return the likely size of the log of the mean of counts up to this one."""
+    return max(1.0, float(np.log1p(largest)))

@@ -22,6 +22,7 @@ class Gaussian(Likelihood):
 
     quadratic: ClassVar[bool] = True
     learns_noise: ClassVar[bool] = True
+    location: ClassVar[bool] = True
 
     def loss(self, y: Array, f: Array) -> Array:
         return (y - f) ** 2 / 2

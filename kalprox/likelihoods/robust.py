@@ -38,6 +38,7 @@ class Robust(Likelihood):
     learns_noise: ClassVar[bool] = True
     parameter: ClassVar[str | None] = "scale"
     majorizes: ClassVar[bool] = True
+    location: ClassVar[bool] = True
 
     scale: Any
     spread: Any

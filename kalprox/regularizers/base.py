@@ -119,24 +119,26 @@ class Regularizer(ABC):
         """
         return namespace(theta).zeros_like(theta)
 
-    def with_free_intercept(self, d: int) -> "Regularizer":
-        """The same g on the last d of d + 1 coordinates; the first coordinate, an intercept, is not penalised.
+    def with_free_intercept(self, d: int, intercepts: int = 1) -> "Regularizer":
+        """The same g on the last d coordinates; those before, one intercept or several, are not penalised.
 
         Parameters
         ----------
         d : int
             The number of penalised coordinates.
+        intercepts : int
+            The number of coordinates before them.
 
         Returns
         -------
         Regularizer
         """
-        return FreeIntercept(self, d)
+        return FreeIntercept(self, d, intercepts)
 
 
 @pytree
 class FreeIntercept(Regularizer):
-    """g on the last d of d + 1 coordinates; the first coordinate, an intercept, is not penalised.
+    """g on the last d coordinates; those before, one intercept or several, are not penalised.
 
     Parameters
     ----------
@@ -144,6 +146,8 @@ class FreeIntercept(Regularizer):
         The regulariser of d coordinates.
     d : int
         The number of penalised coordinates.
+    intercepts : int
+        The number of coordinates before them.
 
     Examples
     --------
@@ -154,6 +158,7 @@ class FreeIntercept(Regularizer):
 
     g: Any
     d: int = static()
+    intercepts: int = static(default=1)
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
@@ -163,29 +168,35 @@ class FreeIntercept(Regularizer):
         return self.g.value(self._tail(theta))
 
     def grad(self, theta: Array) -> Array:
-        return _prepend(0, self.g.grad(self._tail(theta)))
+        return self._prepend(0, self.g.grad(self._tail(theta)))
 
     def hessian(self, theta: Array) -> Array:
         H = self.g.hessian(self._tail(theta))
-        return _prepend(0, H) if H.ndim == 1 else namespace(H).pad(H, ((1, 0), (1, 0)))
+        n = self.intercepts
+        return self._prepend(0, H) if H.ndim == 1 else namespace(H).pad(H, ((n, 0), (n, 0)))
 
     def root(self, d: int) -> Array | None:
-        A = self.g.root(d - 1)
+        A = self.g.root(d - self.intercepts)
         if A is None:
             return None
         xp = namespace(A)
-        return xp.concatenate([xp.zeros((len(A), 1), A.dtype), A], axis=1)
+        return xp.concatenate([xp.zeros((len(A), self.intercepts), A.dtype), A], axis=1)
 
     def free(self, theta: Array) -> Array:
-        return _prepend(True, self.g.free(self._tail(theta)))
+        return self._prepend(True, self.g.free(self._tail(theta)))
 
     def held(self, theta: Array) -> Array:
-        return _prepend(0, self.g.held(self._tail(theta)))
+        return self._prepend(0, self.g.held(self._tail(theta)))
+
+    def _prepend(self, value: Any, tail: Array) -> Array:
+        """The values of all coordinates, with the same value for each intercept."""
+        return _prepend(value, tail, self.intercepts)
 
     def _tail(self, theta: Array) -> Array:
-        if theta.shape != (self.d + 1,):
-            raise ValueError(f"theta must be an intercept and {self.d} coefficients; got shape {theta.shape}.")
-        return theta[1:]
+        if theta.shape != (self.d + self.intercepts,):
+            first = "an intercept" if self.intercepts == 1 else f"{self.intercepts} intercepts"
+            raise ValueError(f"theta must be {first} and {self.d} coefficients; got shape {theta.shape}.")
+        return theta[self.intercepts :]
 
 
 class Separable(Regularizer):
@@ -259,8 +270,8 @@ class Separable(Regularizer):
             raise TypeError(f"{type(self).__name__} has no prox in closed form; use kalprox.solvers.prox.")
         return pieces.prox(v, step)
 
-    def with_free_intercept(self, d: int) -> "Separable":
-        return SeparableFreeIntercept(self, d)
+    def with_free_intercept(self, d: int, intercepts: int = 1) -> "Separable":
+        return SeparableFreeIntercept(self, d, intercepts)
 
 
 @pytree
@@ -273,6 +284,8 @@ class SeparableFreeIntercept(FreeIntercept, Separable):
         The regulariser of d coordinates.
     d : int
         The number of penalised coordinates.
+    intercepts : int
+        The number of coordinates before them.
 
     Examples
     --------
@@ -282,18 +295,19 @@ class SeparableFreeIntercept(FreeIntercept, Separable):
     """
 
     def terms(self, theta: Array) -> Array:
-        return _prepend(0, self.g.terms(self._tail(theta)))
+        return self._prepend(0, self.g.terms(self._tail(theta)))
 
     def pieces(self) -> Pieces | None:
         pieces = self.g.pieces()
         if pieces is None:
             return None
         tail = (_floating(per_coordinate(value, self.d, name)) for name, value in pieces._asdict().items())
-        return Pieces(*map(_prepend, Pieces(), tail))
+        return Pieces(*map(self._prepend, Pieces(), tail))
 
     def prox(self, v: Array, step: Any = 1.0) -> Array:
-        step = step if np.ndim(step) == 0 else step[1:]
-        return namespace(v, step, self.g).concatenate([v[:1], self.g.prox(self._tail(v), step)])
+        n = self.intercepts
+        step = step if np.ndim(step) == 0 else step[n:]
+        return namespace(v, step, self.g).concatenate([v[:n], self.g.prox(self._tail(v), step)])
 
 
 def per_coordinate(value: Any, d: int, name: str) -> Array:
@@ -309,7 +323,7 @@ def _floating(values: Array) -> Array:
     return values.astype(namespace(values).result_type(values, np.float32))
 
 
-def _prepend(first: Any, values: Array) -> Array:
-    """`first`, followed by `values`, in the array library and dtype of `values`."""
+def _prepend(first: Any, values: Array, times: int) -> Array:
+    """`first`, repeated, followed by `values`, in the array library and dtype of `values`."""
     xp = namespace(values)
-    return xp.concatenate([xp.full(1, first, values.dtype), values])
+    return xp.concatenate([xp.full(times, first, values.dtype), values])

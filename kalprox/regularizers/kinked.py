@@ -288,8 +288,8 @@ class GroupL1(Regularizer):
         shrink = xp.maximum(1 - step * w * _inverse(norms), 0)
         return v * (members.T @ (shrink - 1) + 1)
 
-    def with_free_intercept(self, d: int) -> "GroupL1":
-        return GroupL1(self.lam, (-1, *self.groups), self.weights)
+    def with_free_intercept(self, d: int, intercepts: int = 1) -> "GroupL1":
+        return GroupL1(self.lam, (*[-1] * intercepts, *self.groups), self.weights)
 
 
 def _inverse(norms: Array) -> Array:

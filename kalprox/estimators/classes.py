@@ -1,0 +1,80 @@
+"""Labels of classes, and the targets that stand for them: 0 and 1 for two classes, a column for each of several."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import assert_all_finite, column_or_1d
+
+from kalprox._arrays import Array
+
+__all__ = ["checked_classes", "checked_labels", "class_targets"]
+
+_SHOWN = 5  # labels that an error message names
+
+
+def checked_labels(y: Any, *, may_be_missing: bool = False) -> tuple[Array, Array]:
+    """Return the labels of rows as a vector, and which of them are missing, None or NaN.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+    may_be_missing : bool
+        Otherwise a missing label raises a ValueError.
+    """
+    labels = column_or_1d(y, warn=True)
+    missing = np.zeros(len(labels), bool)
+    if labels.dtype.kind == "O":
+        missing = np.array([one is None or one != one for one in labels], bool)
+    elif labels.dtype.kind in "fc":
+        missing = np.isnan(labels)
+    if missing.any() and not may_be_missing:
+        if labels.dtype.kind != "O":
+            assert_all_finite(labels, input_name="y")
+        raise ValueError(
+            f"y must have a label in every row; {int(missing.sum())} of {len(labels)} are missing (None or NaN), the "
+            f"first in row {int(np.argmax(missing))}. Leave these rows out, or set on_bad_rows='skip'."
+        )
+    check_classification_targets(labels[~missing])
+    return labels, missing
+
+
+def checked_classes(classes: Any) -> Array:
+    """Return different labels, sorted; raise a ValueError unless there are at least two."""
+    found = np.unique(column_or_1d(classes))
+    if len(found) < 2:
+        raise ValueError(
+            f"y must have at least two classes; got one class only, {found.tolist()}. If the other classes come later, "
+            "use partial_fit with all classes."
+        )
+    return found
+
+
+def class_targets(labels: Array, missing: Array, classes: Array) -> Array:
+    """Return the targets of rows: 0 or 1 for two classes, else rows with a 1 for their class; NaN for missing labels.
+
+    A label that is not among the classes raises a ValueError.
+
+    Examples
+    --------
+    >>> class_targets(np.array(["b", "a"]), np.zeros(2, bool), np.array(["a", "b"]))
+    array([1., 0.])
+    """
+    known = labels[~missing]
+    try:
+        order = np.argsort(classes)  # those of files have an order of their own
+        codes = order[np.minimum(np.searchsorted(classes, known, sorter=order), len(classes) - 1)]
+        found = classes[codes] == known
+    except TypeError:  # labels of another type cannot be compared
+        codes, found = np.zeros(len(known), int), np.zeros(len(known), bool)
+    if not np.all(found):
+        others = sorted({str(one) for one in known[~np.broadcast_to(found, len(known))]})
+        shown = ", ".join(map(repr, others[:_SHOWN])) + (", ..." if len(others) > _SHOWN else "")
+        raise ValueError(
+            f"y has labels that are not among the classes, {shown}; the classes are {classes.tolist()}. Name all "
+            "classes in the first call of partial_fit, or correct the labels."
+        )
+    shape = (len(labels),) if len(classes) == 2 else (len(labels), len(classes))
+    targets = np.full(shape, np.nan)
+    targets[~missing] = codes if len(classes) == 2 else np.eye(len(classes))[codes]
+    return targets

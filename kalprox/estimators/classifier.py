@@ -1,0 +1,501 @@
+"""KalproxClassifier: batch and streaming classification with uncertainty, as a scikit-learn estimator."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
+
+from kalprox._arrays import Array
+from kalprox.engines.collections import is_collection
+from kalprox.estimators.base import LearnerEstimator
+from kalprox.estimators.checks import batch_of
+from kalprox.estimators.classes import checked_classes, checked_labels, class_targets
+from kalprox.estimators.files import Files
+from kalprox.estimators.fitting import Fitting
+from kalprox.estimators.plain import Rows
+from kalprox.estimators.readings import Readings
+from kalprox.estimators.showing import Showing
+from kalprox.learning.belief import Belief
+from kalprox.learning.learner import Learner
+from kalprox.sources import Source
+
+__all__ = ["KalproxClassifier"]
+
+_BLOCK_BYTES = 1 << 25  # of the Jacobian of a block of rows with several classes, if block_size="auto"
+
+
+class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, LearnerEstimator):
+    """Regularised logistic regression, in batch or streaming, with standard errors and honest probabilities.
+
+    For two classes the estimator minimises
+
+        sum_k w_k (log(1 + exp(f_k)) - y_k f_k) + alpha * penalty(coef),    f_k = x_k' coef + intercept,
+
+    with y_k = 1 for the second class. For m classes it is multinomial: every class has coefficients, the probabilities
+    are the softmax of the m outputs, and one fold learns all of them together, not one class against the others. The
+    intercepts are not penalised, and add up to zero.
+
+    `fit` makes passes over the rows until it reaches the minimiser. `partial_fit` learns in one pass: each row by the
+    mean and the variance that the belief has after it (moment matching), once a warm-up has ended, during which the
+    first rows are held. Probabilities are averaged over the posterior, so that a row far from all others does not get
+    a probability near 0 or 1. All computations are in float64.
+
+    Parameters
+    ----------
+    link : "identity" or callable
+        "identity" for a linear model. A JAX function fn(theta, x) of one row returns the output f for two classes, or a
+        vector of m outputs; it is then the whole model, and `start` must be given.
+    penalty : {"default", "ridge", "l1", "elasticnet", "smooth_l1", "group", "box"}, Regularizer or None
+        The penalty that alpha multiplies; see `KalproxRegressor`. With several classes the parameters of a penalty are
+        numbers, the same for all coefficients: "group" and bounds that differ between features need two classes.
+    alpha : float
+        The weight of the penalty: 1 / C of scikit-learn's LogisticRegression.
+    l1_ratio, delta, groups, bounds
+        See `KalproxRegressor`.
+    fit_intercept : bool
+        Whether to fit intercepts, which are never penalised.
+    standardize : bool
+        Whether to penalise the coefficients as if the columns of X had been standardised; `fit` only.
+    forget : float
+        The forgetting factor, in (0, 1]: every new row multiplies the weights of all earlier rows by it.
+    class_weight : dict, "balanced" or None
+        The weights of the classes, by which the weights of their rows are multiplied. "balanced" takes weights
+        proportional to 1 / (number of rows of the class), and needs `fit`, which has all rows. The standard errors are
+        those of rows that count as often as their weights say.
+    block_size, max_passes, tol, on_bad_rows, start, engine
+        See `KalproxRegressor`. With on_bad_rows="skip", rows without a label are skipped too.
+    diagnose : bool
+        Whether every row of `partial_fit` is predicted before it is learned, to keep the prequential score in
+        `diagnostics_`.
+    coef_cov : {"model", "robust", "clustered"}
+        What the standard errors of the coefficients assume; see `KalproxRegressor`.
+
+    Attributes
+    ----------
+    classes_ : array of shape (m,)
+        The labels of the classes, sorted.
+    n_features_in_ : int
+        The number d of columns of X.
+    feature_names_in_ : array of str, shape (d,)
+        The names of the columns of X; only if X was a frame whose columns have names.
+
+    Notes
+    -----
+    `coef_` and `coef_std_` have the shape (1, d) for two classes, and are about the second one; otherwise (m, d).
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> y = np.where(X @ [2.0, -1.0] + rng.logistic(size=300) > 0, "yes", "no")
+    >>> model = KalproxClassifier().fit(X, y)
+    >>> model.classes_, model.coef_.round(2), model.coef_std_.round(2)
+    (array(['no', 'yes'], dtype='<U3'), array([[ 1.91, -0.83]]), array([[0.22, 0.16]]))
+    >>> proba, std = model.predict_proba(X[:2], return_std=True)
+    >>> proba.round(2), std.round(2)
+    (array([[0.44, 0.56],
+           [0.23, 0.77]]), array([[0.04, 0.04],
+           [0.04, 0.04]]))
+    """
+
+    def __init__(
+        self,
+        link: str | Callable[..., Any] = "identity",
+        penalty: Any = "default",
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        delta: float = 1.0,
+        groups: Any = None,
+        bounds: Any = (0.0, np.inf),
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        forget: float = 1.0,
+        class_weight: Any = None,
+        block_size: int | str = "auto",
+        max_passes: int = 200,
+        tol: float = 1e-10,
+        on_bad_rows: str = "raise",
+        start: Any = None,
+        diagnose: bool = True,
+        coef_cov: str = "model",
+        engine: Any = None,
+    ) -> None:
+        self.link = link
+        self.penalty = penalty
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.delta = delta
+        self.groups = groups
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.forget = forget
+        self.class_weight = class_weight
+        self.block_size = block_size
+        self.max_passes = max_passes
+        self.tol = tol
+        self.on_bad_rows = on_bad_rows
+        self.start = start
+        self.diagnose = diagnose
+        self.coef_cov = coef_cov
+        self.engine = engine
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Fit the model to these rows, discarding everything learned before.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+        y : array-like of shape (n,)
+            The labels of the classes: numbers, texts or booleans.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts. A row of weight 0 is ignored.
+        groups : array-like of shape (n,), optional
+            The cluster of each row; required with coef_cov="clustered".
+
+        Returns
+        -------
+        self : KalproxClassifier
+
+        Examples
+        --------
+        >>> model = KalproxClassifier().fit([[0.0], [1.0], [2.0], [3.0]], ["a", "b", "a", "b"])
+        >>> model.predict([[9.0]]), model.coef_.round(3)
+        (array(['b'], dtype='<U1'), array([[0.412]]))
+        """
+        _refuse_collection(X)
+        with self._lock:
+            labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
+            classes = checked_classes(labels[~missing])
+            weights = self._weighted(labels, missing, sample_weight)
+            with self._classes_until_done(classes):
+                return super().fit(X, class_targets(labels, missing, classes), weights, groups)
+
+    def refine(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups
+            All rows that the model has learned; see `fit`.
+
+        Returns
+        -------
+        self : KalproxClassifier
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> y = X[:, 0] + rng.logistic(size=400) > 0
+        >>> model = KalproxClassifier().partial_fit(X, y, classes=[False, True]).refine(X, y)
+        >>> bool(np.allclose(model.coef_, KalproxClassifier().fit(X, y).coef_, rtol=1e-9))
+        True
+        """
+        with self._lock:
+            self._fitted  # noqa: B018  # raises an error if there is nothing to refine
+            labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
+            weights = self._weighted(labels, missing, sample_weight)
+            return super().refine(X, class_targets(labels, missing, self.classes_), weights, groups)
+
+    def partial_fit(  # type: ignore[override]
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, groups: Any = None
+    ) -> Self:
+        """Learn these rows in addition to those learned before.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+        y : array-like of shape (n,)
+            The labels of the classes.
+        classes : array-like of shape (m,), optional
+            The labels of all classes, in the first call; later it may be left out.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts. If every weight is 0, nothing is learned.
+        groups : array-like of shape (n,), optional
+            The cluster of each row, for coef_cov="clustered"; by default each batch is a cluster.
+
+        Returns
+        -------
+        self : KalproxClassifier
+
+        Examples
+        --------
+        >>> model = KalproxClassifier()
+        >>> for x, label in [(0.0, "a"), (1.0, "b"), (2.0, "a"), (3.0, "b")]:
+        ...     model = model.partial_fit([[x]], [label], classes=["a", "b"])
+        >>> model.n_rows_seen_, model.coef_.round(3)
+        (4, array([[0.409]]))
+        """
+        with self._lock:
+            labels, missing, weights, known = self._labelled(y, classes, sample_weight)
+            with self._classes_until_done(known):
+                return super().partial_fit(X, class_targets(labels, missing, known), weights, groups)
+
+    def fit_source(self, source: Source, d: int, classes: Any = (0, 1)) -> Self:
+        """Fit the model to the rows of a source, which need not be in memory.
+
+        Parameters
+        ----------
+        source : kalprox.sources.Source
+            Its targets are 0 and 1 for two classes; for m classes they have m columns, with a 1 for the class of a row.
+        d : int
+            The number of columns of X.
+        classes : array-like of shape (m,)
+            The labels of the classes, in the order of the targets; they must be sorted.
+
+        Returns
+        -------
+        self : KalproxClassifier
+
+        Examples
+        --------
+        >>> from kalprox.sources import ArraySource
+        >>> source = ArraySource(np.arange(4.0)[:, None], np.array([0.0, 1.0, 0.0, 1.0]), None, block_rows=2)
+        >>> KalproxClassifier().fit_source(source, 1, ["no", "yes"]).coef_.round(3)
+        array([[0.412]])
+        """
+        found = checked_classes(classes)
+        if np.asarray(classes).tolist() != found.tolist():
+            raise ValueError(f"classes must be sorted and different; got {np.asarray(classes).tolist()}.")
+        with self._lock, self._classes_until_done(found):
+            return super().fit_source(source, d)
+
+    def prequential(  # type: ignore[override]
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> Array:
+        """Learn these rows, and return the probabilities of the classes that each row had before it was learned.
+
+        Each row is predicted from all rows before it, as if the rows came one by one.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,)
+        classes : array-like of shape (m,), optional
+            The labels of all classes, in the first call; see `partial_fit`.
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        array of shape (n, m)
+            NaN before the first row and during the warm-up.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(100, 1))
+        >>> proba = KalproxClassifier().prequential(X, X[:, 0] + rng.logistic(size=100) > 0, classes=[False, True])
+        >>> proba.shape, bool(np.isfinite(proba[-1]).all())
+        ((100, 2), True)
+        """
+        with self._lock:
+            labels, missing, weights, known = self._labelled(y, classes, sample_weight)
+            with self._classes_until_done(known):
+                mean, _ = super().prequential(X, class_targets(labels, missing, known), weights)
+        return mean if mean.ndim == 2 else np.column_stack([1 - mean, mean])
+
+    def _labelled(self, y: Any, classes: Any, sample_weight: Any) -> tuple[Array, Array, Array | None, Array]:
+        """Return the labels of a batch, which of them are missing, the weights, and the classes."""
+        labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
+        known = vars(self).get("classes_") if "_learner" in vars(self) else None
+        if known is None and classes is None:
+            raise ValueError("classes must be given in the first call of partial_fit: the labels of all classes.")
+        given: Array = known if classes is None else checked_classes(classes)
+        if known is not None and given.tolist() != known.tolist():
+            if given.tolist() != np.sort(known).tolist():
+                raise ValueError(f"classes must be those of the first call, {known.tolist()}; got {given.tolist()}.")
+            given = known
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} needs fit, which has all rows; for a stream, give a dict with the "
+                "weight of each class."
+            )
+        return labels, missing, self._weighted(labels, missing, sample_weight), given
+
+    def _weighted(self, labels: Array, missing: Array, sample_weight: Any) -> Array | None:
+        """Return the weights of rows times those of their classes; None if all are 1."""
+        if self.class_weight is None:
+            return sample_weight
+        weights = np.ones(len(labels))
+        weights[~missing] = compute_sample_weight(self.class_weight, labels[~missing])
+        return weights if sample_weight is None else weights * np.asarray(sample_weight, float)
+
+    @contextmanager
+    def _classes_until_done(self, classes: Array) -> Iterator[None]:
+        """Set the classes; an exception leaves the model as it was."""
+        before = vars(self).get("classes_")
+        self.classes_ = classes
+        try:
+            yield
+        except BaseException:
+            if before is None:
+                del self.classes_
+            else:
+                self.classes_ = before
+            raise
+
+    def _learner_parameters(self) -> dict[str, Any]:
+        likelihood = "bernoulli" if len(vars(self).get("classes_", "ab")) == 2 else "categorical"
+        return super()._learner_parameters() | {"likelihood": likelihood}
+
+    # ---- predicting ------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+
+        Returns
+        -------
+        array of shape (n,)
+
+        Examples
+        --------
+        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict([[-1.0], [5.0]])
+        array([0, 1])
+        """
+        found = self.predict_proba(X)
+        if np.isnan(found).any():
+            bad = np.flatnonzero(np.isnan(found).any(axis=1))
+            raise ValueError(
+                f"{len(bad)} row(s) of X are bad and have no class, the first is row {bad[0]}. Leave them out, or use "
+                "predict_proba, which returns NaN for them."
+            )
+        labels: Array = self.classes_[found.argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+        """Return the probabilities of the classes, averaged over the posterior.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+        return_std : bool
+            Whether to return the standard deviations of the probabilities too: how far the rows seen leave them open.
+
+        Returns
+        -------
+        proba : array of shape (n, m)
+            NaN for bad rows with on_bad_rows="skip".
+        std : array of shape (n, m), only with return_std
+
+        Examples
+        --------
+        >>> model = KalproxClassifier().fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+        >>> proba, std = model.predict_proba([[1.5], [100.0]], return_std=True)
+        >>> proba.round(2), std.round(2)
+        (array([[0.5 , 0.5 ],
+               [0.34, 0.66]]), array([[0.22, 0.22],
+               [0.46, 0.46]]))
+        """
+        proba = self._by_rows(X, lambda belief, rows: belief.predict(rows).mean)
+        if proba.ndim == 1:
+            proba = np.column_stack([1 - proba, proba])
+        if not return_std:
+            return proba
+        std = self._by_rows(X, Belief.probability_std)
+        return proba, std if std.ndim == 2 else np.column_stack([std, std])
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Return the logarithms of `predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+
+        Returns
+        -------
+        array of shape (n, m)
+
+        Examples
+        --------
+        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict_log_proba([[0.5]]).shape
+        (1, 2)
+        """
+        with np.errstate(divide="ignore"):
+            found: Array = np.log(self.predict_proba(X))
+        return found
+
+    def decision_function(self, X: Any) -> Array:
+        """Return the outputs of the model at the estimate: the log odds of the second class, or one for each class.
+
+        They are not averaged over the posterior, as `predict_proba` is.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+
+        Returns
+        -------
+        array of shape (n,) for two classes, or (n, m)
+
+        Examples
+        --------
+        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).decision_function([[0.0], [9.0]]).shape
+        (2,)
+        """
+        return self._by_rows(X, Belief.output)
+
+    def _by_rows(self, X: Any, function: Callable[[Belief, Array], Array]) -> Array:
+        """Return a function of the belief and rows, block by block; NaN for rows that were skipped."""
+        _refuse_collection(X)
+        belief, (X, good) = self._belief, self._inputs(X)
+        shape = () if len(self.classes_) == 2 else (len(self.classes_),)
+        found = np.full((X.shape[0] if good is None else len(good), *shape), np.nan)
+        if X.shape[0]:
+            rows = Rows(X, np.zeros(X.shape[0]))
+            blocks = batch_of(rows, self._block_rows(X.shape[1]), whole=False)
+            values = np.concatenate([function(belief, block.X) for block in blocks])  # type: ignore[union-attr]
+            found[slice(None) if good is None else good] = values
+        return found
+
+    def _block_rows(self, d: int) -> int | str:
+        """Return the number of rows of a block: the Jacobian of m classes has m^2 d numbers for each row."""
+        if self.block_size != "auto" or len(self.classes_) == 2:
+            return self.block_size
+        return max(16, _BLOCK_BYTES // (8 * (d + 1) * len(self.classes_) ** 2))
+
+    # ---- reading, saving -------------------------------------------------------------------------------
+
+    def _shown(self, values: Any, axis: int = 0) -> Any:
+        """Return what belongs to one output with an axis for the classes, as scikit-learn's classifiers have it."""
+        return np.expand_dims(values, axis) if len(self.classes_) == 2 else values
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _class_names(self) -> list[str]:
+        return list(map(str, self.classes_.tolist()))
+
+    def _about(self) -> dict[str, Any]:
+        about, labels = super()._about(), self.classes_.tolist()
+        about["estimator_settings"] |= {"class_weight": self.class_weight, "classes": labels}
+        return about
+
+    @classmethod
+    def _of(cls, learner: Learner, about: dict[str, Any]) -> Self:
+        own = dict(about["estimator_settings"])
+        classes = own.pop("classes")
+        names = cls._get_param_names()
+        model = cls(**{name: value for name, value in {**learner.settings.parameters, **own}.items() if name in names})
+        model.classes_ = np.array(classes)
+        return model._fitted_to(learner, about)
+
+
+def _refuse_collection(X: Any) -> None:
+    if is_collection(X):
+        raise TypeError(
+            f"X must be an array, a sparse matrix or a frame in memory; got {type(X).__name__}. For a cluster, use "
+            "kalprox fit --likelihood on files, or merge models of the parts."
+        )
