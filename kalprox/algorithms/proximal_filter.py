@@ -37,7 +37,8 @@ from kalprox.algorithms.warmup import (
 )
 from kalprox.information import Information, merge
 from kalprox.information.linearized import Expansion, errors_of, expand, sums_of
-from kalprox.likelihoods import Gaussian, Learned, Likelihood
+from kalprox.likelihoods import Learned, Likelihood
+from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Model
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
@@ -47,7 +48,7 @@ from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import check_weights, counts_of
 
-__all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter", "with_prior"]
+__all__ = ["Problem", "ProximalState", "WarmupCutShort", "learned_by", "proximal_filter", "with_prior"]
 
 
 @pytree
@@ -191,7 +192,7 @@ class ProximalState:
     @property
     def converged(self) -> bool:
         """Whether the rows determine the estimate: False after a check that did not end the warm-up, or a cut."""
-        if self.cut_short or self.held is None or not self.held.rows:
+        if self.cut_short or self.held is None or self.held.settled or not self.held.rows:
             return not self.cut_short
         return not self._has_data and self._refined.converged
 
@@ -258,7 +259,7 @@ def proximal_filter(
     -------
     Algorithm
         `init(mean0, v0=None)` returns the first state. v0 is the prior covariance (in units of the noise variance if
-        gamma is None), or None for no prior; mean0 is then only the starting point of a nonlinear model. The warm-up of
+        gamma is None, or if the likelihood learns its scale), or None for no prior; mean0 is then only the starting point of a nonlinear model. The warm-up of
         a model with a saturating link can diverge without a weak prior or a g that bounds theta.
 
         `step(state, X, y, weights=None)` returns the state after a block of rows, X of shape (b, ...) and y of shape
@@ -289,7 +290,7 @@ def proximal_filter(
     if warmup < 0:
         raise ValueError(f"warmup must be a number of bytes >= 0; got {warmup!r}.")
     check_weights(weights)
-    likelihood = Gaussian() if likelihood is None else likelihood
+    likelihood = likelihood_of(likelihood, weights=weights)
     problem = Problem(model, likelihood, regularizer, gamma, forget, warmup, weights)
     return Algorithm(
         init=Partial(_init, problem), step=Partial(_step, problem), predict=Partial(_predict), by_block=True
@@ -305,7 +306,7 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
         V = start_covariance(v0, mean).dense()
         # With V = L L' the prior is ||L^-1 (theta - mean)||^2: L^-1 / sqrt(gamma) is its root in units of the noise.
         root = xp.linalg.inv(xp.linalg.cholesky(V))
-        gamma = 1.0 if problem.gamma is None else xp.asarray(problem.gamma, mean.dtype)
+        gamma = 1.0 if problem.gamma is None else xp.asarray(problem.gamma / problem.likelihood.unit, mean.dtype)
         prior = Information.from_prior(mean, root / gamma**0.5)
     held = HeldRows.none(mean) if not problem.exact and problem.warmup > 0 else None
     return ProximalState(problem, prior, zero, mean, held)
@@ -385,7 +386,8 @@ def _learned_numbers(
     return learned
 
 
-def _learned_by(fit: Refined) -> Learned | None:
+def learned_by(fit: Refined) -> Learned | None:
+    """Return what a refinement has learned about the parameter of the likelihood."""
     return None if fit.sums is None else Learned(fit.likelihood.numbers, fit.sums)
 
 
@@ -495,15 +497,17 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     fit, rows = state._refined, held.block(problem.forget, problem.weights)
     found, far = leverages(problem.model, state.posterior, rows)
     leverage = float(found.max())
-    state = replace(state, data=fit.information, estimate=fit.mean, learned=_learned_by(fit))
+    state = replace(state, data=fit.information, estimate=fit.mean, learned=learned_by(fit))
     rest, done = ExtrapolatingRows.of(rows).split(far)
     fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
-    long = held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes
-    if fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW and fits and long:
+    settled = fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW and fits
+    if settled and (held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes):
         data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)
         return replace(state, data=data, held=None, extrapolating=rest)
     if held.bytes < problem.warmup:
-        return replace(state, held=held.later(fit, leverage))
+        return replace(state, held=held.later(fit, leverage, settled))
+    if settled:
+        return replace(state, held=None)
     warnings.warn(
         f"The warm-up was cut short at {held.rows} rows by its limit of {problem.warmup} bytes, with a leverage of "
         f"{leverage:.2g} (it should be below {MAX_LEVERAGE}) and {far.sum()} rows that one linearisation does not "

@@ -27,7 +27,8 @@ from kalprox.algorithms.alternation import descend_jointly
 from kalprox.algorithms.descent import Point, Problem, about, steps_left
 from kalprox.information import Information
 from kalprox.information.linearized import rows_not_finite
-from kalprox.likelihoods import Gaussian, Likelihood
+from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
@@ -235,7 +236,7 @@ def refine(
     if max_passes < 1:
         raise ValueError(f"max_passes must be at least 1; got {max_passes}.")
     check_weights(weights)
-    likelihood = Gaussian() if likelihood is None else likelihood
+    likelihood = likelihood_of(likelihood, weights=weights)
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     rows = as_source(source)
     with _passes_shown(progress) as watch:

@@ -60,6 +60,7 @@ class HeldRows:
     start: Array  # where the next refinement starts
     origin: Array  # where the first refinement started
     next_look: int = static()
+    settled: bool = static(default=False)  # whether the last check would have ended the warm-up, had there been more rows
 
     @classmethod
     def none(cls, start: Array) -> "HeldRows":
@@ -94,13 +95,13 @@ class HeldRows:
         """Whether to check the rows now: there are enough of them, or they take `limit` bytes."""
         return self.rows >= self.next_look or self.bytes >= limit
 
-    def later(self, fit: Refined, leverage: float) -> "HeldRows":
+    def later(self, fit: Refined, leverage: float, settled: bool) -> "HeldRows":
         """Return the same rows, to be checked again when there are 1.5 times as many.
 
         A fit that diverged is not a good start for the next one: on a plateau of the link there is no way back.
         """
         start = fit.mean if fit.converged and leverage < _RUNAWAY else self.origin
-        return replace(self, start=start, next_look=int(_GROWTH * self.rows))
+        return replace(self, start=start, next_look=int(_GROWTH * self.rows), settled=settled)
 
     def moved(self, shift: Array, theta: Callable[[Array], Array]) -> "HeldRows":
         """Return the rows in other coordinates: inputs less `shift`, and `theta` of each parameter vector."""

@@ -30,8 +30,8 @@ class Learned:
     np.float64(2.0)
     """
 
-    numbers: Array
-    sums: Array
+    numbers: Any
+    sums: Any
 
     def likelihood(self, given: Any) -> Any:
         """Return the given likelihood with these numbers.
@@ -66,6 +66,23 @@ class Learned:
         before = self.sums if left is None else left * self.sums
         total = xp.concatenate([sums[:1], before[1:] + sums[1:]])  # the score of rows before has been used
         return Learned(given.learned(self.likelihood(given), total).numbers, total)
+
+
+    def merge(self, other: "Learned") -> "Learned":
+        """Return what is known from the rows of both: logs are averaged by how much each says.
+
+        Parameters
+        ----------
+        other : Learned
+
+        Returns
+        -------
+        Learned
+        """
+        xp = namespace(self.sums, other.sums)
+        share = other.sums[1] / xp.maximum(self.sums[1] + other.sums[1], np.finfo(float).tiny)
+        logs = (1 - share) * xp.log(self.numbers) + share * xp.log(other.numbers)
+        return Learned(xp.exp(logs), self.sums + other.sums)
 
 
 class LearnedParameter:
