@@ -32,6 +32,7 @@ from kalprox.sources import Block, Counts, Source
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
+_SEPARATED = 1e-3  # a mean loss below it, where no minimiser was found, is that of classes without an error
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 # What cannot change after the first row.
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
@@ -102,9 +103,15 @@ class FilteredBelief(Belief):
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
         state = replace(state, learned=learned_by(out))
+        message = out.message
+        if not out.converged and not settings.likelihood.location and out.objective < _SEPARATED * folded.counts.good:
+            message = (
+                "The coefficients run to infinity, since some of them separate the classes without an error. Set a "
+                "penalty, such as penalty='ridge', or remove the columns that determine the class."
+            )
         X, named = folded.total.X, isinstance(settings.link, str)
         std = np.sqrt(X.squares / X.rows) if named else None
-        belief = cls(settings, state, design, None, out.passes, out.converged, out.message, std, folded.total.y.outside)
+        belief = cls(settings, state, design, None, out.passes, out.converged, message, std, folded.total.y.outside)
         return belief.with_scores_of(source), folded.counts
 
     def learn(self, block: Block) -> "FilteredBelief":
@@ -213,6 +220,11 @@ class FilteredBelief(Belief):
         """
         if not isinstance(other, FilteredBelief) or self.settings.forget != 1:
             return super().merge(other)
+        mine, theirs = ((b.fixed.size, b.fixed.outputs, b.fixed.row_offsets) for b in (self, other))
+        if mine != theirs:
+            raise ValueError(
+                "merge needs two models of the same features and classes, both with offsets or both without."
+            )
         if other.state.held is not None:
             rows = other._held_block()
             return self if rows is None else self.learn(rows)

@@ -278,7 +278,6 @@ class Learner:
         Raise a ValueError if both have learned the same rows, or one was merged from a model of the rows of the other;
         with `allow_overlap` these rows count twice.
         """
-        belief = self.belief.merge(other.belief)
         if different := self.settings.changed(other.settings):
             mine, theirs = self.settings.parameters, other.settings.parameters
             raise ValueError(
@@ -286,6 +285,7 @@ class Learner:
                 + ", ".join(f"{name} ({mine[name]!r} and {theirs[name]!r})" for name in different)
                 + "."
             )
+        belief = self.belief.merge(other.belief)
         mine, theirs = self._fingerprints, other._fingerprints
         if not allow_overlap and overlap(mine, theirs):
             raise ValueError(
