@@ -97,7 +97,8 @@ def running_error(fitted: TableModel) -> Section:
     rows, rmse, coverage = history.running()
     if not len(rows):
         return Section(title, "No rows were scored during the fit.")
-    noise = float(fitted.belief.noise.variance) ** 0.5
+    has_noise = fitted.learner.settings.likelihood.location
+    noise = float(fitted.belief.noise.variance) ** 0.5 if has_noise else float("nan")
     scored, all_scored = history.judged[-1], float(fitted.learner.score.rows)
     text = "The error of the rows, each predicted before it was learned, in the order in which they were read."
     if scored < 0.9 * all_scored:
