@@ -177,6 +177,33 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             with self._classes_until_done(classes):
                 return super().fit(X, class_targets(labels, missing, classes), weights, groups)
 
+    def refine(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups
+            All rows that the model has learned; see `fit`.
+
+        Returns
+        -------
+        self : KalproxClassifier
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> y = X[:, 0] + rng.logistic(size=400) > 0
+        >>> model = KalproxClassifier().partial_fit(X, y, classes=[False, True]).refine(X, y)
+        >>> bool(np.allclose(model.coef_, KalproxClassifier().fit(X, y).coef_, rtol=1e-9))
+        True
+        """
+        with self._lock:
+            self._fitted  # noqa: B018  # raises an error if there is nothing to refine
+            labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
+            weights = self._weighted(labels, missing, sample_weight)
+            return super().refine(X, class_targets(labels, missing, self.classes_), weights, groups)
+
     def partial_fit(  # type: ignore[override]
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> Self:

@@ -27,7 +27,7 @@ from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Zero
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["Belief", "PenaltyTooStrong", "check_any_row"]
+__all__ = ["ApproximateMerge", "Belief", "PenaltyTooStrong", "about_merge", "check_any_row"]
 
 FEWEST_ROWS = 32  # of the first piece of a batch that a belief without an exact row-by-row update predicts
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
@@ -36,6 +36,19 @@ _CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of 
 
 class PenaltyTooStrong(RuntimeWarning):
     """The penalty has moved the coefficients so far that their intervals cover less than they say."""
+
+
+class ApproximateMerge(RuntimeWarning):
+    """Two models were merged whose rows had been linearised at different estimates."""
+
+
+def about_merge(belief: "Belief") -> str:
+    """Say how far merges have left the estimate from the minimiser, and what makes it exact."""
+    return (
+        "The merge is approximate: the models linearised their rows at different estimates, and the merged estimate "
+        f"is about {_rounded(belief.merge_distance)} standard errors from that of all rows. Call refine with all rows "
+        "to make it exact."
+    )
 
 
 def check_any_row(counts: Counts) -> None:
@@ -66,6 +79,8 @@ class Belief(PickledFields, ABC):
         The number of passes over the rows.
     message : str
         Why the minimiser was not reached; empty if it was.
+    merge_distance : float
+        About how many standard errors merges have left the estimate from the minimiser; 0 if they were exact.
     """
 
     settings: Settings
@@ -76,6 +91,7 @@ class Belief(PickledFields, ABC):
     in_one_pass: ClassVar[bool] = True
     n_passes = 1
     message = ""
+    merge_distance = 0.0
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -549,6 +565,11 @@ class Belief(PickledFields, ABC):
             "merge needs linear models, link='identity', method='exact' and likelihood='gaussian': other models are "
             "linearised at different points. Fit one model to all rows instead."
         )
+
+    @property
+    def fingerprint(self) -> Array:
+        """What tells the rows learned from others; see `kalprox.learning.fingerprint`."""
+        raise ValueError("A model that cannot be merged has no fingerprint.")
 
     def minimax(self, X: Array) -> Array:
         """Return the predictions of the Vovk-Azoury-Warmuth forecaster for rows of X, shape (n,) or (n, k)."""

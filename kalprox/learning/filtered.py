@@ -16,6 +16,8 @@ from kalprox.information import Information, merge
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
+from kalprox.learning.fingerprint import SIZE, of_moments
+from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
@@ -49,6 +51,7 @@ class FilteredBelief(Belief):
     message: str = ""
     fit_column_std: Array | None = None  # of the rows of `fit`, which `seen` does not summarise
     fit_outside: float = 0.0
+    merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
 
     in_one_pass: ClassVar[bool] = False
 
@@ -66,10 +69,12 @@ class FilteredBelief(Belief):
         return cls(settings, state, design, seen)
 
     @classmethod
-    def fit(cls, settings: Settings, source: Source) -> tuple["FilteredBelief", Counts]:
+    def fit(
+        cls, settings: Settings, source: Source, start: "FilteredBelief | None" = None
+    ) -> tuple["FilteredBelief", Counts]:
         """Refine to a stationary point of the objective, after one pass for the means of X.
 
-        One more pass sums the scores, if `coef_cov` needs them.
+        One more pass sums the scores, if `coef_cov` needs them. The search begins at the estimate of `start`, if given.
         """
         if settings.forget != 1:
             if not hasattr(source, "faded"):
@@ -85,12 +90,12 @@ class FilteredBelief(Belief):
             about |= {"outputs": folded.total.y.outputs, "row_offsets": folded.total.offsets > 0}
             design = Design.of_moments(folded.total.X, **about)
         g = _regularizer(settings, design)
-        start = _first_theta(settings, design)
+        first = _first_theta(settings, design) if start is None else start._estimate_in(design)
         options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
         options |= {"weights": settings.weights, "likelihood": settings.likelihood}
         prior = _sums_to_zero(settings, design, folded.total.X)
         model, rows = design.model(settings.model(design.outputs)), DesignedSource(source, design)
-        out = refine(model, g, rows, start, prior=prior, **options)
+        out = refine(model, g, rows, first, prior=prior, **options)
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
         X, named = folded.total.X, isinstance(settings.link, str)
@@ -133,6 +138,77 @@ class FilteredBelief(Belief):
         g = _regularizer(settings, self.fixed)
         problem = replace(self.state.problem, regularizer=g, gamma=settings.gamma, forget=settings.forget)
         return replace(self, settings=settings, state=replace(self.state, problem=problem))
+
+    def merge(self, other: Belief) -> "FilteredBelief":
+        """Return the belief after the rows of both: approximate, see `kalprox.learning.merging` and `merge_distance`.
+
+        The rows of a stream whose warm-up has not ended are learned by the other.
+        """
+        if not isinstance(other, FilteredBelief) or self.settings.forget != 1:
+            return super().merge(other)
+        if other.state.held is not None:
+            rows = other._held_block()
+            return self if rows is None else self.learn(rows)
+        if self.state.held is not None:
+            return other.merge(self)
+        mine, theirs = self.state.posterior.data, other.state.posterior.data
+        assert isinstance(mine, Information) and isinstance(theirs, Information)
+        data = merge(mine, in_coordinates(theirs, other.fixed, self.fixed))
+        both = replace(self.state, data=data, extrapolating=None)
+        seen = None if self.seen is None or other.seen is None else self.seen + other.seen
+        state = with_prior(both, self.state.prior)
+        if seen is not None:
+            state = with_prior(both, _weak_prior(self.settings, self.fixed, seen, _noise_of(state)))
+        J = change(other.fixed, self.fixed)
+        parts = [(one._rows, one._estimate_in(self.fixed), self._like_rows_of(one)) for one in (self, other)]
+        found = self.merge_distance + other.merge_distance
+        if all(len(inputs) for _, _, inputs in parts):
+            found += distance(self.model, self.settings.likelihood, state.posterior, parts)
+        sandwich = self.sandwich
+        if other.sandwich is not None:
+            scores = other.sandwich if J is None else other.sandwich.in_coordinates(J)
+            sandwich = scores if sandwich is None else sandwich + scores
+        outside = self.fit_outside + other.fit_outside
+        passes = max(self.n_passes, other.n_passes)
+        about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
+        return replace(self, state=state, seen=seen, sandwich=sandwich, **about)
+
+    def _estimate_in(self, design: Design) -> Array:
+        """Return the estimate in the coordinates of another design."""
+        theta, J = np.asarray(self.state.posterior.mean), change(self.fixed, design)
+        return theta if J is None else np.linalg.solve(J, theta)
+
+    @property
+    def _rows(self) -> float:
+        return float(self.state.rows) / (self.fixed.outputs or 1)
+
+    @property
+    def fingerprint(self) -> Array:
+        """That of the moments of the rows; after `fit`, which does not keep the moments of y, without these."""
+        rows, std, seen = self._rows + self.n_held, self.column_std, self.seen
+        center = self.fixed.center if seen is None else seen.X.mean
+        if center is None or std is None:
+            return np.full(SIZE, np.nan)  # no function is like another
+        y = (0.0, 0.0) if seen is None else (float(seen.y.moments.mean[0]), float(seen.y.moments.sd[0]))
+        return of_moments(rows, rows, np.append(center, y[0]), np.append(std, y[1]), len(std))
+
+    def _held_block(self) -> Block | None:
+        """Return the rows of the warm-up as they came; None if there are none."""
+        held, design = self.state.held, self.fixed
+        assert held is not None
+        if not held.rows:
+            return None
+        X, y, weights = map(np.concatenate, (held.X, held.y, held.weights))
+        offset = X[:, -1] if design.row_offsets else None
+        return Block(X if design.center is None else design.columns(X), y, weights, offset=offset)
+
+    def _like_rows_of(self, other: "FilteredBelief") -> Array:
+        """Return inputs like those of the rows of another belief, in these coordinates; none for a function."""
+        center, std = other.fixed.center if other.seen is None else other.seen.X.mean, other.column_std
+        if center is None or std is None:
+            return np.empty((0, 0))
+        X = likely_rows(center, std)
+        return self.fixed.rows(X, np.zeros(len(X)) if self.fixed.row_offsets else None)
 
     @property
     def predicts(self) -> bool:
@@ -238,6 +314,7 @@ class FilteredBelief(Belief):
             **rows,
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
+            **({} if not self.merge_distance else {"merge_distance": self.merge_distance}),
         }
 
     @classmethod
@@ -267,10 +344,11 @@ class FilteredBelief(Belief):
         )
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far)
         message = "" if held is None else _warming_up(held)
-        std, outside = saved.arrays.get("column_std"), float(saved.arrays.get("outside", 0.0))
+        std = saved.arrays.get("column_std")
+        outside, apart = (float(saved.arrays.get(name, 0.0)) for name in ("outside", "merge_distance"))
         expect(std is None or (std.shape == (d,) and (std >= 0).all()))
         passes, converged = saved.count("n_passes"), bool(saved["converged"])
-        return cls(settings, state, design, seen, passes, converged, message, std, outside)
+        return cls(settings, state, design, seen, passes, converged, message, std, outside, apart)
 
 
 def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:

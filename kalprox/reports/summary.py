@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.calibration import LEVELS
+from kalprox.calibration import LEVELS, CategoryCalibration, ClassCalibration
 from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Belief
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
@@ -173,11 +173,22 @@ def calibration(fitted: TableModel) -> Table:
     """The prequential scores: of rows that were predicted before they were learned."""
     score = fitted.learner.score
     scored = float(score.rows)
+    number: Any = int(scored) if scored.is_integer() else scored
+    if isinstance(score, (ClassCalibration, CategoryCalibration)):
+        found = {"log loss": score.log_loss, "Brier score": score.brier, "accuracy": score.accuracy}
+        found |= {"AUC": score.auc} if isinstance(score, ClassCalibration) else {}
+        return Table(
+            ["rows scored", *found, "verdict"],
+            [[number, *(None if np.isnan(one) else float(one) for one in found.values()), score.verdict().word]],
+            "Scores of rows that were predicted before they were learned: the mean of -log of the probability of the "
+            "class that came, the mean squared error of the probabilities, the share of the rows whose most probable "
+            "class came, and, for two classes, the area under the ROC curve.",
+        )
     coverage = [f"{float(share):.1%}" if scored > 0 else None for share in score.coverage[::-1]]
     cells = [float(score.rmse), *coverage, float(score.nis)] if scored > 0 else [None, *coverage, None]
     return Table(
         ["rows scored", "RMSE", *(f"within {level:.0%}" for level in LEVELS[::-1]), "NIS", "verdict"],
-        [[int(scored) if scored.is_integer() else scored, *cells, score.verdict().word]],
+        [[number, *cells, score.verdict().word]],
         "Scores of rows that were predicted before they were learned: the root mean squared error, the share of the "
         "rows within their intervals, and the mean squared error in units of the predicted variance (NIS; 1 if "
         "calibrated).",
