@@ -42,8 +42,8 @@ class Progress:
     number : int
         The number of the current pass, from 0.
     rmse, coverage : float
-        The root mean squared error, and the coverage of the 95% intervals, of the rows that were predicted before they
-        were learned.
+        The root mean squared error, and the coverage of the 95% intervals (NaN for classes, which have none), of the
+        rows that were predicted before they were learned.
     checkpoint : bool
         Whether a checkpoint has just been written.
     """

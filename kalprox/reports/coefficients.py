@@ -76,8 +76,8 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
     return Figure(
         "coefficients",
         "Effects with their intervals",
-        f"{100 * level:.4g}% intervals. The effect of a column is the change of {_changed(fitted)} when it increases by "
-        f"one standard deviation, so that columns in different units can be compared. {summary.about_levels(fitted)}"
+        f"{100 * level:.4g}% intervals. The effect of a column is the change of {_changed(fitted)} when it increases "
+        f"by one standard deviation, so that columns in different units can be compared. {summary.about_levels(fitted)}"
         "Intervals narrower than the marker are hidden behind it." + (_DEBIASED if fitted.belief.debiased else ""),
         {"column": [columns[j] for j in shown], "coef": coef, "low": low, "high": high, "std": scale, "level": level},
         draw,

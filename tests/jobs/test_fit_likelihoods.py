@@ -109,7 +109,7 @@ def test_a_stream_is_near_its_batch_and_scored(data, target, likelihood, options
     batch = fitted(data, "all.csv", target, likelihood, *options).belief
     model = fitted(data, "all.csv", target, likelihood, *options, "--passes", 1)
     assert np.max(np.abs(model.belief.coef - batch.coef) / batch.coef_std) < 0.1
-    assert float(model.learner.score.rows) > 0.7 * N
+    assert float(model.learner.score.rows) > 0.5 * N
 
 
 def test_two_classes_of_a_categorical_are_bernoulli(data):
