@@ -470,7 +470,12 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """Return what belongs to one output with an axis for the classes, as scikit-learn's classifiers have it."""
         return np.expand_dims(values, axis) if len(self.classes_) == 2 else values
 
-    def _target_names(self) -> list[str]:
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _class_names(self) -> list[str]:
         return list(map(str, self.classes_.tolist()))
 
     def _about(self) -> dict[str, Any]:
