@@ -267,8 +267,8 @@ class Fitting(LearnerEstimator):
                     f"{name} must have shape ({len(good)},), one per row of X; got shape {np.shape(value)}."
                 )
         rest = [None if value is None else np.asarray(value)[good] for value in rest]
-        offset = None if offset is None else offset[good]
-        rows, rejected = checked_encoded(self, encoded.X[good], *rest, offset=offset)
+        rest.append(None if offset is None else offset[good])
+        rows, rejected = checked_encoded(self, encoded.X[good], *rest)
         learner = self._learner
         learner.learn(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=settings.is_exact), settings)
         learner.n_rejected += len(bad) + rejected
