@@ -90,7 +90,8 @@ class Predicting(LearnerEstimator):
         exact, (X, good, added) = self._fitted.settings.is_exact, self._inputs_and_offset(X, offset, exposure)
         if exact and added is not None:
             check_offset(self._fitted.settings)
-        if exact and good is None and sigma is None and X.shape[0] == 1 and isinstance(X, np.ndarray):
+        one = good is None and sigma is None and added is None and X.shape[0] == 1
+        if one and isinstance(X, np.ndarray):
             with self._lock:  # shorter than a copy of the learner's filter would take
                 if not return_std:
                     return self._learner.mean(X)

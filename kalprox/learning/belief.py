@@ -120,6 +120,11 @@ class Belief(PickledFields, ABC):
 
     # ---- innovations -----------------------------------------------------------------------------------
 
+    @property
+    def matches_rows(self) -> bool:
+        """Whether single rows are learned by moment matching, by a filter that is updated in place."""
+        return False
+
     def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start` and that this belief may predict.
 
@@ -181,7 +186,7 @@ class Belief(PickledFields, ABC):
             u = (block.y - found.mean) / found.scale
         else:
             leverage = before.posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
-            D, u = row_scores(self.settings.likelihood, block.y, f, D, leverage)
+            D, u = row_scores(before.posterior.likelihood, block.y, f, D, leverage)
             u = np.where(np.isnan(found.mean.reshape(len(block), -1)).any(axis=1), np.nan, u)
         return D, u, self.sandwich or Sandwich.zero(None, D.shape[1], None)
 
@@ -197,7 +202,7 @@ class Belief(PickledFields, ABC):
             return self
         assert isinstance(posterior, InformationPosterior)
         theta = np.asarray(posterior.mean)
-        about = self.model, settings.likelihood, theta, self.design, self._center, settings.coef_cov, settings.weights
+        about = self.model, posterior.likelihood, theta, self.design, self._center, settings.coef_cov, settings.weights
         sandwich = source.fold(partial(scores_at, *about)).total
         assert sandwich is not None
         rows = float(posterior.data.effective_rows)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, with_prior
+from kalprox.algorithms.proximal_filter import ProximalState, learned_by, proximal_filter, take_matched, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information, merge
@@ -17,13 +17,16 @@ from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
 from kalprox.learning.fingerprint import SIZE, of_moments
+from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
+from kalprox.likelihoods.parameters import Learned
 from kalprox.models import LINKS
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Separable, Zero
+from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
 
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
@@ -98,6 +101,7 @@ class FilteredBelief(Belief):
         out = refine(model, g, rows, first, prior=prior, **options)
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
+        state = replace(state, learned=learned_by(out))
         X, named = folded.total.X, isinstance(settings.link, str)
         std = np.sqrt(X.squares / X.rows) if named else None
         belief = cls(settings, state, design, None, out.passes, out.converged, out.message, std, folded.total.y.outside)
@@ -118,7 +122,70 @@ class FilteredBelief(Belief):
         state = step(belief.state, inputs.X, inputs.y, inputs.weights)
         if self.seen is not None and self.state.held is not None and state.held is None:
             state = with_prior(state, _weak_prior(self.settings, belief.fixed, seen, _noise_of(state)))
-        return replace(belief, state=state, message=self.message if state.held is None else _warming_up(state.held))
+        message = self.message if self.state.held is None else _warming_up(state.held)
+        return replace(belief, state=state, message=message)
+
+    # ---- single rows -----------------------------------------------------------------------------------
+
+    @property
+    def matches_rows(self) -> bool:
+        """Whether single rows are learned by moment matching, and exactly so by a filter that is updated in place.
+
+        The model must be linear with one output, the loss elementwise, without a noise variance and not quadratic, the
+        penalty quadratic, and no row forgotten.
+        """
+        settings, design = self.settings, self.fixed
+        loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
+        if not named or loss.quadratic or loss.interacts or loss.learns_noise or loss.parameter is not None:
+            return False
+        if settings.forget != 1 or settings.coef_cov != "model" or not np.all(design.scale == 1) or design.row_offsets:
+            return False
+        g, size = self.state.problem.regularizer, design.size
+        return diagonal_curvature(g, size) is not None or g.root(size) is not None
+
+    def row_filter(self) -> SquareRootFilter | None:
+        """Return a filter of single rows that continues from this belief; None if a coefficient is undetermined.
+
+        In a warm-up that has had no check, it learns the rows held, which need not be refined then.
+        """
+        state = self.state
+        fresh = state.held is not None and not np.any(state.data.T)
+        posterior = self._before_rows() if fresh else state.posterior
+        if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
+            return None
+        assert self.fixed.center is not None
+        at_zero = replace(self.fixed, center=np.zeros(len(self.fixed.center)), intercept=False)
+        made = SquareRootFilter.of(posterior, at_zero, 1.0)
+        if fresh and state.held is not None:
+            rows = zip(*(np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights)), strict=True)
+            if any(made.match(x, float(y), self.settings.likelihood, float(w)) is None for x, y, w in rows):
+                return None
+        return replace(made, design=self.fixed)
+
+    def _before_rows(self) -> InformationPosterior:
+        """Return the posterior that the prior and the penalty give without any rows."""
+        p, state = self.state.problem, self.state
+        return InformationPosterior(
+            state.data, p.regularizer, gamma=p.gamma, prior=state.prior, start=state.estimate, likelihood=p.likelihood
+        )
+
+    def learn_matched(self, block: Block, matched: Array) -> "FilteredBelief":
+        """Take the rows that a filter of single rows has learned since this belief; see `take_matched`.
+
+        In the warm-up they are held like others.
+        """
+        if self.state.held is not None:
+            return self.learn(block)
+        block = block if block.weights is not None else replace(block, weights=np.ones(len(block)))
+        belief = self
+        if self.seen is not None:
+            belief = self._with_seen(self.seen + Seen.of(self.settings, block), block)
+        return replace(belief, state=take_matched(belief.state, belief.fixed.block(block), matched))
+
+    def matched_innovations(self, y: Array, matched: Array) -> Innovations:
+        """Return the innovations of rows that a filter of single rows has predicted and learned."""
+        predicted = self.settings.likelihood.predict(matched[:, 0], matched[:, 1], self.noise)
+        return Innovations.of(y, predicted, predicted.std)._replace(together=1)
 
     def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
         """Return the belief with the prior of all rows seen; and with their centre, if the block leads to a check."""
@@ -154,7 +221,10 @@ class FilteredBelief(Belief):
         mine, theirs = self.state.posterior.data, other.state.posterior.data
         assert isinstance(mine, Information) and isinstance(theirs, Information)
         data = merge(mine, in_coordinates(theirs, other.fixed, self.fixed))
-        both = replace(self.state, data=data, extrapolating=None)
+        learned = self.state.learned
+        if learned is not None and other.state.learned is not None:
+            learned = learned.merge(other.state.learned)
+        both = replace(self.state, data=data, extrapolating=None, learned=learned)
         seen = None if self.seen is None or other.seen is None else self.seen + other.seen
         state = with_prior(both, self.state.prior)
         if seen is not None:
@@ -163,7 +233,7 @@ class FilteredBelief(Belief):
         parts = [(one._rows, one._estimate_in(self.fixed), self._like_rows_of(one)) for one in (self, other)]
         found = self.merge_distance + other.merge_distance
         if all(len(inputs) for _, _, inputs in parts):
-            found += distance(self.model, self.settings.likelihood, state.posterior, parts)
+            found += distance(self.model, state.likelihood, state.posterior, parts)
         sandwich = self.sandwich
         if other.sandwich is not None:
             scores = other.sandwich if J is None else other.sandwich.in_coordinates(J)
@@ -185,7 +255,8 @@ class FilteredBelief(Belief):
     @property
     def fingerprint(self) -> Array:
         """That of the moments of the rows; after `fit`, which does not keep the moments of y, without these."""
-        rows, std, seen = self._rows + self.n_held, self.column_std, self.seen
+        std, seen = self.column_std, self.seen
+        rows = self._rows if seen is None else seen.X.rows
         center = self.fixed.center if seen is None else seen.X.mean
         if center is None or std is None:
             return np.full(SIZE, np.nan)  # no function is like another
@@ -213,7 +284,7 @@ class FilteredBelief(Belief):
     @property
     def predicts(self) -> bool:
         """Whether the warm-up has ended; until then the rows held do not determine theta well."""
-        return self.state.held is None
+        return self.state.held is None or self.state.held.settled
 
     @property
     def converged(self) -> bool:
@@ -311,6 +382,8 @@ class FilteredBelief(Belief):
             "estimate": np.asarray(state.estimate),
             "warmup": state.problem.warmup,
             "next_look": None if state.held is None else state.held.next_look,
+            **({} if state.held is None or not state.held.settled else {"settled": True}),
+            **({} if state.learned is None else {"learned": state.learned}),
             **rows,
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
@@ -330,7 +403,9 @@ class FilteredBelief(Belief):
                 _expect_rows(design, d, *rows)
             start, origin = (np.asarray(saved.arrays.get(f"held.{n}", estimate)) for n in ("start", "origin"))
             expect(start.shape == origin.shape == estimate.shape)
-            held = HeldRows(X, y, weights, start, origin, next_look=saved.count("next_look"))
+            settled = saved.header.get("settled", False)
+            expect(isinstance(settled, bool))
+            held = HeldRows(X, y, weights, start, origin, next_look=saved.count("next_look"), settled=settled)
         far = saved.value(ExtrapolatingRows, "extrapolating") if "extrapolating" in saved else None
         if far is not None:
             _expect_rows(design, d, far.X, far.y, far.weights, far.counts, far.squares)
@@ -342,8 +417,12 @@ class FilteredBelief(Belief):
         prior, data = (
             restored_information(saved, name, len(estimate), None, settings.forget) for name in ("prior", "data")
         )
-        state = replace(state, prior=prior, data=data, held=held, extrapolating=far)
-        message = "" if held is None else _warming_up(held)
+        learned = saved.value(Learned, "learned") if "learned" in saved else None
+        if learned is not None:
+            expect(learned.numbers.shape == settings.likelihood.numbers.shape and (learned.numbers > 0).all())
+            expect(learned.sums.ndim == 1 and len(learned.sums) > 1)
+        state = replace(state, prior=prior, data=data, held=held, extrapolating=far, learned=learned)
+        message = _warming_up(held)
         std = saved.arrays.get("column_std")
         outside, apart = (float(saved.arrays.get(name, 0.0)) for name in ("outside", "merge_distance"))
         expect(std is None or (std.shape == (d,) and (std >= 0).all()))
@@ -358,7 +437,10 @@ def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> 
     expect(all(a.shape == y.shape[:1] and (a >= 0).all() for a in counts))
 
 
-def _warming_up(held: HeldRows) -> str:
+def _warming_up(held: HeldRows | None) -> str:
+    """Return that the rows held do not determine the coefficients; nothing if they do, or none are held."""
+    if held is None or held.settled:
+        return ""
     return (
         f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the coefficients "
         "well, and the estimate may be far off. Learn more rows, or use fit."
@@ -459,7 +541,7 @@ def _weak_prior(settings: Settings, design: Design, seen: Seen, noise_var: float
     if settings.likelihood.location:
         size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
     spread = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
-    spread = min(spread if settings.likelihood.quadratic else 1.0, noise_var)
+    spread = min(spread if settings.likelihood.location else 1.0, noise_var)
     root = np.sqrt(spread) / (_WEAK * size) * np.sqrt(square)
     A = np.diag(root)
     if design.intercept:
