@@ -15,6 +15,7 @@ from kalprox.estimators.checks import batch_of
 from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, class_weights, plain_target
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
+from kalprox.estimators.frames import is_raw
 from kalprox.estimators.plain import Rows
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
@@ -146,7 +147,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Self:
         """Fit the model to these rows, discarding everything learned before.
 
         Parameters
@@ -178,7 +181,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             with self._classes_until_done(classes):
                 return super().fit(X, class_targets(labels, missing, classes), weights, groups)
 
-    def refine(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def refine(  # type: ignore[override]
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Self:
         """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
 
         Parameters
@@ -206,15 +211,17 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             return super().refine(X, class_targets(labels, missing, self.classes_), weights, groups)
 
     def partial_fit(  # type: ignore[override]
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, groups: Any = None
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> Self:
         """Learn these rows in addition to those learned before.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
+            A model that was fitted to files also takes a frame of pandas, polars or pyarrow with the columns of those
+            files.
         y : array-like of shape (n,)
-            The labels of the classes.
+            The labels of the classes. May be left out if X is such a frame, which has a column of them.
         classes : array-like of shape (m,), optional
             The labels of all classes, in the first call; later it may be left out.
         sample_weight : array-like of shape (n,), optional
@@ -235,6 +242,8 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         (4, array([[0.409]]))
         """
         with self._lock:
+            if y is None and classes is None and self._table is not None and is_raw(self._table.columns, X):
+                return super().partial_fit(X, None, sample_weight, groups)
             mine = vars(self)
             if "_learner" in mine and sample_weight is None and self.class_weight is None:
                 target = plain_target(y, classes, mine["classes_"])

@@ -244,6 +244,7 @@ class Learner:
         return (
             self._buffers_rows
             and batch.groups is None
+            and batch.offset is None
             and len(batch) <= RecentRows.capacity(batch.X.shape[1]) // 4
             and (recent := self._recent) is not None
             and recent.takes(batch)
