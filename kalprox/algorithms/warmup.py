@@ -3,7 +3,8 @@
 A linearisation far from the solution is never corrected later. The first rows are therefore held in memory. From time
 to time they are refined to convergence, and the warm-up ends when no single row has much influence on the estimate,
 that is when every leverage is below 0.1. After the warm-up, rows with a larger leverage under the current belief are
-held, and refined again with every block, until their leverage has fallen.
+held, and refined again with every block, until their leverage has fallen. With a robust loss the warm-up takes at least
+1,000 rows, because rows that were folded while others that lie had the majority are never corrected either.
 """
 
 from collections.abc import Callable
@@ -24,9 +25,20 @@ from kalprox.sources import ArraySource, Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import counts_of
 
-__all__ = ["MAX_LEVERAGE", "TOL", "ExtrapolatingRows", "HeldRows", "WarmupCutShort", "leverages", "refine_held"]
+__all__ = [
+    "MAX_LEVERAGE",
+    "ROBUST_ROWS",
+    "TOL",
+    "ExtrapolatingRows",
+    "HeldRows",
+    "WarmupCutShort",
+    "far_rows",
+    "leverages",
+    "refine_held",
+]
 
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/explanation/proximal_filter.md
+ROBUST_ROWS = 1000  # held at least with a robust loss: rows that lie may come in bursts, and be most of the first rows
 _MAX_BEND = 0.05  # the share of the variance of h that may be nonlinear in a row that is linearised once
 _MAX_CHANGE = 0.2  # of the curvature of the loss of such a row, within a standard deviation of the belief
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one
@@ -49,6 +61,9 @@ class HeldRows:
     start: Array  # where the next refinement starts
     origin: Array  # where the first refinement started
     next_look: int = static()
+    settled: bool = static(
+        default=False
+    )  # whether the last check would have ended the warm-up, had there been more rows
 
     @classmethod
     def none(cls, start: Array) -> "HeldRows":
@@ -83,13 +98,13 @@ class HeldRows:
         """Whether to check the rows now: there are enough of them, or they take `limit` bytes."""
         return self.rows >= self.next_look or self.bytes >= limit
 
-    def later(self, fit: Refined, leverage: float) -> "HeldRows":
+    def later(self, fit: Refined, leverage: float, settled: bool) -> "HeldRows":
         """Return the same rows, to be checked again when there are 1.5 times as many.
 
         A fit that diverged is not a good start for the next one: on a plateau of the link there is no way back.
         """
         start = fit.mean if fit.converged and leverage < _RUNAWAY else self.origin
-        return replace(self, start=start, next_look=int(_GROWTH * self.rows))
+        return replace(self, start=start, next_look=int(_GROWTH * self.rows), settled=settled)
 
     def moved(self, shift: Array, theta: Callable[[Array], Array]) -> "HeldRows":
         """Return the rows in other coordinates: inputs less `shift`, and `theta` of each parameter vector."""
@@ -160,7 +175,8 @@ def refine_held(
 ) -> Refined:
     """Refine the held rows to convergence, to a relative precision of `tol`, starting from `start`."""
     source = ArraySource(rows.X, rows.y, rows.weights, counts=rows.counts, squares=rows.squares)
-    return refine(model, regularizer, source, start, prior=prior, max_passes=_PASSES, tol=tol, likelihood=likelihood)
+    passes = _PASSES * (4 if likelihood.learns else 1)
+    return refine(model, regularizer, source, start, prior=prior, max_passes=passes, tol=tol, likelihood=likelihood)
 
 
 def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tuple[Array, Array]:
@@ -189,5 +205,18 @@ def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tup
             f, std = (a.reshape(rows.y.shape) for a in (at.f, np.sqrt(found * noise_var)))
             bent = posterior.likelihood.curvature_change(rows.y, f, std) > _MAX_CHANGE
     found = np.asarray(found if at.weights is None else at.weights * found).reshape(len(rows), -1)
-    far = (found >= MAX_LEVERAGE) | (bent.reshape(len(rows), -1) & (found * float(posterior.data.rows) >= MAX_LEVERAGE))
+    far = _is_far(found, bent.reshape(len(rows), -1), float(posterior.data.rows))
     return found.max(axis=1), far.any(axis=1)
+
+
+def far_rows(likelihood: Likelihood, y: Array, f: Array, variance: Array, weights: Array, rows: float) -> Array:
+    """Return for which observations one linearisation is not enough, as in `leverages`.
+
+    The beliefs about the outputs were N(f, variance), the loss is elementwise, and `rows` were learned before.
+    """
+    found = likelihood.expand(y, f)[1] * weights * variance
+    return _is_far(found, likelihood.curvature_change(y, f, np.sqrt(variance)) > _MAX_CHANGE, rows)
+
+
+def _is_far(leverage: Array, bent: Array, rows: float) -> Array:
+    return (leverage >= MAX_LEVERAGE) | (bent & (leverage * rows >= MAX_LEVERAGE))

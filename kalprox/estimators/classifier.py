@@ -6,13 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.validation import _check_sample_weight
 
 from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
-from kalprox.estimators.classes import checked_classes, checked_labels, class_targets
+from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, class_weights, plain_target
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.plain import Rows
@@ -177,6 +177,33 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             with self._classes_until_done(classes):
                 return super().fit(X, class_targets(labels, missing, classes), weights, groups)
 
+    def refine(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups
+            All rows that the model has learned; see `fit`.
+
+        Returns
+        -------
+        self : KalproxClassifier
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> y = X[:, 0] + rng.logistic(size=400) > 0
+        >>> model = KalproxClassifier().partial_fit(X, y, classes=[False, True]).refine(X, y)
+        >>> bool(np.allclose(model.coef_, KalproxClassifier().fit(X, y).coef_, rtol=1e-9))
+        True
+        """
+        with self._lock:
+            self._fitted  # noqa: B018  # raises an error if there is nothing to refine
+            labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
+            weights = self._weighted(labels, missing, sample_weight)
+            return super().refine(X, class_targets(labels, missing, self.classes_), weights, groups)
+
     def partial_fit(  # type: ignore[override]
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> Self:
@@ -207,6 +234,11 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         (4, array([[0.409]]))
         """
         with self._lock:
+            mine = vars(self)
+            if "_learner" in mine and sample_weight is None and self.class_weight is None:
+                target = plain_target(y, classes, mine["classes_"])
+                if target is not None:
+                    return super().partial_fit(X, target, None, groups)
             labels, missing, weights, known = self._labelled(y, classes, sample_weight)
             with self._classes_until_done(known):
                 return super().partial_fit(X, class_targets(labels, missing, known), weights, groups)
@@ -282,7 +314,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             raise ValueError("classes must be given in the first call of partial_fit: the labels of all classes.")
         given: Array = known if classes is None else checked_classes(classes)
         if known is not None and given.tolist() != known.tolist():
-            raise ValueError(f"classes must be those of the first call, {known.tolist()}; got {given.tolist()}.")
+            if given.tolist() != np.sort(known).tolist():
+                raise ValueError(f"classes must be those of the first call, {known.tolist()}; got {given.tolist()}.")
+            given = known
         if isinstance(self.class_weight, str):
             raise ValueError(
                 f"class_weight={self.class_weight!r} needs fit, which has all rows; for a stream, give a dict with the "
@@ -294,9 +328,10 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """Return the weights of rows times those of their classes; None if all are 1."""
         if self.class_weight is None:
             return sample_weight
-        weights = np.ones(len(labels))
-        weights[~missing] = compute_sample_weight(self.class_weight, labels[~missing])
-        return weights if sample_weight is None else weights * np.asarray(sample_weight, float)
+        rows = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
+        weights = np.zeros(len(labels))
+        weights[~missing] = class_weights(self.class_weight, labels[~missing], rows[~missing])
+        return rows * weights
 
     @contextmanager
     def _classes_until_done(self, classes: Array) -> Iterator[None]:
@@ -368,9 +403,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
                [0.34, 0.66]]), array([[0.22, 0.22],
                [0.46, 0.46]]))
         """
-        proba = self._by_rows(X, lambda belief, rows: belief.predict(rows).mean)
+        proba = self._by_rows(X, lambda reader, rows: reader.predict(rows).mean, live=True)
         if proba.ndim == 1:
-            proba = np.column_stack([1 - proba, proba])
+            proba = np.stack([1 - proba, proba], axis=1)
         if not return_std:
             return proba
         std = self._by_rows(X, Belief.probability_std)
@@ -416,16 +451,24 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """
         return self._by_rows(X, Belief.output)
 
-    def _by_rows(self, X: Any, function: Callable[[Belief, Array], Array]) -> Array:
-        """Return a function of the belief and rows, block by block; NaN for rows that were skipped."""
+    def _by_rows(self, X: Any, function: Callable[[Any, Array], Array], *, live: bool = False) -> Array:
+        """Return a function of the belief and rows, block by block; NaN for rows that were skipped.
+
+        With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`.
+        """
         _refuse_collection(X)
-        belief, (X, good) = self._belief, self._inputs(X)
+        X, good = self._inputs(X)
+        alone = X.shape[0] == 1 and isinstance(X, np.ndarray)
+        with self._lock:
+            if live and alone and good is None:
+                return function(self._learner, X)
+            reader = self._fitted.reader(X, alone=alone) if live else self._fitted.belief
         shape = () if len(self.classes_) == 2 else (len(self.classes_),)
         found = np.full((X.shape[0] if good is None else len(good), *shape), np.nan)
         if X.shape[0]:
             rows = Rows(X, np.zeros(X.shape[0]))
             blocks = batch_of(rows, self._block_rows(X.shape[1]), whole=False)
-            values = np.concatenate([function(belief, block.X) for block in blocks])  # type: ignore[union-attr]
+            values = np.concatenate([function(reader, block.X) for block in blocks])  # type: ignore[union-attr]
             found[slice(None) if good is None else good] = values
         return found
 
@@ -441,7 +484,12 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """Return what belongs to one output with an axis for the classes, as scikit-learn's classifiers have it."""
         return np.expand_dims(values, axis) if len(self.classes_) == 2 else values
 
-    def _target_names(self) -> list[str]:
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _class_names(self) -> list[str]:
         return list(map(str, self.classes_.tolist()))
 
     def _about(self) -> dict[str, Any]:
@@ -460,7 +508,7 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
 
 
 def _refuse_collection(X: Any) -> None:
-    if is_collection(X):
+    if type(X) is not np.ndarray and is_collection(X):
         raise TypeError(
             f"X must be an array, a sparse matrix or a frame in memory; got {type(X).__name__}. For a cluster, use "
             "kalprox fit --likelihood on files, or merge models of the parts."

@@ -73,7 +73,7 @@ class Predicting(LearnerEstimator):
                 raise ValueError("sigma needs X in memory; got a Dask collection or a Spark frame: predict in parts.")
             return predict_collection(self, X, return_std)
         exact, (X, good) = self._fitted.settings.is_exact, self._inputs(X)
-        if exact and good is None and sigma is None and X.shape[0] == 1 and isinstance(X, np.ndarray):
+        if good is None and sigma is None and X.shape[0] == 1 and isinstance(X, np.ndarray):
             with self._lock:  # shorter than a copy of the learner's filter would take
                 if not return_std:
                     return self._learner.mean(X)

@@ -93,7 +93,8 @@ class FitJob:
         self._check_paths(out)
         if out is not None and not (folder := Path(os.path.realpath(out)).parent).is_dir():
             raise NotADirectoryError(f"There is no folder {folder} for the model.")  # before reading any row
-        check_memory(len(self.table.columns.names), self.table.memory)
+        classes = len(self.table.columns.classes)
+        check_memory(len(self.table.columns.names) * (classes if classes > 2 else 1), self.table.memory)
         with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
             run = self._run(checkpoint)
             try:

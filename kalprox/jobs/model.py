@@ -22,6 +22,7 @@ from kalprox.learning.summary import Summary
 from kalprox.model_file import Parts, refusing
 from kalprox.sources import Block
 from kalprox.sources.columns import Columns
+from kalprox.sources.labels import label_of
 from kalprox.sources.quarantine import BadRow
 from kalprox.sources.table_columns import TableColumns
 
@@ -75,17 +76,23 @@ class TableModel:
 
     @property
     def model(self) -> Any:
-        """The learner as a `KalproxRegressor` without feature names, which takes X as an array."""
-        from kalprox import KalproxRegressor
+        """The learner as an estimator without feature names, which takes X as an array: a classifier for classes."""
+        from kalprox import KalproxClassifier, KalproxRegressor
 
-        return KalproxRegressor._of(self.learner, self.about | {"feature_names": None})
+        estimator = KalproxClassifier if self.columns.classes else KalproxRegressor
+        return estimator._of(self.learner, self.about | {"feature_names": None})
 
     @property
     def about(self) -> dict[str, Any]:
         """What a model file says about the columns of X and the estimator."""
         names = self.columns.names
         feature_names = None if self.fitted_to == "array" else names
-        return {"n_features": len(names), "feature_names": feature_names, "estimator_settings": dict(self.reading)}
+        classes = {"classes": list(self.columns.classes)} if self.columns.classes else {}
+        return {
+            "n_features": len(names),
+            "feature_names": feature_names,
+            "estimator_settings": {**classes, **self.reading},  # whose labels of classes may be numbers
+        }
 
     def parts(self) -> Parts:
         """Return the header and the arrays of the model file."""
@@ -113,6 +120,8 @@ class TableModel:
         with refusing(f"{file} is a model file, but its description of the columns or of the rows is damaged."):
             columns = checked_columns(table["columns"])
             expect(columns.target is not None and columns.names == about["feature_names"])
+            labels = about["estimator_settings"].get("classes", [])
+            expect(tuple(map(label_of, labels)) == tuple(map(label_of, columns.classes)))
             record = checked_record(table["account"], columns)
             expect(conforms(tuple[str, ...], table["sources"]))
         return cls(learner, columns, record, tuple(table["sources"]), reading=_reading(about))
@@ -127,7 +136,8 @@ class TableModel:
         estimator_settings: Mapping[str, Any] = _ESTIMATOR,
     ) -> "TableModel":
         """Return the model of a learner that was not fitted to files; raise a ValueError if it has several targets."""
-        if learner.belief.coef.ndim > 1:
+        classes = tuple(str(label_of(label)) for label in estimator_settings.get("classes", ()))
+        if learner.belief.coef.ndim > 1 and not classes:
             raise ValueError(
                 f"The model has {len(learner.belief.coef)} targets, and reports and commands are about one: fit a "
                 "model for each target, or use the methods of KalproxRegressor."
@@ -141,7 +151,7 @@ class TableModel:
         reasons = {"": {_SKIPPED.reason: bad}} if bad else {}
         quality = DataQuality(read=learner.n_rows + bad, bad=bad, reasons=reasons)
         fitted_to = "array" if feature_names is None else "frame"
-        columns = Columns(target, numeric=tuple(names))
+        columns = Columns(target, numeric=tuple(names), classes=classes)
         return cls(learner, columns, FitRecord(quality=quality), (), fitted_to, dict(estimator_settings))
 
     @classmethod

@@ -27,7 +27,7 @@ from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Zero
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["Belief", "PenaltyTooStrong", "check_any_row"]
+__all__ = ["ApproximateMerge", "Belief", "PenaltyTooStrong", "about_merge", "check_any_row"]
 
 FEWEST_ROWS = 32  # of the first piece of a batch that a belief without an exact row-by-row update predicts
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
@@ -36,6 +36,19 @@ _CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of 
 
 class PenaltyTooStrong(RuntimeWarning):
     """The penalty has moved the coefficients so far that their intervals cover less than they say."""
+
+
+class ApproximateMerge(RuntimeWarning):
+    """Two models were merged whose rows had been linearised at different estimates."""
+
+
+def about_merge(belief: "Belief") -> str:
+    """Say how far merges have left the estimate from the minimiser, and what makes it exact."""
+    return (
+        "The merge is approximate: the models linearised their rows at different estimates, and the merged estimate "
+        f"is about {_rounded(belief.merge_distance)} standard errors from that of all rows. Call refine with all rows "
+        "to make it exact."
+    )
 
 
 def check_any_row(counts: Counts) -> None:
@@ -66,6 +79,8 @@ class Belief(PickledFields, ABC):
         The number of passes over the rows.
     message : str
         Why the minimiser was not reached; empty if it was.
+    merge_distance : float
+        About how many standard errors merges have left the estimate from the minimiser; 0 if they were exact.
     """
 
     settings: Settings
@@ -76,6 +91,7 @@ class Belief(PickledFields, ABC):
     in_one_pass: ClassVar[bool] = True
     n_passes = 1
     message = ""
+    merge_distance = 0.0
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -104,13 +120,19 @@ class Belief(PickledFields, ABC):
 
     # ---- innovations -----------------------------------------------------------------------------------
 
+    @property
+    def matches_rows(self) -> bool:
+        """Whether single rows are learned by moment matching, by a filter that is updated in place."""
+        return False
+
     def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start` and that this belief may predict.
 
         No row is predicted by a belief that lacks more than half of the rows before it; `rows` were learned so far.
         With `exact`, every row is predicted from all rows before it.
         """
-        length = 1 if exact else max(FEWEST_ROWS, rows) if self.predicts else len(block)
+        in_pieces = self.predicts or not self.settings.likelihood.quadratic  # of which a warm-up ends as soon as it can
+        length = 1 if exact else max(FEWEST_ROWS, rows) if in_pieces else len(block)
         return min(len(block), start + length)
 
     def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple[Self, Innovations]:
@@ -164,7 +186,7 @@ class Belief(PickledFields, ABC):
             u = (block.y - found.mean) / found.scale
         else:
             leverage = before.posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
-            D, u = row_scores(self.settings.likelihood, block.y, f, D, leverage)
+            D, u = row_scores(before.posterior.likelihood, block.y, f, D, leverage)
             u = np.where(np.isnan(found.mean.reshape(len(block), -1)).any(axis=1), np.nan, u)
         return D, u, self.sandwich or Sandwich.zero(None, D.shape[1], None)
 
@@ -180,7 +202,7 @@ class Belief(PickledFields, ABC):
             return self
         assert isinstance(posterior, InformationPosterior)
         theta = np.asarray(posterior.mean)
-        about = self.model, settings.likelihood, theta, self.design, self._center, settings.coef_cov, settings.weights
+        about = self.model, posterior.likelihood, theta, self.design, self._center, settings.coef_cov, settings.weights
         sandwich = source.fold(partial(scores_at, *about)).total
         assert sandwich is not None
         rows = float(posterior.data.effective_rows)
@@ -548,6 +570,11 @@ class Belief(PickledFields, ABC):
             "merge needs linear models, link='identity', method='exact' and likelihood='gaussian': other models are "
             "linearised at different points. Fit one model to all rows instead."
         )
+
+    @property
+    def fingerprint(self) -> Array:
+        """What tells the rows learned from others; see `kalprox.learning.fingerprint`."""
+        raise ValueError("A model that cannot be merged has no fingerprint.")
 
     def minimax(self, X: Array) -> Array:
         """Return the predictions of the Vovk-Azoury-Warmuth forecaster for rows of X, shape (n,) or (n, k)."""

@@ -124,6 +124,11 @@ class Design(PickledFields):
             columns /= self.scale
         return inputs
 
+    def columns(self, inputs: Array) -> Array:
+        """Return the rows of X whose inputs of h these are, up to rounding."""
+        d = 0 if self.center is None else len(self.center)
+        return inputs[:, self.first : self.first + d] * self.scale + self.center
+
     def block(self, block: Block) -> Block:
         """Return the block with the inputs of h in place of X."""
         if self._plain and not self.row_offsets:

@@ -14,6 +14,7 @@ from kalprox.information import Information, merge
 from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, piece_reaching
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design
+from kalprox.learning.fingerprint import fingerprint
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
@@ -432,6 +433,10 @@ class ExactBelief(LinearBelief):
         center, targets = block.X[0].copy(), self.information.targets
         sandwich = self.sandwich or Sandwich.zero(center, self.information.d + 1, targets)
         return sandwich.inputs(block.X), (block.y - found.mean) / found.scale, sandwich
+
+    @property
+    def fingerprint(self) -> Array:
+        return fingerprint(self.information)
 
     def without_rows(self) -> "ExactBelief":
         """Return the belief about the means of the rows, where a first row may have been the origin of its sums."""

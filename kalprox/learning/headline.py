@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kalprox._text import code, count, names, printable
-from kalprox.learning.belief import Belief
+from kalprox.learning.belief import Belief, about_merge
 from kalprox.learning.learner import Learner
 from kalprox.models import LINKS
 from kalprox.sources.notes import Notes
@@ -230,6 +230,7 @@ def _estimate(belief: Belief) -> Iterator[Line]:
         ("Noise", belief.noise.reason),
         ("Errors", belief.why_no_std),
         ("Intervals", belief.interval_doubt),
+        ("Merge", about_merge(belief) if belief.merge_distance else ""),
     ):
         if doubt:
             yield Line(label, doubt, True)

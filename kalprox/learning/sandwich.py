@@ -129,6 +129,11 @@ class Sandwich:
 
     __add__ = merge
 
+    def in_coordinates(self, J: Array) -> "Sandwich":
+        """Return the same sum for parameters t, where those of this one are J t; for a nonlinear model."""
+        groups = {name: s @ J for name, s in self.groups.items()}
+        return Sandwich(None, J.T @ self.M @ J, self.clusters, groups)
+
     def about(self, center: Array) -> "Sandwich":
         """Return the same sum about another centre."""
         return self if self.center is None else Sandwich.zero(center, self.M.shape[1], len(self.M)).merge(self)

@@ -342,12 +342,14 @@ def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]
 
 
 def _r2(belief: Belief, notes: list[str]) -> Any:
-    """Return 1 - rss / (total sum of squares), about the mean if there is an intercept; NaN with a note."""
+    """Return 1 - rss / (total sum of squares), about the mean if there is an intercept; NaN with a note.
+
+    It is NaN without a note unless the likelihood is Gaussian.
+    """
+    if not belief.settings.likelihood.quadratic:
+        return np.nan
     if not isinstance(belief, ExactBelief) or belief.settings.noise_depends_on_inputs:
         what = "noise='inputs'" if isinstance(belief, ExactBelief) else "a nonlinear link, or method='paper'"
-        what = (
-            what if belief.settings.likelihood.quadratic else f"likelihood={belief.settings.parameters['likelihood']!r}"
-        )
         notes.append(f"R2 is empty: with {what} the total sum of squares of y is not kept.")
         return np.nan
     centered = belief.centered
@@ -372,6 +374,8 @@ def _evidence(belief: Belief, notes: list[str]) -> Any:
     try:
         found = np.asarray(belief.log_evidence)[()]
     except ValueError:
+        if not belief.settings.likelihood.quadratic:
+            return np.nan
         notes.append(
             "The log evidence is empty: it needs a linear model, and a penalty that is a prior, such as ridge."
         )

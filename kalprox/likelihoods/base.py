@@ -5,13 +5,15 @@ distribution of new observations. The recursions, the proximal filter and refine
 likelihood is one class in one file of this package, independent of models, regularisers and algorithms.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
+from kalprox._arrays import Array, certainly, namespace
 from kalprox._checks import concrete
+from kalprox.likelihoods.parameters import LearnedParameter
 from kalprox.predictive import Predictive
 
 __all__ = ["Likelihood"]
@@ -19,10 +21,12 @@ __all__ = ["Likelihood"]
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _SHARES / _SHARES.sum()
 _NARROW, _WIDE = 1e-6, 4.0  # variances of a belief, in units of the loss's own, between which moments are matched
+_POWERS = _SHARES * _NODES ** np.arange(3)[:, None]  # for the moments of a belief, in units of its standard deviation
+_FARTHEST, _MODERATE = 8.0, 300.0  # beyond the last node, and a size of f up to which exp(f) is a number
 _STEPS = 30  # of Newton's method or bisection; 4 to 8 are usual
 
 
-class Likelihood(ABC):
+class Likelihood(LearnedParameter, ABC):
     """The loss -log p(y | f) with f = h(theta, x), up to terms that do not depend on f.
 
     If the noise variance is learned, the loss is in units of the noise variance. Expanded to second order at theta, the
@@ -41,6 +45,14 @@ class Likelihood(ABC):
         The smallest and the largest possible observation.
     interacts : bool
         Whether the outputs of a row interact in the loss, which is then not elementwise: see `contrasts`.
+    majorizes : bool
+        Whether `least_squares` is an upper bound of the loss that is safe to descend with, rather than its expansion:
+        the information of rows is that of `matched`.
+    parameter : str or None
+        The name of a parameter that is learned together with theta if it is None; see
+        `kalprox.likelihoods.parameters.LearnedParameter`.
+    bounds : tuple of float
+        The smallest and the largest value of that parameter.
 
     Examples
     --------
@@ -58,6 +70,8 @@ class Likelihood(ABC):
     >>> gaussian.curvature_change(y, f, std=np.ones(2))
     array([0., 0.])
     >>> gaussian.check(y)  # every number is possible
+    >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
+    (1.0, None, array([1., 1.]))
     >>> gaussian.likely_size(3.0)
     1.0
     """
@@ -67,6 +81,7 @@ class Likelihood(ABC):
     location: ClassVar[bool] = False
     support: ClassVar[tuple[float, float]] = -np.inf, np.inf
     interacts: ClassVar[bool] = False
+    majorizes: ClassVar[bool] = False
 
     def check(self, y: Array) -> None:
         """Raise a ValueError that names the first rows of a block whose observations are not possible.
@@ -178,21 +193,50 @@ class Likelihood(ABC):
         xp = namespace(y, f, variance)
         slope, curvature = self.expand(y, f)
         size = variance * curvature
-        spread = xp.sqrt(variance)
-        steps = xp.stack([float(node) * spread for node in _NODES])
-        shares = xp.asarray(_SHARES, f.dtype).reshape(-1, *[1] * f.ndim)
+        wide, narrow = size >= _WIDE, size <= _NARROW
+        nodes, shares = (xp.asarray(a, f.dtype).reshape(-1, *[1] * f.ndim) for a in (_NODES, _SHARES))
+        steps = nodes * xp.sqrt(variance)[None]
         logs = -self.loss(y[None], f[None] + steps)
-        powers = shares * xp.exp(logs - logs.max(axis=0))
+        powers = shares * xp.exp(logs - logs.max(axis=0, keepdims=True))
         total = powers.sum(axis=0)
         mean = (powers * steps).sum(axis=0) / total
-        left = (powers * (steps - mean) ** 2).sum(axis=0) / total
-        safe = xp.where(variance > 0, variance, 1)
-        weights = 1 / xp.where(left > 0, left, 1) - 1 / safe
-        good = (size > _NARROW) & (size < _WIDE) & (weights > 0)
-        at, bend = self._proximal(y, f, variance)
-        targets = mean * (1 + 1 / (xp.where(good, weights, 1) * safe))
-        targets = xp.where(good, targets, xp.where(size >= _WIDE, at, -slope / curvature))
-        return targets, xp.where(good, weights, xp.where(size >= _WIDE, bend, curvature))
+        left = (powers * (steps - mean[None]) ** 2).sum(axis=0) / total
+        weights = 1 / left - 1 / variance
+        targets = mean * (1 + 1 / (weights * variance))
+        other = narrow | ~(weights > 0)
+        if not certainly(~other):
+            targets, weights = xp.where(other, -slope / curvature, targets), xp.where(other, curvature, weights)
+        if not certainly(~wide):
+            at, bend = self._proximal(y, f, variance)
+            targets, weights = xp.where(wide, at, targets), xp.where(wide, bend, weights)
+        return targets, weights
+
+    def matched_row(self, y: float, f: float, variance: float) -> tuple[float, float]:
+        """Return what `matched` returns for one observation, in a fifth of its time.
+
+        Parameters
+        ----------
+        y, f, variance : float
+
+        Returns
+        -------
+        target, weight : float
+        """
+        spread = math.sqrt(variance)
+        if abs(f) + _FARTHEST * spread < _MODERATE:  # so that nothing overflows
+            slope, curvature = map(float, self.expand(y, f))
+            size = variance * curvature
+            if size <= _NARROW:
+                return -slope / curvature, curvature
+            if size < _WIDE:
+                logs = -self.loss(y, f + spread * _NODES)
+                total, first, second = _POWERS.dot(np.exp(logs - logs.max())).tolist()
+                mean = first / total
+                weight = (1 / (second / total - mean * mean) - 1) / variance
+                if weight > 0:
+                    return spread * mean * (1 + 1 / (weight * variance)), weight
+        targets, weights = self.matched(*(np.array([a]) for a in (y, f, variance)))
+        return float(targets[0]), float(weights[0])
 
     def _proximal(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
         """Return the expansion of the loss at argmin_t loss(y, t) + (t - f)^2 / (2 variance), for the step of f."""
@@ -204,9 +248,35 @@ class Likelihood(ABC):
             low, high = xp.where(gradient < 0, t, low), xp.where(gradient > 0, t, high)
             goal = t - gradient / (1 + curvature * variance)
             inside = (goal > low) & (goal < high)
-            t = xp.where(inside | xp.isinf(low) | xp.isinf(high), goal, (low + high) / 2)
+            before, t = t, xp.where(inside | xp.isinf(low) | xp.isinf(high), goal, (low + high) / 2)
+            if certainly(t == before):
+                break
         slope, curvature = self.expand(y, t)
         return t - f - slope / curvature, curvature
+
+    @property
+    def unit(self) -> Any:
+        """The noise variance for gamma = 1."""
+        return 1.0
+
+    @property
+    def first(self) -> "Likelihood | None":
+        """A likelihood whose estimate refinement should start from; None if it is not needed."""
+        return None
+
+    def row_weights(self, y: Array, predicted: Predictive) -> Array:
+        """Return the weights of rows in a fit, relative to that of a row that is exactly as predicted.
+
+        Parameters
+        ----------
+        y : array of shape (n,)
+        predicted : Predictive
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        return namespace(y).ones_like(y)
 
     def curvature_change(self, y: Array, f: Array, std: Array) -> Array:
         """Return by how much the curvature of the loss changes within a standard deviation of f, as a share of it.

@@ -253,7 +253,8 @@ class _Scan:
     """What a table reads to find levels and moments: as columns of X the expressions inside of center() and the like,
     and then the numbers of levels, in the order in which they came."""
 
-    target = weight = cluster = None
+    target = weight = cluster = offset = exposure = None
+    classes = ()
 
     def __init__(
         self,
