@@ -38,8 +38,9 @@ from kalprox.algorithms.warmup import (
 )
 from kalprox.information import Information, merge
 from kalprox.information.linearized import Expansion, errors_of, expand, sums_of
-from kalprox.likelihoods import Learned, Likelihood
+from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.names import likelihood_of
+from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Model
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
@@ -268,8 +269,9 @@ def proximal_filter(
     -------
     Algorithm
         `init(mean0, v0=None)` returns the first state. v0 is the prior covariance (in units of the noise variance if
-        gamma is None, or if the likelihood learns its scale), or None for no prior; mean0 is then only the starting point of a nonlinear model. The warm-up of
-        a model with a saturating link can diverge without a weak prior or a g that bounds theta.
+        gamma is None, or if the likelihood learns its scale), or None for no prior; mean0 is then only the starting
+        point of a nonlinear model. The warm-up of a model with a saturating link can diverge without a weak prior or a
+        g that bounds theta.
 
         `step(state, X, y, weights=None)` returns the state after a block of rows, X of shape (b, ...) and y of shape
         (b,), of any size. A block with a row that is not finite raises an error that names the row; none of its rows is
@@ -420,7 +422,7 @@ def _learned_numbers(
         if before <= _REJECTED < now:
             warnings.warn(
                 f"{now:.0%} of the rows so far are outliers for the estimate. Either most of the first rows were "
-                "outliers, or the coefficients have changed since then: use refine, or fit, on all rows, or forget < 1.",
+                "outliers, or the coefficients have changed since then: use refine or fit on all rows, or forget < 1.",
                 RuntimeWarning,
                 stacklevel=5,
             )

@@ -22,7 +22,7 @@ from kalprox.learning.merging import change, distance, in_coordinates, likely_ro
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
-from kalprox.likelihoods import Learned
+from kalprox.likelihoods.parameters import Learned
 from kalprox.models import LINKS
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Separable, Zero
@@ -136,7 +136,7 @@ class FilteredBelief(Belief):
         """
         settings, design = self.settings, self.fixed
         loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
-        if not named or loss.quadratic or loss.interacts or loss.learns_noise or design.outputs is not None:
+        if not named or loss.quadratic or loss.interacts or loss.learns_noise or loss.parameter is not None:
             return False
         if settings.forget != 1 or settings.coef_cov != "model" or not np.all(design.scale == 1) or design.row_offsets:
             return False
@@ -439,13 +439,11 @@ def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> 
 
 def _warming_up(held: HeldRows | None) -> str:
     """Return that the rows held do not determine the coefficients; nothing if they do, or none are held."""
+    if held is None or held.settled:
+        return ""
     return (
-        ""
-        if held is None or held.settled
-        else (
-            f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the coefficients "
-            "well, and the estimate may be far off. Learn more rows, or use fit."
-        )
+        f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the coefficients "
+        "well, and the estimate may be far off. Learn more rows, or use fit."
     )
 
 
