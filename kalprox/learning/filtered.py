@@ -21,6 +21,7 @@ from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.models import LINKS
+from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Separable, Zero
 from kalprox.solvers.curvature import diagonal_curvature
@@ -171,7 +172,7 @@ class FilteredBelief(Belief):
 
     def matched_innovations(self, y: Array, matched: Array) -> Innovations:
         """Return the innovations of rows that a filter of single rows has predicted and learned."""
-        predicted = self.settings.likelihood.predict(matched[:, 0], matched[:, 1], self.noise)
+        predicted = self.settings.likelihood.predict(matched[:, 0], matched[:, 1], Noise.known(1.0))
         return Innovations.of(y, predicted, predicted.std)._replace(together=1)
 
     def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
