@@ -16,7 +16,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 
-__all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model"]
+__all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model", "Offset"]
 
 
 def _saturated(largest: float) -> float:
@@ -250,6 +250,44 @@ class Linear(Predictor):
 
     def _matrix(self, theta: Array) -> Array:
         return theta if self.outputs is None else theta.reshape((-1, self.outputs))
+
+
+@pytree
+class Offset(Model):
+    """h(theta, x) + o, where o is the last entry of the inputs, and x are those before it.
+
+    An offset is a part of the output that is known, such as the log of the exposure of a count.
+
+    Parameters
+    ----------
+    model : Model
+        The model h of the other inputs.
+
+    Examples
+    --------
+    >>> Offset(Linear()).value(np.array([1.0, 2.0]), np.array([3.0, 4.0, 0.5]))
+    np.float64(11.5)
+    >>> Offset(Linear()).linearize(np.array([1.0, 2.0]), np.array([3.0, 4.0, 0.5]))
+    (np.float64(11.5), array([3., 4.]))
+    """
+
+    model: Any
+
+    @property
+    def linear(self) -> bool:  # type: ignore[override]
+        """Whether the model is linear in theta."""
+        return bool(self.model.linear)
+
+    def value(self, theta: Array, x: Array) -> Array:
+        return self.model.value(theta, x[..., :-1]) + x[..., -1]
+
+    def linearize(self, theta: Array, x: Array) -> tuple[Array, Array]:
+        f, D = self.model.linearize(theta, x[:-1])
+        return f + x[-1], D
+
+    def linearize_rows(self, theta: Array, X: Array) -> tuple[Array, Array]:
+        f, D = self.model.linearize_rows(theta, X[:, :-1])
+        return f + X[:, -1], D
 
 
 @pytree

@@ -394,12 +394,14 @@ class InformationPosterior(Posterior):
     def noise(self) -> Noise:
         if self.gamma is None and self.likelihood.learns_noise:
             rows, fading = self.data.effective_rows, self.data.fading
+            if self.likelihood.majorizes:
+                return Noise(self.likelihood.unit, rows - self.edf)
             if self._unpenalised is None:
                 return Noise.learned(self.rss / fading, rows, self.edf)
             thetas = self.mean.reshape(len(self.mean), -1).T
             penalty = self.per_target([2 * self.regularizer.value(theta) for theta in thetas])
             return Noise.learned((self.rss + penalty) / fading, rows, self._unpenalised)
-        known = Noise.known(1.0 if self.gamma is None else self.gamma)
+        known = Noise.known((1.0 if self.gamma is None else self.gamma) / self.likelihood.unit)
         return known if self.targets is None else Noise(np.full(self.targets, known.variance), known.dof)
 
 

@@ -92,7 +92,7 @@ def test_student_finds_the_rows_that_do_not_lie():
     start = np.append(np.median(y), np.zeros(2))
     fit = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), (X, y), start, likelihood=Student())
     assert fit.converged and np.abs(fit.mean - [1.0, 2.0, -1.0]).max() < 4 / 300**0.5
-    slope, _ = Student().expand(y, X @ fit.mean)
+    slope, _ = fit.likelihood.expand(y, X @ fit.mean)
     np.testing.assert_allclose(X.T @ slope, 0, atol=1e-6)
 
 

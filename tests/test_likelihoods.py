@@ -15,12 +15,18 @@ from kalprox.noise import Noise
 
 FOUND = [getattr(likelihoods, name) for name in likelihoods.__all__]
 EVERY = [c for c in FOUND if issubclass(c, Likelihood) and not inspect.isabstract(c) and not c.interacts]
+PLAIN = [c for c in EVERY if not c.majorizes]
 Y, F = np.array([0.0, 1.0, 1.0, 0.0]), np.array([0.3, -1.2, 2.0, 0.0])  # targets that every likelihood allows
+
+
+def known(cls):
+    """A likelihood with the value 1 for the parameter that it would learn."""
+    return cls().with_numbers(np.ones(len(cls().numbers)))
 
 
 @pytest.mark.parametrize("cls", EVERY, ids=lambda c: c.__name__)
 def test_the_expansion_is_the_slope_of_the_loss_and_a_positive_curvature(cls):
-    likelihood, h = cls(), 1e-5
+    likelihood, h = known(cls), 1e-5
     slope, curvature = likelihood.expand(Y, F)
     expected = (likelihood.loss(Y, F + h) - likelihood.loss(Y, F - h)) / (2 * h)
     np.testing.assert_allclose(slope, expected, rtol=1e-8, atol=1e-9)
@@ -32,16 +38,18 @@ def test_the_expansion_is_the_slope_of_the_loss_and_a_positive_curvature(cls):
 
 @pytest.mark.parametrize("cls", EVERY, ids=lambda c: c.__name__)
 def test_numpy_and_jax_agree(cls):
-    likelihood = cls()
+    likelihood = known(cls)
     with jax.enable_x64(True):
-        for name in ("loss", "expand"):
-            ours, jaxs = (getattr(likelihood, name)(xp.asarray(Y), xp.asarray(F)) for xp in (np, jnp))
-            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-14, atol=1e-15), ours, jaxs)
+        more = {"matched": (np.full(4, 0.1),), "sums": (np.full(4, 0.1), np.ones(4))}
+        for name, rtol in (("loss", 1e-14), ("expand", 1e-14), ("matched", 1e-10), ("sums", 1e-10)):
+            args = (Y, F, *more.get(name, ()))
+            ours, jaxs = (getattr(likelihood, name)(*map(xp.asarray, args)) for xp in (np, jnp))
+            jax.tree.map(lambda a, b, rtol=rtol: np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-15), ours, jaxs)
 
 
 @pytest.mark.parametrize("cls", EVERY, ids=lambda c: c.__name__)
 def test_a_prediction_is_a_distribution(cls):
-    predicted = cls().predict(F, np.full(4, 0.1), Noise.known(1.0))
+    predicted = known(cls).predict(F, np.full(4, 0.1), Noise.known(1.0))
     assert predicted.mean.shape == predicted.std.shape == F.shape and (predicted.std > 0).all()
     for p in (0.1, 0.5, 0.9):
         assert (predicted.cdf(predicted.quantile(p)) >= p - 1e-12).all()
@@ -52,7 +60,7 @@ def test_a_prediction_is_a_distribution(cls):
 @pytest.mark.parametrize("cls", [c for c in EVERY if c.__name__ in ("Bernoulli", "Poisson", "NegativeBinomial")])
 @pytest.mark.parametrize(("f", "variance", "y"), [(0.3, 0.5, 1.0), (-2.0, 1.0, 1.0), (1.0, 0.2, 0.0), (0.5, 1e-3, 1.0)])
 def test_a_belief_that_learns_the_matched_problem_has_the_moments_of_the_product(cls, f, variance, y):
-    likelihood, reach = cls(), 10 * variance**0.5
+    likelihood, reach = known(cls), 10 * variance**0.5
     targets, weights = (float(a[0]) for a in likelihood.matched(*(np.array([a]) for a in (y, f, variance))))
 
     def moment(k):
@@ -67,17 +75,17 @@ def test_a_belief_that_learns_the_matched_problem_has_the_moments_of_the_product
     assert left == pytest.approx(second / total - (first / total) ** 2, rel=1e-6)
 
 
-@pytest.mark.parametrize("cls", EVERY, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("cls", PLAIN, ids=lambda c: c.__name__)
 def test_a_narrow_belief_is_expanded(cls):
-    likelihood = cls()
+    likelihood = known(cls)
     for ours, plain in zip(likelihood.matched(Y, F, np.full(4, 1e-9)), _expanded(likelihood), strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-12)
 
 
 @pytest.mark.parametrize("variance", [30.0, 1e4])
-@pytest.mark.parametrize("cls", EVERY, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("cls", PLAIN, ids=lambda c: c.__name__)
 def test_a_wide_belief_has_the_moments_of_the_product_within_a_tenth(cls, variance):
-    likelihood, reach = cls(), 10 * variance**0.5
+    likelihood, reach = known(cls), 10 * variance**0.5
     targets, weights = likelihood.matched(Y, F, np.full(4, variance))
     left = 1 / (1 / variance + weights)
     for f, y, mean, var in zip(F, Y, left * weights * targets, left, strict=True):
@@ -91,9 +99,9 @@ def test_a_wide_belief_has_the_moments_of_the_product_within_a_tenth(cls, varian
         assert var == pytest.approx(exact_var, rel=0.15)
 
 
-@pytest.mark.parametrize("cls", EVERY, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("cls", PLAIN, ids=lambda c: c.__name__)
 def test_one_observation_is_matched_as_in_an_array(cls):
-    likelihood = cls()
+    likelihood = known(cls)
     for f in (-400.0, -3.0, 0.2, 5.0, 400.0):
         for variance in (0.0, 1e-9, 1e-4, 0.05, 0.8, 3.0, 40.0, 1e6):
             for y in (0.0, 1.0):

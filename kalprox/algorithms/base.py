@@ -97,6 +97,7 @@ def predict_from_belief(
     h, likelihood, gamma, x = cast((model, likelihood, gamma, x), state.mean)
     state = like_row(state, x)
     f, D = _linearize(h, state.mean, x, block)
+    gamma = gamma / likelihood.unit
     return likelihood.predict(f, gamma * state.V.variance(D), Noise.known(gamma))
 
 

@@ -22,6 +22,7 @@ from kalprox.algorithms.base import (
 from kalprox.algorithms.pipg import update
 from kalprox.covariance import Covariance, Dense, Diagonal, SquareRoot
 from kalprox.likelihoods import Gaussian, Likelihood
+from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Linear, Model, Predictor, predictor
 from kalprox.regularizers import Regularizer
 
@@ -62,7 +63,7 @@ def ipm(model: Model, *, gamma: Any, likelihood: Likelihood | None = None) -> Al
     (array([1.5]), array([[0.5]]))
     """
     check_positive("gamma", gamma)
-    likelihood = Gaussian() if likelihood is None else likelihood
+    likelihood = likelihood_of(likelihood, known=True)
     return Algorithm(
         init=Partial(_start_belief),
         step=Partial(_ipm_step, model, likelihood, gamma),
@@ -152,7 +153,7 @@ def sgd(
     """
     check_positive("alpha0", alpha0)
     check_positive("alpha1", alpha1, strict=False)
-    likelihood = Gaussian() if likelihood is None else likelihood
+    likelihood = likelihood_of(likelihood, known=True)
     return Algorithm(
         init=Partial(_start_point),
         step=Partial(_sgd_step, model, likelihood, regularizer, alpha0, alpha1),

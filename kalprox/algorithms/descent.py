@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 
 from kalprox._arrays import Array, namespace
 from kalprox.information import Information
-from kalprox.information.linearized import Linearized, curvature_along, curvature_left_out, linearize
+from kalprox.information.linearized import Linearized, curvature_along, curvature_left_out, errors_of, linearize
 from kalprox.likelihoods import Likelihood
 from kalprox.linalg.triangle import square
 from kalprox.models import Model, Predictor
@@ -33,6 +33,7 @@ class Point(NamedTuple):
     size: float
     prior: float  # ||root (theta - mean)||^2 of the prior
     g: float
+    sums: Array | None = None  # what the likelihood learns its parameter from
 
     @property
     def objective(self) -> float:
@@ -62,6 +63,7 @@ class Problem:
         watch: Callable[[int], None] = lambda passes: None,
     ) -> None:
         self.model, self.likelihood, self.regularizer, self.source = model, likelihood, regularizer, source
+        self.given = likelihood  # `likelihood` has the parameter that this one learns, once it is known
         self.before = prior
         self.prior = None if prior is None else (np.asarray(prior.R), np.asarray(prior.z))
         self.passes, self.watch = 0, watch
@@ -88,7 +90,22 @@ class Problem:
             away = (target - before @ theta).astype(theta.dtype)
             R, z = stacked(R, z, before.astype(theta.dtype), away)
             prior = float(away @ away)
-        return Point(theta, R, z, rows.information, rows.loss, rows.rss, rows.size, prior, self.g(theta))
+        return Point(theta, R, z, rows.information, rows.loss, rows.rss, rows.size, prior, self.g(theta), rows.sums)
+
+    def information(self, point: Point) -> Information:
+        """Return the information of the rows, linearised at a point; one pass if it is not what the descent used."""
+        if not self.likelihood.majorizes:
+            return point.information
+        self.count_pass()
+        part = partial(linearize, self.model, self.likelihood, point.theta, descent=False)
+        rows: Linearized = self.source.fold(part).total
+        assert rows.information is not None
+        return rows.information
+
+    def errors(self, theta: Array) -> Array:
+        """Make one pass for the errors at theta, from which the first value of a parameter is found."""
+        self.count_pass()
+        return self.source.fold(partial(errors_of, self.model, self.likelihood, theta)).total
 
     def curvature(self, theta: Array, p: Array) -> Array:
         """Make one pass for J'W h_pp, shape (d,), with h_pp the second derivative of h along p."""

@@ -26,7 +26,8 @@ from kalprox.algorithms.base import (
     start_mean,
 )
 from kalprox.covariance import Covariance
-from kalprox.likelihoods import Gaussian, Likelihood
+from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Model
 from kalprox.regularizers import Regularizer
 
@@ -80,7 +81,7 @@ def pipg(
     """
     check_positive("gamma", gamma)
     _check_process_noise(q)
-    likelihood = Gaussian() if likelihood is None else likelihood
+    likelihood = likelihood_of(likelihood, known=True)
     return Algorithm(
         init=Partial(_init, regularizer, gamma),
         step=Partial(_step, model, likelihood, regularizer, gamma, q),
@@ -107,7 +108,7 @@ def update(
     value, D = h.linearize(theta, x)
     check_target(y, value)
     slope, curvature = likelihood.expand(y, value)
-    e, precision = -slope / curvature, gamma * curvature
+    e, precision = -slope / curvature, gamma / likelihood.unit * curvature
     if D.ndim == 1:
         gain, V = V.condition(D, precision)
         return theta + gain * e, V

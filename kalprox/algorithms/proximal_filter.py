@@ -27,6 +27,7 @@ from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import (
     MAX_LEVERAGE,
+    ROBUST_ROWS,
     TOL,
     ExtrapolatingRows,
     HeldRows,
@@ -36,8 +37,9 @@ from kalprox.algorithms.warmup import (
     refine_held,
 )
 from kalprox.information import Information, merge
-from kalprox.information.linearized import Expansion, expand
-from kalprox.likelihoods import Gaussian, Likelihood
+from kalprox.information.linearized import Expansion, errors_of, expand, sums_of
+from kalprox.likelihoods import Learned, Likelihood
+from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Model
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
@@ -47,7 +49,15 @@ from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import check_weights, counts_of
 
-__all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter", "take_matched", "with_prior"]
+__all__ = [
+    "Problem",
+    "ProximalState",
+    "WarmupCutShort",
+    "learned_by",
+    "proximal_filter",
+    "take_matched",
+    "with_prior",
+]
 
 
 @pytree
@@ -83,6 +93,7 @@ class ProximalState:
     held: HeldRows | None = None  # None if the model needs no warm-up, or its warm-up has ended
     extrapolating: ExtrapolatingRows | None = None  # rows not yet in `data`; None if there are none
     cut_short: bool = static(default=False)  # whether a memory limit has cut the warm-up short, or the rows after it
+    learned: Learned | None = None  # of the likelihood's parameter; None if it has none, or nothing has been learned
 
     def __repr__(self) -> str:
         about, p = f"data={self.data!r}, prior={self.prior!r}", self.problem
@@ -98,13 +109,21 @@ class ProximalState:
         them.
         """
         p, data, mean = self.problem, self.data, None if self.problem.exact else self.estimate
-        if self.held is not None and self.held.rows and not self._has_data:
+        if self._refines:
             data, mean = self._refined.information, self._refined.mean
         elif self.extrapolating is not None:
             data = _folded(self, data, self.extrapolating.block())
         return InformationPosterior(
-            data, p.regularizer, gamma=p.gamma, prior=self.prior, mean=mean, likelihood=p.likelihood
+            data, p.regularizer, gamma=p.gamma, prior=self.prior, mean=mean, likelihood=self.likelihood
         )
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood, with the parameter that has been learned, such as the scale of `Huber`."""
+        if self._refines:
+            return self._refined.likelihood
+        given = self.problem.likelihood
+        return given if self.learned is None else self.learned.likelihood(given)
 
     @property
     def mean(self) -> Array:
@@ -182,9 +201,14 @@ class ProximalState:
     @property
     def converged(self) -> bool:
         """Whether the rows determine the estimate: False after a check that did not end the warm-up, or a cut."""
-        if self.cut_short or self.held is None or not self.held.rows:
+        if self.cut_short or self.held is None or self.held.settled or not self.held.rows:
             return not self.cut_short
         return not self._has_data and self._refined.converged
+
+    @property
+    def _refines(self) -> bool:
+        """Whether the rows held in a warm-up are refined to read the state: before their first check."""
+        return self.held is not None and self.held.rows > 0 and not self._has_data
 
     @property
     def _has_data(self) -> bool:
@@ -244,7 +268,7 @@ def proximal_filter(
     -------
     Algorithm
         `init(mean0, v0=None)` returns the first state. v0 is the prior covariance (in units of the noise variance if
-        gamma is None), or None for no prior; mean0 is then only the starting point of a nonlinear model. The warm-up of
+        gamma is None, or if the likelihood learns its scale), or None for no prior; mean0 is then only the starting point of a nonlinear model. The warm-up of
         a model with a saturating link can diverge without a weak prior or a g that bounds theta.
 
         `step(state, X, y, weights=None)` returns the state after a block of rows, X of shape (b, ...) and y of shape
@@ -275,7 +299,7 @@ def proximal_filter(
     if warmup < 0:
         raise ValueError(f"warmup must be a number of bytes >= 0; got {warmup!r}.")
     check_weights(weights)
-    likelihood = Gaussian() if likelihood is None else likelihood
+    likelihood = likelihood_of(likelihood, weights=weights)
     problem = Problem(model, likelihood, regularizer, gamma, forget, warmup, weights)
     return Algorithm(
         init=Partial(_init, problem), step=Partial(_step, problem), predict=Partial(_predict), by_block=True
@@ -291,7 +315,7 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
         V = start_covariance(v0, mean).dense()
         # With V = L L' the prior is ||L^-1 (theta - mean)||^2: L^-1 / sqrt(gamma) is its root in units of the noise.
         root = xp.linalg.inv(xp.linalg.cholesky(V))
-        gamma = 1.0 if problem.gamma is None else xp.asarray(problem.gamma, mean.dtype)
+        gamma = 1.0 if problem.gamma is None else xp.asarray(problem.gamma / problem.likelihood.unit, mean.dtype)
         prior = Information.from_prior(mean, root / gamma**0.5)
     held = HeldRows.none(mean) if not problem.exact and problem.warmup > 0 else None
     return ProximalState(problem, prior, zero, mean, held)
@@ -315,15 +339,19 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
     if problem.exact:
         return replace(state, data=_if_finite(before.fold(block.X, block.y, weights, counts, squares), state.data))
     block = replace(block, weights=weights, counts=counts, squares=squares)
-    at = expand(problem.model, problem.likelihood, state.estimate, block, _finite_cov(state))
+    V = _finite_cov(state)
+    if problem.likelihood.parameter is not None and state.learned is None:
+        state = replace(state, learned=_first_numbers(state, block))
+    at = expand(problem.model, state.likelihood, state.estimate, block, V)
     _check_expansion(at, len(block))
+    learned = _learned_numbers(state, at, block, V, left)
     tol, far = TOL, np.zeros(len(block), bool)
     if problem.warmup > 0 and state.held is None and not is_traced(at.D, state):
         leverage, far = leverages(problem.model, state.posterior, block)
         tol = _precision(state.posterior)
         far = far if leverage.sum() < _MUCH else np.ones(len(block), bool)
     extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
-    return _taken(replace(state, extrapolating=extrapolating), before, block, at, far, tol)
+    return _taken(replace(state, extrapolating=extrapolating, learned=learned), before, block, at, far, tol)
 
 
 def take_matched(state: ProximalState, block: Block, matched: Array) -> ProximalState:
@@ -368,6 +396,42 @@ def _taken(
     return _reestimated(state) if extrapolating is None else _refined_together(state, extrapolating, tol)
 
 
+def _first_numbers(state: ProximalState, block: Block) -> Learned:
+    """Return a guess of the parameter of the likelihood from the errors of a first block, where there is no warm-up."""
+    p, at = state.problem, state.estimate
+    likelihood = p.likelihood
+    if getattr(likelihood, str(likelihood.parameter)) is None:
+        likelihood = likelihood.learned(likelihood, errors_of(p.model, likelihood, at, block))
+    return Learned(likelihood.numbers, 0 * errors_of(p.model, likelihood, at, block))
+
+
+def _learned_numbers(
+    state: ProximalState, at: Expansion, block: Block, V: Array | None, left: Array | None
+) -> Learned | None:
+    """Return what is known about the parameter of the likelihood after a block, from the errors of its predictions.
+
+    A direction that is undetermined makes predictions that say nothing.
+    """
+    if state.learned is None or (V is None and not is_traced(at.D, state)):
+        return state.learned
+    learned = state.learned.plus(state.problem.likelihood, sums_of(state.likelihood, at, block, V), left)
+    if state.problem.likelihood.majorizes and state.held is None and not is_traced(learned):
+        before, now = (float(sums[-2] / max(sums[-1], 1)) for sums in (state.learned.sums, learned.sums))
+        if before <= _REJECTED < now:
+            warnings.warn(
+                f"{now:.0%} of the rows so far are outliers for the estimate. Either most of the first rows were "
+                "outliers, or the coefficients have changed since then: use refine, or fit, on all rows, or forget < 1.",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+    return learned
+
+
+def learned_by(fit: Refined) -> Learned | None:
+    """Return what a refinement has learned about the parameter of the likelihood."""
+    return None if fit.sums is None else Learned(fit.likelihood.numbers, fit.sums)
+
+
 def with_prior(state: ProximalState, prior: Information) -> ProximalState:
     """Return the state after its warm-up with another prior."""
     state, rows = replace(state, prior=prior), state.extrapolating
@@ -382,7 +446,7 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float)
     """
     p = state.problem
     prior = merge(state.data, state.prior)
-    fit = refine_held(p.model, p.likelihood, p.regularizer, rows.block(), state.estimate, prior, tol)
+    fit = refine_held(p.model, state.likelihood, p.regularizer, rows.block(), state.estimate, prior, tol)
     state = replace(state, estimate=fit.mean, extrapolating=rows)
     leverage, keep = leverages(p.model, state.posterior, rows.block())
     most = min(p.warmup, _HOLD) * len(keep) // rows.bytes
@@ -411,7 +475,7 @@ def _precision(posterior: InformationPosterior) -> float:
 
 def _folded(state: ProximalState, data: Information, block: Block) -> Information:
     """Return `data` with a block linearised at the estimate of the state."""
-    at = expand(state.problem.model, state.problem.likelihood, state.estimate, block)
+    at = expand(state.problem.model, state.likelihood, state.estimate, block)
     return data.fold(at.D, at.targets + at.D @ state.estimate, at.weights, at.counts, at.squares)
 
 
@@ -425,6 +489,7 @@ def _zero(state: ProximalState) -> Information:
 
 _HOLD = 1 << 23  # bytes of rows that extrapolate: they are refined with every block
 _ROUGHLY = 0.01  # standard errors that the refinement may leave over: the next block repeats it
+_REJECTED = 0.4  # the share of rows flagged as outliers from which on the estimate is rather wrong than the rows
 _FEW = 0.3  # the share of the rows of a warm-up that may be held on after its end
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
@@ -433,7 +498,7 @@ def _reestimated(state: ProximalState) -> ProximalState:
     """The state with the estimate of its new information. The posterior found on the way is the state's own."""
     p = state.problem
     posterior = InformationPosterior(
-        state.data, p.regularizer, gamma=p.gamma, prior=state.prior, start=state.estimate, likelihood=p.likelihood
+        state.data, p.regularizer, gamma=p.gamma, prior=state.prior, start=state.estimate, likelihood=state.likelihood
     )
     state = replace(state, estimate=posterior.mean)
     state.__dict__["posterior"] = posterior
@@ -473,14 +538,17 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     fit, rows = state._refined, held.block(problem.forget, problem.weights)
     found, far = leverages(problem.model, state.posterior, rows)
     leverage = float(found.max())
-    state = replace(state, data=fit.information, estimate=fit.mean)
+    state = replace(state, data=fit.information, estimate=fit.mean, learned=learned_by(fit))
     rest, done = ExtrapolatingRows.of(rows).split(far)
     fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
-    if fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW and fits:
+    settled = fit.converged and leverage < MAX_LEVERAGE and far.mean() <= _FEW and fits
+    if settled and (held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes):
         data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)
         return replace(state, data=data, held=None, extrapolating=rest)
     if held.bytes < problem.warmup:
-        return replace(state, held=held.later(fit, leverage))
+        return replace(state, held=held.later(fit, leverage, settled))
+    if settled:
+        return replace(state, held=None)
     warnings.warn(
         f"The warm-up was cut short at {held.rows} rows by its limit of {problem.warmup} bytes, with a leverage of "
         f"{leverage:.2g} (it should be below {MAX_LEVERAGE}) and {far.sum()} rows that one linearisation does not "

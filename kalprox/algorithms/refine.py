@@ -23,10 +23,12 @@ import numpy as np
 
 from kalprox._arrays import Array, brief
 from kalprox._checks import check_positive, check_vector
-from kalprox.algorithms.descent import Point, Problem, about, descend, steps_left
+from kalprox.algorithms.alternation import descend_jointly
+from kalprox.algorithms.descent import Point, Problem, about, steps_left
 from kalprox.information import Information
 from kalprox.information.linearized import rows_not_finite
-from kalprox.likelihoods import Gaussian, Likelihood
+from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Model
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
@@ -68,6 +70,10 @@ class Refined:
         The information of all rows about theta, linearised at the mean. A prior is not included.
     noise_dof : float
         The degrees of freedom of the noise variance: infinite if gamma was given.
+    likelihood : Likelihood
+        The likelihood, with the parameter that was learned, such as the scale of `Huber`.
+    sums : array or None
+        The sums over the rows from which its parameter was learned; see `kalprox.likelihoods.Likelihood.sums`.
 
     Examples
     --------
@@ -88,6 +94,8 @@ class Refined:
     dof: float
     information: Information
     noise_dof: float
+    likelihood: Likelihood
+    sums: Array | None = None
 
     def __repr__(self) -> str:
         return (
@@ -228,14 +236,15 @@ def refine(
     if max_passes < 1:
         raise ValueError(f"max_passes must be at least 1; got {max_passes}.")
     check_weights(weights)
-    likelihood = Gaussian() if likelihood is None else likelihood
+    likelihood = likelihood_of(likelihood, weights=weights)
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     rows = as_source(source)
     with _passes_shown(progress) as watch:
         problem = Problem(model, likelihood, regularizer, CountedSource(rows, weights), prior, watch)
-        point, left = _descended(problem, rows, weights, theta, max_passes, tol, exact)
+        point, left, change = _descended(problem, rows, weights, theta, max_passes, tol, exact)
+        result = _read(problem, point, gamma, *_verdict(problem, point, left, change, max_passes, tol))
         watch(problem.passes)
-    return _read(problem, point, gamma, *_verdict(problem, point, left, max_passes, tol))
+    return result
 
 
 @contextmanager
@@ -252,23 +261,28 @@ def _passes_shown(progress: bool) -> Iterator[Callable[[int], None]]:
 
 def _descended(
     problem: Problem, rows: Source, weights: str, theta: Array, max_passes: int, tol: float, exact: bool
-) -> tuple[Point, float]:
-    """Return the last point, and the relative length of the step after it; `exact` says that one pass is enough."""
+) -> tuple[Point, float, float]:
+    """Return the last point, and what is left to move, see `descend_jointly`; `exact` says that one pass is enough."""
     if exact:
-        theta = np.zeros_like(theta)
-    elif not np.isfinite(problem.g(theta)):
+        point = problem.at(np.zeros_like(theta))
+        if point is None:
+            raise ValueError(_why_not_finite(problem, np.zeros_like(theta)))
+        point = problem.moved(point)
+        return point, steps_left(problem, point, np.linalg.norm(point.R, axis=0)), 0.0
+    if not np.isfinite(problem.g(theta)):
         g = type(problem.regularizer).__name__
         raise ValueError(f"start must lie where g is finite; {g} is {problem.g(theta)} there.")
-    nearer = None if exact or max_passes < 2 else _from_sample(problem, rows, weights, theta, max_passes)
-    point = None if nearer is None else problem.at(nearer)
-    straight = point is not None
-    point = problem.at(theta) if point is None else point
-    if point is None:
+    nearer = None if max_passes < 2 else _from_sample(problem, rows, weights, theta, max_passes)
+    if nearer is not None:
+        problem.likelihood = nearer[1]
+        found = descend_jointly(problem, nearer[0], max_passes, tol, straight=True)
+        if found is not None:
+            return found
+        problem.likelihood = problem.given
+    found = descend_jointly(problem, theta, max_passes, tol)
+    if found is None:
         raise ValueError(_why_not_finite(problem, theta))
-    if exact:
-        point = problem.moved(point)
-        return point, steps_left(problem, point, np.linalg.norm(point.R, axis=0))
-    return descend(problem, point, max_passes, tol, straight=straight)
+    return found
 
 
 _SAMPLE = 16384, 256  # rows of a sample: as many, or as many for each parameter
@@ -277,8 +291,10 @@ _CLEAR = 20  # times what noise explains, by which the minimiser of a sample mus
 _ROUGH = 1e-2  # the tolerance of that minimiser
 
 
-def _from_sample(problem: Problem, rows: Source, weights: str, theta: Array, max_passes: int) -> Array | None:
-    """Return the minimiser of (1) for a sample of the rows, as a start for all of them.
+def _from_sample(
+    problem: Problem, rows: Source, weights: str, theta: Array, max_passes: int
+) -> tuple[Array, Likelihood] | None:
+    """Return the minimiser of (1) for a sample of the rows, as a start for all of them, and its likelihood.
 
     None if the rows are few or not in memory, or if the start is about as good: noise alone lets the minimiser of m
     rows decrease their sum of squares by d / m of it.
@@ -289,17 +305,23 @@ def _from_sample(problem: Problem, rows: Source, weights: str, theta: Array, max
     if part is None:
         return None
     counted = CountedSource(part, weights)
-    about = Problem(problem.model, problem.likelihood, problem.regularizer, counted, problem.before)
-    start = about.at(theta)
-    if start is None:
+    about = Problem(problem.model, problem.given, problem.regularizer, counted, problem.before)
+    result = descend_jointly(about, theta, max_passes, _ROUGH)
+    start = None if result is None else about.at(theta)  # with the parameter found
+    if result is None or start is None:
         return None
-    found, left = descend(about, start, max_passes, _ROUGH)
+    found, left, _ = result
     better = start.objective - found.objective > _CLEAR * theta.size / size * abs(found.loss)
-    return found.theta if better and left <= _ROUGH and not _on_plateau(found) else None
+    near = left <= _ROUGH and not _on_plateau(found)
+    return (found.theta, about.likelihood) if better and near else None
 
 
-def _verdict(problem: Problem, point: Point, left: float, max_passes: int, tol: float) -> tuple[bool, str]:
-    """Return whether the descent converged, and why it stopped; `left` is the relative length of the next step.
+def _verdict(
+    problem: Problem, point: Point, left: float, change: float, max_passes: int, tol: float
+) -> tuple[bool, str]:
+    """Return whether the descent converged, and why it stopped.
+
+    `left` is the relative length of the next step, and `change` the relative change of a parameter of the likelihood.
 
     Small steps alone are not convergence: on a plateau, where h does not respond to theta, every step is zero; and
     where theta runs to infinity, as with a saturating link and separable rows, each step still changes theta by a few
@@ -309,6 +331,11 @@ def _verdict(problem: Problem, point: Point, left: float, max_passes: int, tol: 
         return False, (
             "stopped on a plateau: the model does not respond to theta here, so that the rows say nothing about it. "
             "Choose another start, or add a penalty."
+        )
+    if change > 0:
+        return False, (
+            f"stopped at max_passes={max_passes}: the {problem.likelihood.parameter} of the likelihood would still "
+            f"change by {change:.1e} (relative). Increase max_passes, or give the {problem.likelihood.parameter}."
         )
     if left <= tol:
         return True, f"converged: the next step would change theta by {left:.1e} (relative); tol is {tol:.1e}."
@@ -344,7 +371,7 @@ _RUNNING = 1e-3  # a step of this relative length that does not change the objec
 
 def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, message: str) -> Refined:
     """Return the result, from the linearisation of all rows at the last point."""
-    information, theta = about(point.information, point.theta), point.theta
+    information, theta = about(problem.information(point), point.theta), point.theta
     posterior = InformationPosterior(
         information, problem.regularizer, gamma=gamma, prior=problem.before, mean=theta, likelihood=problem.likelihood
     )
@@ -360,6 +387,8 @@ def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, 
         dof=float(information.effective_rows) - float(posterior.edf),
         information=information,
         noise_dof=float(noise.dof),
+        likelihood=problem.likelihood,
+        sums=point.sums,
     )
 
 

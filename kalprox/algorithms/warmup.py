@@ -3,7 +3,8 @@
 A linearisation far from the solution is never corrected later. The first rows are therefore held in memory. From time
 to time they are refined to convergence, and the warm-up ends when no single row has much influence on the estimate,
 that is when every leverage is below 0.1. After the warm-up, rows with a larger leverage under the current belief are
-held, and refined again with every block, until their leverage has fallen.
+held, and refined again with every block, until their leverage has fallen. With a robust loss the warm-up takes at least
+1,000 rows, because rows that were folded while others that lie had the majority are never corrected either.
 """
 
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from kalprox.sources.weighting import counts_of
 
 __all__ = [
     "MAX_LEVERAGE",
+    "ROBUST_ROWS",
     "TOL",
     "ExtrapolatingRows",
     "HeldRows",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/explanation/proximal_filter.md
+ROBUST_ROWS = 1000  # held at least with a robust loss: rows that lie may come in bursts, and be most of the first rows
 _MAX_BEND = 0.05  # the share of the variance of h that may be nonlinear in a row that is linearised once
 _MAX_CHANGE = 0.2  # of the curvature of the loss of such a row, within a standard deviation of the belief
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one
@@ -58,6 +61,9 @@ class HeldRows:
     start: Array  # where the next refinement starts
     origin: Array  # where the first refinement started
     next_look: int = static()
+    settled: bool = static(
+        default=False
+    )  # whether the last check would have ended the warm-up, had there been more rows
 
     @classmethod
     def none(cls, start: Array) -> "HeldRows":
@@ -92,13 +98,13 @@ class HeldRows:
         """Whether to check the rows now: there are enough of them, or they take `limit` bytes."""
         return self.rows >= self.next_look or self.bytes >= limit
 
-    def later(self, fit: Refined, leverage: float) -> "HeldRows":
+    def later(self, fit: Refined, leverage: float, settled: bool) -> "HeldRows":
         """Return the same rows, to be checked again when there are 1.5 times as many.
 
         A fit that diverged is not a good start for the next one: on a plateau of the link there is no way back.
         """
         start = fit.mean if fit.converged and leverage < _RUNAWAY else self.origin
-        return replace(self, start=start, next_look=int(_GROWTH * self.rows))
+        return replace(self, start=start, next_look=int(_GROWTH * self.rows), settled=settled)
 
     def moved(self, shift: Array, theta: Callable[[Array], Array]) -> "HeldRows":
         """Return the rows in other coordinates: inputs less `shift`, and `theta` of each parameter vector."""
@@ -169,7 +175,8 @@ def refine_held(
 ) -> Refined:
     """Refine the held rows to convergence, to a relative precision of `tol`, starting from `start`."""
     source = ArraySource(rows.X, rows.y, rows.weights, counts=rows.counts, squares=rows.squares)
-    return refine(model, regularizer, source, start, prior=prior, max_passes=_PASSES, tol=tol, likelihood=likelihood)
+    passes = _PASSES * (4 if likelihood.learns else 1)
+    return refine(model, regularizer, source, start, prior=prior, max_passes=passes, tol=tol, likelihood=likelihood)
 
 
 def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tuple[Array, Array]:

@@ -12,7 +12,17 @@ from scipy import special
 
 from kalprox.calibration.sequence import LAGS, USUAL_SIZE, Sequence
 
-__all__ = ["CHECK_ALARMS", "Check", "Dependence", "Shape", "correlated", "drifting", "tails", "unequal_spread"]
+__all__ = [
+    "CHECK_ALARMS",
+    "Check",
+    "Dependence",
+    "Shape",
+    "correlated",
+    "drifting",
+    "tails",
+    "two_sided",
+    "unequal_spread",
+]
 
 CHECK_ALARMS = 0.0025  # the largest probability of each check to find something in a calibrated stream
 FEWEST_ROWS = 64  # for the checks of shape and correlation
@@ -124,7 +134,7 @@ def correlated(scores: Dependence) -> Check:
     measured = f"the correlation of successive scores is {r:.2f}, and the sum of the first {LAGS} is {total:.2f}"
     if not n >= FEWEST_ROWS:
         return Check("correlated", measured, math.nan, False)
-    first, many = _two_sided(r * n**0.5), _two_sided(total * (n / LAGS) ** 0.5)
+    first, many = two_sided(r * n**0.5), two_sided(total * (n / LAGS) ** 0.5)
     level = CHECK_ALARMS / 2
     found = (first < level and abs(r) >= MATERIAL_CORRELATION) or (many < level and abs(total) >= MATERIAL_SUM)
     return Check("correlated", measured, min(2 * min(first, many), 1.0), found)
@@ -206,7 +216,7 @@ def tails(shape: Shape) -> tuple[Check, Check]:
     if not n >= FEWEST_ROWS or math.isnan(shape.kurtosis):
         return Check("heavy tails", heavy, math.nan, False), Check("skewed", skewed, math.nan, False)
     heavy_p = float(special.ndtr(-_kurtosis_score(n, shape.kurtosis)))
-    skewed_p = _two_sided(shape.skewness * (n / 6) ** 0.5)
+    skewed_p = two_sided(shape.skewness * (n / 6) ** 0.5)
     level = CHECK_ALARMS / 2
     return (
         Check("heavy tails", heavy, heavy_p, heavy_p < level and shape.excess >= MATERIAL_KURTOSIS),
@@ -224,7 +234,8 @@ def _columns(sequence: Sequence) -> dict[str, np.ndarray]:
     return {"shared": shared, **{name: sums[:, i, j] for name, (i, j) in places.items()}}
 
 
-def _two_sided(z: float) -> float:
+def two_sided(z: float) -> float:
+    """Return the probability of a standard normal number at least as far from 0 as z."""
     return float(2 * special.ndtr(-abs(z)))
 
 
@@ -235,7 +246,7 @@ def _changes(values: np.ndarray, cov: np.ndarray, place: np.ndarray) -> tuple[fl
     y = np.linalg.solve(root, values)
     level, trend = np.linalg.qr(design)[0].T @ y
     squares, k = float(y @ y - level**2), len(values) - 1
-    p_value = 2 * min(float(special.chdtrc(k, max(squares, 0.0))), _two_sided(float(trend)))
+    p_value = 2 * min(float(special.chdtrc(k, max(squares, 0.0))), two_sided(float(trend)))
     beyond = max(float(values.var()) - float(np.diag(cov).mean()), 0.0)
     return min(p_value, 1.0), beyond**0.5
 

@@ -1,5 +1,6 @@
 """How a calibration shows itself: in a line of text, in a notebook, and its plots."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,13 +33,14 @@ class Shown:
     def __repr__(self) -> str:
         if not is_number(self.rows):
             return fields_repr(self)
-        if not float(self.rows) > 0:
-            return f"Calibration({str(self.verdict()).split(':')[0].rstrip('.')})"
-        found = self.verdict()
-        return (
-            f"Calibration({found.rows:,.10g} rows: {found.word}, NIS {found.nis:.3g}, 95% intervals cover "
-            f"{found.coverage:.1%})"
-        )
+        found, name = self.verdict(), type(self).__name__
+        if not found.rows > 0:
+            return f"{name}({str(found).split(':')[0].rstrip('.')})"
+        return f"{name}({found.rows:,.10g} rows: {found.word}, {self._in_short(found)})"
+
+    def _in_short(self, found: Verdict) -> str:
+        """Return the most important numbers, for a line of text."""
+        return f"NIS {found.nis:.3g}, 95% intervals cover {found.coverage:.1%}"
 
     def _repr_html_(self) -> str | None:
         from kalprox.display.html import card, facts, table
@@ -49,19 +51,25 @@ class Shown:
         doubts = ["Verdict"] if found.word != "calibrated" else []
         if not found.rows > 0:
             return card("Calibration", facts({"Verdict": str(found)}, doubts))
+        others = "without a finite std" if found.kind == "numbers" else "that could not be judged"
         about = {
             "Verdict": f"{found.word}: {found.advice}",
             "Rows": f"{found.rows:,.10g} judged"
-            + (f", {found.undetermined:,.10g} without a finite std" if found.undetermined > 0 else ""),
-            "Errors": f"{found.nis**0.5:.3g} times as large as stated (NIS {found.nis:.3g})",
+            + (f", {found.undetermined:,.10g} {others}" if found.undetermined > 0 else ""),
         }
         if found.findings[1:]:
             about["Also"] = ", ".join(found.findings[1:])
-        rows = [
+        more, heads, rows = self._in_detail(found)
+        return card("Calibration", facts(about | more, doubts), table(heads, rows))
+
+    def _in_detail(self, found: Verdict) -> tuple[dict[str, str], Sequence[str], list[tuple[str, ...]]]:
+        """Return facts, and the heads and rows of a table, for a notebook."""
+        more = {"Errors": f"{found.nis**0.5:.3g} times as large as stated (NIS {found.nis:.3g})"}
+        rows: list[tuple[str, ...]] = [
             (f"{level:.0%}", f"{share:.1%}", f"{low:.1%} to {high:.1%}")
             for level, share, (low, high) in zip(LEVELS, found.coverages, found.coverages_bounds, strict=True)
         ]
-        return card("Calibration", facts(about, doubts), table(("interval", "covers", "expected"), rows))
+        return more, ("interval", "covers", "expected"), rows
 
     def plot(self, ax: "Axes | None" = None, *, kind: str = "coverage", label: str = "observed") -> "Axes":
         """Plot how the stated uncertainty compares with the errors.

@@ -2,29 +2,32 @@
 
 Predict each block before learning it, and give predictions and observations to a `Calibration`. Every error is turned
 into its normal score u = Phi^-1(F(y)), where F is the predictive distribution function, normal or Student's. If the
-predictions are right, u is standard normal whatever the degrees of freedom, so that every bound is exact.
+predictions are right, u is standard normal whatever the degrees of freedom, so that every bound is exact. Counts and
+classes have subclasses, with scores that are randomised between F(y - 1) and F(y): they are standard normal, too.
 """
 
 import math
 from dataclasses import field, fields
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, certainly, namespace, pytree, static
+from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_finite, check_positive, concrete
+from kalprox.calibration.blocks import NUMBERS, Family, Given, Judged, block_sums
 from kalprox.calibration.checks import Shape
-from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined, prolonged
+from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined
 from kalprox.calibration.showing import Shown
 from kalprox.calibration.verdict import BINS, LEVELS, Verdict, judge
-from kalprox.predictive import standard_score
+from kalprox.predictive import Predictive, Student
 
-__all__ = ["Calibration"]
+__all__ = ["Calibration", "zeros"]
 
 
-def _zeros(*shape: int) -> Any:
+def zeros(*shape: int) -> Any:
+    """Return the field of a sum over no rows."""
     return field(default_factory=lambda: np.zeros(shape))
 
 
@@ -76,23 +79,63 @@ times as large as stated (NIS 3.83, expected 0.88 to 1.13), and intervals of 50%
 and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     """
 
-    rows: Any = _zeros()
-    undetermined: Any = _zeros()
-    covered: Any = _zeros(len(LEVELS))
-    squares: Any = _zeros()
-    pit: Any = _zeros(BINS)
-    log_score: Any = _zeros()
-    errors: Any = _zeros()
-    squared_errors: Any = _zeros()
-    shared: Any = _zeros()
-    powers: Any = _zeros(5)
-    recent: Any = _zeros(2, LAGS)
-    lagged: Any = _zeros(2, LAGS + 1)
-    segments: Any = _zeros(SEGMENTS, VALUES, VALUES)
-    segment_origins: Any = _zeros(SEGMENTS)
-    segment_shared: Any = _zeros(SEGMENTS)
+    rows: Any = zeros()
+    undetermined: Any = zeros()
+    covered: Any = zeros(len(LEVELS))
+    squares: Any = zeros()
+    pit: Any = zeros(BINS)
+    log_score: Any = zeros()
+    errors: Any = zeros()
+    squared_errors: Any = zeros()
+    shared: Any = zeros()
+    powers: Any = zeros(5)
+    recent: Any = zeros(2, LAGS)
+    lagged: Any = zeros(2, LAGS + 1)
+    segments: Any = zeros(SEGMENTS, VALUES, VALUES)
+    segment_origins: Any = zeros(SEGMENTS)
+    segment_shared: Any = zeros(SEGMENTS)
     segment_length: Any = field(default_factory=lambda: np.full((), FIRST_LENGTH))
     not_judged: str = static(default="")
+
+    family: ClassVar[Family] = NUMBERS
+    predictives: ClassVar[tuple[type, ...]] = (Student,)
+    has_intervals: ClassVar[bool] = True  # whether errors in units of the std, and intervals, mean something
+    of_whole_rows: ClassVar[bool] = False  # whether it judges all columns of y together
+
+    def add(self, predicted: Predictive, y: Array, weights: Array | None = None, together: Array | None = None) -> Self:
+        """Add the predictive distributions of a block of rows, made before it was learned, and the observations.
+
+        Parameters
+        ----------
+        predicted : Predictive
+            Of the kind that this class judges: `Student`, normal predictions included.
+        y : array
+            The observations.
+        weights, together : arrays, optional
+            As in `update`.
+
+        Returns
+        -------
+        Calibration
+            The sums including the block.
+
+        Examples
+        --------
+        >>> y = np.random.default_rng(0).normal(size=1000)
+        >>> Calibration().add(Student(np.zeros(1000), np.ones(1000), np.inf), y).verdict().word
+        'calibrated'
+        """
+        if not isinstance(predicted, self.predictives):
+            kinds = " or ".join(kind.__name__ for kind in self.predictives)
+            raise TypeError(
+                f"{type(self).__name__} judges predictions of the type {kinds}; got {type(predicted).__name__}. Use "
+                "kalprox.calibration.ClassCalibration for Classes, CategoryCalibration for Categories, "
+                "CountCalibration for Counts, and Calibration for Student."
+            )
+        dof = getattr(predicted, "dof", math.inf)
+        with np.errstate(invalid="ignore"):  # of probabilities that are none, which are refused
+            std = predicted.std
+        return self.update(predicted.mean, std, y, dof, weights, together)
 
     def update(
         self,
@@ -128,6 +171,18 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         Calibration
             The sums including the block.
         """
+        return self._updated(mean, std, y, dof, weights, together)
+
+    def _updated(
+        self,
+        mean: Array,
+        std: Array,
+        y: Array,
+        dof: Any,
+        weights: Array | None,
+        together: Array | None,
+        given: Given | None = None,
+    ) -> Self:
         xp = namespace(mean, std, y, dof, weights)
         y = np.asarray(y, float) if xp is np else xp.asarray(y) * 1.0
         if y.ndim > 1:
@@ -146,10 +201,16 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         if negative is not None and negative.any():
             raise ValueError(f"std must be >= 0; got a negative one in {negative.sum()} row(s). Infinity says unknown.")
         with np.errstate(all="ignore"):  # overflow is handled by value, below
-            sums, sequence = _block(xp, self._sequence, mean, std, y, dof, weights, together)
+            rows = mean, std, y, dof, weights, together
+            sums, sequence, judged = block_sums(xp, self.family, self._sequence, *rows, given)
+            sums |= self._more(xp, judged)
         totals = {name: _add(getattr(self, name), value) for name, value in sums.items()}
         order = {name: _cast(value, getattr(self, name)) for name, value in sequence._asdict().items()}
         return type(self)(**totals, **order)
+
+    def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
+        """Return the contribution of a block to the sums that only a subclass has."""
+        return {}
 
     def merge(self, other: Self) -> Self:
         """The calibration of both streams of rows together, as if those of `other` had come after these.
@@ -271,7 +332,12 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             Shape.of(np.asarray(self.powers, float)),
             self._sequence,
             certain=bool(self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1),
+            **self._judge_options(),
         )
+
+    def _judge_options(self) -> dict[str, Any]:
+        """Return what the verdict on a subclass needs besides; see `judge`."""
+        return {}
 
     def _mean(self, total: Array) -> Array:
         xp = namespace(total)
@@ -295,77 +361,3 @@ def _add(total: Array, value: Array) -> Array:
 def _cast(value: Array, like: Array) -> Array:
     """`value` in the dtype of `like`."""
     return value if value.dtype == like.dtype else value.astype(namespace(value).asarray(like).dtype)
-
-
-def _block(
-    xp: ModuleType,
-    before: Sequence,
-    mean: Array,
-    std: Array,
-    y: Array,
-    dof: Array,
-    weights: Array | None,
-    together: Array | None,
-) -> tuple[dict[str, Array], Sequence]:
-    """A block's contribution to each sum of `Calibration`, and the sequence continued by the block."""
-    judged = xp.isfinite(mean) & xp.isfinite(std) & xp.isfinite(y) & (dof > 0)
-    judged = judged if weights is None else judged & (weights > 0)
-    complete = certainly(judged)
-    undetermined, w = xp.zeros((), y.dtype), xp.ones_like(y) if weights is None else xp.broadcast_to(weights, y.shape)
-    if not complete:  # rows that are not judged may hold anything: they are replaced by harmless numbers with weight 0
-        undetermined = xp.where(judged, 0, w).sum()
-        w, y, mean, std = (xp.where(judged, a, b) for a, b in ((w, 0), (y, 0), (mean, 0), (std, 1)))
-        dof = xp.where(dof > 0, dof, xp.inf)
-        weights = w
-    e = y - mean
-    std = xp.maximum(std, xp.finfo(y.dtype).tiny)
-    limit = xp.finfo(y.dtype).max ** 0.25  # z^4 stays finite, so that no row can turn a sum into NaN
-    z = xp.minimum(xp.maximum(e / std, -limit), limit)
-    u, log_density = standard_score(z, dof)
-    h = xp.minimum(xp.maximum(u, -_LARGEST), _LARGEST)
-    rows = w.sum()
-    pairs = xp.maximum((rows if together is None else together) - 1, 0) / dof
-    mean, pairs = (a if a.ndim else xp.full(y.shape, a) for a in (mean, pairs))
-
-    def total(a: Array, b: Array | None = None) -> Array:
-        """The weighted sum of a, or of a b."""
-        if xp is not np:  # JAX may multiply matrices in lower precision
-            return (a * w if b is None else a * b * w).sum()
-        return a @ w if b is None else a @ (b if weights is None else b * w)
-
-    below = _weight_below(xp, u, weights, rows)
-    h2, vector = h * h, np.array if xp is np else xp.stack
-    sums = {
-        "rows": rows,
-        "undetermined": undetermined,
-        "covered": below[BINS + len(LEVELS) : -1] - below[BINS : BINS + len(LEVELS)],
-        "squares": total(u, u),
-        "pit": xp.diff(xp.concatenate([below[:BINS], below[-1:]])),
-        "log_score": total(log_density) - (total(xp.log(std)) if std.ndim else rows * xp.log(std)),
-        "errors": total(e),
-        "squared_errors": total(e, e),
-        "shared": total(pairs),
-        "powers": vector([rows, total(h), total(h, h), total(h2, h), total(h2, h2)]),
-    }
-    return sums, prolonged(xp, before, u, mean, pairs, None if complete else judged)
-
-
-def _weight_below(xp: ModuleType, u: Array, weights: Array | None, rows: Array) -> Array:
-    """The weight of the scores below each of `_ENDS`, after 0 and before all of it. `weights` are 1 if None."""
-    if xp is not np:
-        w = xp.ones_like(u) if weights is None else weights
-        inner = xp.where(u[:, None] < xp.asarray(_ENDS, u.dtype)[None], w[:, None], 0).sum(axis=0)
-        return xp.concatenate([xp.zeros_like(inner[:1]), inner, rows[None]])
-    if weights is None:
-        inner = np.searchsorted(np.sort(u), _ENDS).astype(float)
-    else:
-        order = np.argsort(u)
-        sums = np.concatenate([[0.0], np.cumsum(weights[order])])
-        inner = sums[np.searchsorted(u[order], _ENDS)]
-    return np.concatenate([[0.0], inner, [rows]])
-
-
-_LARGEST = 30.0  # the bound of the scores whose powers are summed
-_REACH = special.ndtri((1 + np.array(LEVELS)) / 2)
-# The ends of the bins of the PIT, and of the central intervals, whose upper ends belong to them.
-_ENDS = np.concatenate([special.ndtri(np.arange(1, BINS) / BINS), -_REACH, np.nextafter(_REACH, np.inf)])

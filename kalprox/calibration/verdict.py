@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from scipy import special
 
+from kalprox.calibration.advice import FEWEST_ROWS, advice
 from kalprox.calibration.checks import (
     CHECK_ALARMS,
     Check,
@@ -25,7 +26,6 @@ BINS = 20  # of the PIT histogram
 SPREAD_ALARMS = 0.01  # the largest probability that the spread of a calibrated stream is called wrong
 FALSE_ALARMS = SPREAD_ALARMS + 4 * CHECK_ALARMS  # the largest probability of any other word for a calibrated stream
 MATERIAL = 0.05  # a relative error of the std below this is called calibrated, however many rows there are
-FEWEST_ROWS = 30  # from this number on, a std wrong by a factor of two is detected with probability 0.99
 _BULK = 1.25  # heavy tails explain errors that are too large, unless the inner half of them is this much too wide
 
 Range = tuple[float, float]
@@ -38,14 +38,16 @@ class Verdict(NamedTuple):
     ----------
     word : str
         "calibrated"; or the first of what was found: "drifting", "correlated", "unequal spread", "heavy tails",
-        "skewed", "over-confident", "under-confident"; or "too few rows to say", or "not judged".
+        "skewed", "over-confident", "under-confident", of counts and classes also "biased", of classes "nonlinear"; or
+        "too few rows to say", or "not judged".
     rows : float
         The number of rows judged.
     worth : float
         The number of rows, each predicted on its own, that would be as informative. It is smaller than `rows` where
         blocks of rows were predicted from one noise variance learned with few degrees of freedom.
     undetermined : float
-        The number of rows not judged, because no finite predictive distribution was stated.
+        The number of rows not judged, because no finite predictive distribution was stated, or because the target is
+        not one of the counts or classes that were predicted, such as a share or a rate.
     nis : float
         The mean squared normalised innovation; 1 is expected.
     nis_bounds : tuple of float
@@ -66,6 +68,10 @@ class Verdict(NamedTuple):
         All that was found, the most important first; the first is the word.
     reason : str
         Why no rows were judged, if `word` is "not judged".
+    kind : str
+        What was predicted: "numbers", "counts" or "classes".
+    measured : str
+        What was measured, in words, where it is not `nis` and `coverages`.
     """
 
     word: str
@@ -82,6 +88,8 @@ class Verdict(NamedTuple):
     checks: tuple[Check, ...] = ()
     findings: tuple[str, ...] = ()
     reason: str = ""
+    kind: str = "numbers"
+    measured: str = ""
 
     @classmethod
     def not_judged(cls, reason: str) -> "Verdict":
@@ -103,7 +111,15 @@ class Verdict(NamedTuple):
     @property
     def advice(self) -> str:
         """What the word means, and what to change; empty if nothing was judged."""
-        return _ADVICE.get(self.word, "")
+        return advice(self.kind, self.word)
+
+    @property
+    def why_undetermined(self) -> str:
+        """Why rows were not judged, as the end of a sentence about them."""
+        if self.kind == "numbers":
+            return "had no finite std and were not judged"
+        whole = "whole" if self.kind == "counts" else "0 or 1"
+        return f"were not judged: nothing was predicted of them, as in a warm-up, or the target is not {whole}"
 
     def __repr__(self) -> str:
         return f"Verdict({self.word!r}, rows={self.rows:.10g}, nis={self.nis:.3g}, coverage={self.coverage:.3g})"
@@ -112,14 +128,16 @@ class Verdict(NamedTuple):
         if self.word == "not judged":
             return f"not judged, because {self.reason}."
         advice = self.advice
-        if self.word == "calibrated" and self.undetermined > self.rows / 2:
+        if self.word == "calibrated" and self.undetermined > self.rows / 2 and self.kind == "numbers":
             total = self.rows + self.undetermined
             advice = (
                 f"But only {self.rows:,.10g} of {total:,.10g} rows could be judged, because no finite std was stated "
                 "for the others: look for enormous values, or for columns that the rows do not determine."
             )
         text = [f"{self.word}: {advice}"]
-        if self.rows > 0 and self.word != "exact":
+        if self.measured:
+            text.append(f"Over {self.rows:,.10g} rows {self.measured}.")
+        elif self.rows > 0 and self.word != "exact":
             (a, b), fewer = self.nis_bounds, f" (as informative as {self.worth:,.0f})"
             text.append(
                 f"Over {self.rows:,.10g} rows{'' if self.worth > 0.9 * self.rows else fewer} the errors are "
@@ -128,7 +146,8 @@ class Verdict(NamedTuple):
                 f"{_listed(f'{share:.1%}' for share in self.coverages)} (expected "
                 f"{_listed(f'{low:.1%} to {high:.1%}' for low, high in self.coverages_bounds)})."
             )
-        text += [f"{check.measured[0].upper()}{check.measured[1:]}." for check in self.checks if check.found]
+        found = [check.measured for check in self.checks if check.found and check.measured not in self.measured]
+        text += [f"{measured[0].upper()}{measured[1:]}." for measured in found]
         if more := self.findings[1:]:
             text.append(f"Also: {', '.join(more)}.")
         if self.word == "calibrated" and self.shape_p_value < SPREAD_ALARMS:
@@ -137,30 +156,8 @@ class Verdict(NamedTuple):
                 f"p = {self.shape_p_value:.1g}): look for bias, skewness or outliers."
             )
         if self.undetermined > 0:
-            text.append(f"{self.undetermined:,.10g} more rows had no finite std and were not judged.")
+            text.append(f"{self.undetermined:,.10g} more rows {self.why_undetermined}.")
         return " ".join(text)
-
-
-_ADVICE = {
-    "calibrated": "The stated std is reliable.",
-    "drifting": "The rows at the end of the stream do not follow the model of those at its beginning. Let the model "
-    "follow them, with forget below 1, such as 0.999.",
-    "correlated": "Successive errors are correlated, so that the std of the coefficients is not reliable. "
-    'Use coef_cov="clustered".',
-    "unequal spread": "The size of the errors depends on the prediction: the std is too small in some places and too "
-    'large in others. Use noise="inputs".',
-    "heavy tails": "A few errors are much larger than a normal distribution would have them. Use intervals that do not "
-    'assume one: method="conformal".',
-    "skewed": "Errors to one side are larger than those to the other. Use intervals that do not assume a normal "
-    'distribution: method="conformal".',
-    "over-confident": 'The stated std is too small. Use noise="learn"; where it is learned, look for what the model '
-    "leaves out, such as a missing input, or a linearisation far from the solution.",
-    "under-confident": 'The stated std is too large. Use noise="learn", or give a smaller noise variance.',
-    "exact": "Every prediction was right to the last digit: the rows have no noise, and no std can be judged by them. "
-    "Look whether the target is constant, or copied from a column.",
-    "too few rows to say": f"At least {FEWEST_ROWS} scored predictions are needed; with fewer, a std off by a factor "
-    "of two could go unnoticed.",
-}
 
 
 def _listed(items: Iterable[str]) -> str:
@@ -178,6 +175,8 @@ def judge(
     shape: Shape,
     sequence: Sequence,
     certain: bool = False,
+    bias: Check | None = None,
+    few: bool = False,
 ) -> Verdict:
     """The verdict on the sums of a `Calibration`, where its `verdict` explains the tests.
 
@@ -185,16 +184,21 @@ def judge(
     `coverages` are those of `LEVELS`, and `uniformity` is Pearson's statistic of the PIT histogram. `shape` and
     `sequence` are the moments of the scores, and their sums in the order of the stream. `certain` says that every std
     was stated to be 0.
+
+    With `bias`, the check of the mean of counts, it is the verdict on counts: their tails are part of the spread, which
+    decides by itself. `few` says that fewer events were predicted than rows are needed.
     """
     effective = rows / (1 + shared / rows) if rows > 0 else 0.0
     nis_bounds, coverage_bounds = expected_ranges(effective)
     scores, sizes = Dependence.of_sequence(sequence)
     drift, correlation = drifting(sequence, scores, sizes, shape), correlated(scores)
     unequal, (heavy, skewed) = unequal_spread(sequence, sizes, shape), tails(shape)
-    checks = (drift, correlation, unequal, heavy, skewed)
+    checks = (drift, correlation, unequal, heavy, skewed) if bias is None else (drift, correlation, bias, unequal)
     findings = [check.word for check in checks if check.found]
     spread = _spread(nis, nis_bounds, coverages[-1], coverage_bounds)
-    if others := [check.word for check in (unequal, heavy, skewed) if check.found]:
+    if bias is not None:
+        findings[len(findings) - unequal.found :] = [spread] * bool(spread) + [unequal.word] * unequal.found
+    elif others := [check.word for check in (unequal, heavy, skewed) if check.found]:
         # These make the NIS, and each coverage, wrong in their own way; the inner half of the errors is safer to judge.
         inner = max(special.ndtri((1 + coverages[0]) / 2), 1e-9)  # of no row, if no row is covered
         bulk = special.ndtri(0.75) / inner
@@ -204,7 +208,8 @@ def judge(
         findings.append(spread)
     if certain and nis == 0:
         findings = ["exact"] if effective >= FEWEST_ROWS else []
-    word = findings[0] if findings else "calibrated" if effective >= FEWEST_ROWS else "too few rows to say"
+    enough = effective >= FEWEST_ROWS and not few
+    word = findings[0] if findings else "calibrated" if enough else "too few rows to say"
     statistic = uniformity * effective / rows if effective >= 5 * BINS else math.nan
     return Verdict(
         word,
@@ -220,6 +225,7 @@ def judge(
         tuple(coverage_range(effective, level) for level in LEVELS),
         checks,
         tuple(findings),
+        kind="numbers" if bias is None else "counts",
     )
 
 

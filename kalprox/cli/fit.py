@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from kalprox._files import check_distinct, descriptor
+from kalprox.cli.likelihood import likelihood_options, likelihood_setting, target_options
 from kalprox.cli.options import (
     BYTES,
     NAMES,
     READING,
     NumberOr,
     RegistryChoice,
+    is_given,
     output_options,
     reading_options,
     strict_option,
@@ -128,11 +129,13 @@ _NOT_WITH_FORMULA = {
     help="What to do with a level that is not listed: reject the row as bad, or encode it as zeros, that is as the "
     "reference level.",
 )
+@likelihood_options
 @click.option(
     "--link",
     type=RegistryChoice("kalprox.models", "LINKS"),
     default="identity",
-    help="Function of the linear predictor that gives the mean of the target.",
+    help="Function of the linear predictor that gives the mean of the target; with a likelihood of counts or classes, "
+    "which has its own, identity.",
 )
 @click.option(
     "--targets",
@@ -261,6 +264,7 @@ def fit(
       kalprox fit flights/ --target arr_delay --features dep_delay,distance,carrier \\
           --checkpoint flights.ckpt --quarantine bad.csv --out flights.kalprox
       kalprox fit flights.csv --formula "arr_delay ~ dep_delay + C(carrier) + distance:hour"
+      kalprox fit flights.csv --target late --likelihood bernoulli --positive yes
     """
     from kalprox.cli.terminal import Reporter, end_strictly, events_of
     from kalprox.jobs.checkpoint import Checkpoint
@@ -348,20 +352,23 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
     from kalprox.sources.files import STDIN, Snapshot, stdin
     from kalprox.sources.table import Table
 
-    others = [name for name in _NOT_WITH_FORMULA if given["formula"] is not None and _is_given(name)]
+    others = [name for name in _NOT_WITH_FORMULA if given["formula"] is not None and is_given(name)]
     if others:
         option = {"like": "--columns", "hashed": "--hash"}.get(others[0], f"--{others[0].replace('_', '-')}")
         raise click.UsageError(f"{option} cannot be used with --formula, which says {_NOT_WITH_FORMULA[others[0]]}.")
     options = {name: given[name] for name in READING}
     options["stdin"] = stdin() if STDIN in files else None
     snapshot = Snapshot(files)  # before the columns are inferred from them
+    about_target = target_options(given)
     if given["like"] is not None:
+        if stated := [name for name in ("classes", "positive", "offset", "exposure") if given[name]]:
+            raise click.UsageError(f"--{stated[0]} cannot be used with --columns, whose model says it.")
         columns = TableModel.load(given["like"]).columns
         if given["clusters"] is not None:
             columns = replace(columns, cluster=given["clusters"])
         elif given["coef_cov"] not in (None, "clustered"):
             columns = replace(columns, cluster=None)
-        if _is_given("unseen"):
+        if is_given("unseen"):
             columns = replace(columns, unseen=given["unseen"])
     elif given["formula"] is not None:
         from kalprox.sources.formula_scan import infer_formula
@@ -378,6 +385,7 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
             samples=given["samples"],
             spool=given["spool"],
             watch=lambda text: None if quiet else echo(text, err=True),
+            **about_target,
             **options,
         )
     elif given["target"] is None:
@@ -402,6 +410,7 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
             cluster=given["clusters"],
             exclude=given["exclude"],
             samples=given["samples"],
+            **about_target,
             **options,
         )
     return Table(files, columns, memory=memory, shuffle=shuffle, samples=given["samples"], snapshot=snapshot, **options)
@@ -441,11 +450,6 @@ def _levels(categorical: tuple[str, ...]) -> dict[str, list[str] | None]:
     return found
 
 
-def _is_given(option: str) -> bool:
-    """Whether an option is on the command line; the defaults are those of the estimator."""
-    return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
-
-
 def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The parameters of the estimator, from the options."""
     from kalprox.learning.penalties import PENALTIES
@@ -454,11 +458,11 @@ def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     penalty = None if given["penalty"] == "none" else given["penalty"]
     settings = {name: given[name] for name in ("link", "alpha", "standardize", "forget", "method", "weights")}
     intercept = not given["no_intercept"] and (not isinstance(columns, FormulaColumns) or columns.intercept)
-    settings |= {"penalty": penalty, "fit_intercept": intercept}
+    settings |= {"penalty": penalty, "fit_intercept": intercept} | likelihood_setting(columns, given)
     if penalty is None or not PENALTIES[penalty].has_weight:
         settings["alpha"] = 1.0
-    settings |= {name: given[name] for name in ("l1_ratio", "delta", "targets") if _is_given(name)}
-    if _is_given("bounds"):
+    settings |= {name: given[name] for name in ("l1_ratio", "delta", "targets") if is_given(name)}
+    if is_given("bounds"):
         settings["bounds"] = list(given["bounds"])
     if penalty == "group":
         settings["groups"] = columns.groups

@@ -32,6 +32,7 @@ def show(model: Path, level: float, top: int, strict: bool) -> None:
     """
     from kalprox.cli.terminal import show_table
     from kalprox.jobs.model import TableModel
+    from kalprox.learning.headline import as_options
     from kalprox.reports import summary
 
     fitted = TableModel.load(model)
@@ -41,7 +42,7 @@ def show(model: Path, level: float, top: int, strict: bool) -> None:
         show_table(table)
     verdict = fitted.learner.score.verdict()
     if verdict.rows or verdict.reason:
-        echo(str(verdict))
+        echo(as_options(str(verdict)))
     if strict:
         end_strictly(headline)
 

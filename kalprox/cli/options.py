@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 __all__ = [
     "BYTES",
@@ -15,6 +16,7 @@ __all__ = [
     "READING",
     "NumberOr",
     "RegistryChoice",
+    "is_given",
     "output_options",
     "reading_options",
     "strict_option",
@@ -190,6 +192,11 @@ def strict_option(command: Callable[..., Any]) -> Callable[..., Any]:
             "were not judged or not found calibrated.",
         ),
     )
+
+
+def is_given(option: str) -> bool:
+    """Whether an option is on the command line; the defaults are those of the estimator."""
+    return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
 def _with_options(command: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:

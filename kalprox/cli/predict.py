@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kalprox._files import check_distinct, descriptor
-from kalprox.cli.options import LEVEL, NAMES, output_options, reading_options, strict_option
+from kalprox.cli.options import LEVEL, NAMES, is_given, output_options, reading_options, strict_option
 
 __all__ = ["predict"]
 
@@ -61,10 +61,11 @@ def predict(
 ) -> None:
     """Predict every row of SOURCE with MODEL: mean, standard deviation and interval, in the order of the rows.
 
-    Standard deviation and interval are those of a new observation, including the noise. The columns of the target, the
-    weights and the clusters may be missing from SOURCE. A bad row has a line without numbers in the output. What became
-    of the rows, and every doubt about the predictions, is printed at the end; on standard error if the predictions are
-    written to standard output.
+    Standard deviation and interval are those of a new observation, including the noise. For classes, predict the most
+    probable one, and the probability of each with its standard deviation: the columns class, p_NAME and std_NAME. The
+    columns of the target, the weights and the clusters may be missing from SOURCE; those of offset and exposure may
+    not. A bad row has a line without numbers in the output. What became of the rows, and every doubt about the
+    predictions, is printed at the end; on standard error if the predictions are written to standard output.
 
     \b
     Example:
@@ -92,6 +93,10 @@ def predict(
         repeats=True,
     )
     fitted = TableModel.load(model)
+    if fitted.columns.classes and any(map(is_given, ("level", "interval"))):
+        raise click.UsageError(
+            f"{model} predicts classes, which have probabilities and no intervals: leave --level and --interval out."
+        )
     if interval == "conformal" and fitted.learner.quantiles.rows == 0:
         raise click.UsageError(
             f"--interval conformal needs a model whose rows were predicted before they were learned; those of {model} "

@@ -19,10 +19,13 @@ __all__ = [
     "coefficients",
     "directions",
     "legend",
+    "lift",
     "lines",
     "mark_alpha",
     "pit",
     "plot_coefficients",
+    "reliability",
+    "roc",
     "scores",
 ]
 
@@ -237,6 +240,74 @@ def pit(ax: "Axes", shares: Array, rows: int, *, slot: int = 0, label: str = "ob
         ax.stairs(density, edges, color=colour, linewidth=1.6, label=label)
         ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * float(density.max())))
     ax.set_xlabel("PIT: predicted probability\nof a value below the observed one")
+
+
+def reliability(
+    ax: "Axes", stated: Array, observed: Array, low: Array, high: Array, *, slot: int = 0, label: str = "observed"
+) -> None:
+    """Plot the share of events among rows against their stated probability.
+
+    Parameters
+    ----------
+    ax : Axes
+    stated, observed, low, high : array of shape (n,)
+        The stated probability of each group of rows, the share of events in it, and the ends of its interval.
+    slot : int
+    label : str
+    """
+    most = min(1.0, 1.08 * max(float(np.max(stated)), float(np.max(high))))
+    if "calibrated" not in ax.get_legend_handles_labels()[1]:
+        ax.plot([0, 1], [0, 1], color=FAINT, linewidth=1, label="calibrated")
+    else:
+        most = max(most, ax.get_xlim()[1])
+    style = line_style(slot)
+    ax.vlines(stated, low, high, color=style["color"], linewidth=2, alpha=0.55)
+    ax.plot(stated, observed, label=label, **style | _SMALL)
+    ax.set(xlim=(0, most), ylim=(0, most), aspect="equal", xlabel="stated probability", ylabel="share of events")
+    _percent(ax, 0 if most > 0.1 else 1)
+
+
+def roc(ax: "Axes", false: Array, true: Array, *, slot: int = 0, label: str = "observed") -> None:
+    """Plot the share of the events that are found against the share of false alarms.
+
+    Parameters
+    ----------
+    ax : Axes
+    false, true : array of shape (n,)
+        The two shares, for each threshold.
+    slot : int
+    label : str
+    """
+    _against_random(ax, false, true, slot, label)
+    ax.set(aspect="equal", xlabel="false alarms, of the rows without the event", ylabel="events found")
+
+
+def lift(ax: "Axes", rows: Array, events: Array, *, slot: int = 0, label: str = "observed") -> None:
+    """Plot the share of the events among the rows with the largest probabilities.
+
+    Parameters
+    ----------
+    ax : Axes
+    rows, events : array of shape (n,)
+        The share of the rows, the most probable first, and of the events among them.
+    slot : int
+    label : str
+    """
+    _against_random(ax, np.append(0.0, rows), np.append(0.0, events), slot, label)
+    ax.set(xlabel="rows, the most probable first", ylabel="share of all events")
+
+
+def _against_random(ax: "Axes", x: Array, y: Array, slot: int, label: str) -> None:
+    if "random order" not in ax.get_legend_handles_labels()[1]:
+        ax.plot([0, 1], [0, 1], color=FAINT, linewidth=1, label="random order")
+    ax.plot(x, y, label=label, **line_style(slot) | ({"marker": ""} if len(x) > _EVERY else _SMALL))
+    ax.set(xlim=(0, 1), ylim=(0, 1.02))
+    _percent(ax, 0)
+
+
+def _percent(ax: "Axes", digits: int) -> None:
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda share, _: f"{100 * share:.{digits}f}%")
 
 
 def along_stream(

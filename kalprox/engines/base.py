@@ -50,6 +50,8 @@ class PartitionSummary:
         is not a matrix.
     notes : Notes
         What must be said about the cells of the partition.
+    targets : tuple of float
+        Sum of each column of y over the good rows.
     """
 
     name: str
@@ -60,6 +62,7 @@ class PartitionSummary:
     high: tuple[float, ...] = ()
     total: tuple[float, ...] = ()
     notes: Notes = NO_NOTES
+    targets: tuple[float, ...] = ()
 
     @property
     def counts(self) -> Counts:
@@ -127,7 +130,7 @@ def fold_partition(partition: Partition, index: int, part: Part[Any]) -> Partial
     total, counts = None, Counts()
     bad: list[BadRow] = []
     notes = NO_NOTES
-    low = high = sums = None
+    low = high = sums = targets = None
     part = unpacked(part)
     if _holds_traced_model(part):
         import jax  # noqa: F401  finish the import before a thread of another partition starts it
@@ -145,8 +148,9 @@ def fold_partition(partition: Partition, index: int, part: Part[Any]) -> Partial
                 low = smallest if low is None else np.minimum(low, smallest)
                 high = largest if high is None else np.maximum(high, largest)
                 sums = sum_ if sums is None else sums + sum_
-    low, high, sums = (() if a is None else tuple(a.tolist()) for a in (low, high, sums))
-    summary = PartitionSummary(partition.name, counts.read, counts.good, tuple(bad), low, high, sums, notes)
+                targets = block.target_sums() if targets is None else targets + block.target_sums()
+    low, high, sums, targets = (() if a is None else tuple(a.tolist()) for a in (low, high, sums, targets))
+    summary = PartitionSummary(partition.name, counts.read, counts.good, tuple(bad), low, high, sums, notes, targets)
     return PartialFold(total, {index: summary})
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from kalprox.models import GLM, Linear, Model
+from kalprox.models import GLM, Linear, Model, Offset
 
 __all__ = ["ModelPickler", "is_traced", "unpacked"]
 
@@ -59,6 +59,7 @@ def unpacked(part: Any) -> Any:
 
 def is_traced(part: Any) -> bool:
     """Whether `part` is a model that JAX compiles at its first use."""
+    part = part.model if isinstance(part, Offset) else part
     return isinstance(part, Model) and not isinstance(part, GLM | Linear)
 
 

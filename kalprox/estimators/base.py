@@ -123,9 +123,13 @@ class LearnerEstimator(BaseEstimator):
         """Return what was found for one target, or for several, as the attributes of the estimator have it."""
         return values
 
+    def _class_names(self) -> list[str]:
+        """Return the names of the classes; empty if the target has none."""
+        return []
+
     def _target_names(self) -> list[str]:
-        """Return the names of several targets."""
-        return [f"y{k}" for k in range(np.atleast_2d(self._belief.coef).shape[0])]
+        """Return the names of several targets, or of the classes."""
+        return self._class_names() or [f"y{k}" for k in range(np.atleast_2d(self._belief.coef).shape[0])]
 
     def _inputs(self, X: Any) -> tuple[Any, Array | None]:
         """Return rows to predict as an array or a sparse matrix, and which of the rows are good: None if all are."""

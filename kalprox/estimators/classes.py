@@ -1,5 +1,6 @@
 """Labels of classes, and the targets that stand for them: 0 and 1 for two classes, a column for each of several."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, column_or_1d
 
 from kalprox._arrays import Array
+from kalprox._checks import check_positive
 
-__all__ = ["checked_classes", "checked_labels", "class_targets", "plain_target"]
+__all__ = ["checked_classes", "checked_labels", "class_targets", "class_weights", "plain_target"]
 
 _SHOWN = 5  # labels that an error message names
 
@@ -50,6 +52,34 @@ def checked_classes(classes: Any) -> Array:
     return found
 
 
+def class_weights(class_weight: Any, labels: Array, weights: Array) -> Array:
+    """Return the weight of the class of each row: as given, or such that all classes weigh as much.
+
+    Parameters
+    ----------
+    class_weight : dict or "balanced"
+        A class that a dict does not have has the weight 1.
+    labels, weights : arrays of shape (n,)
+        Those of the rows.
+
+    Examples
+    --------
+    >>> class_weights("balanced", np.array(["a", "b", "b"]), np.ones(3))
+    array([1.5 , 0.75, 0.75])
+    """
+    classes, codes = np.unique(labels, return_inverse=True)
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise ValueError(f"class_weight must be a dict, 'balanced' or None; got {class_weight!r}.")
+        each = np.bincount(codes, weights)
+        return np.where(each > 0, each.sum() / (len(classes) * np.where(each > 0, each, 1)), 1.0)[codes]
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(f"class_weight must be a dict, 'balanced' or None; got {class_weight!r}.")
+    each = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
+    check_positive("class_weight", each, strict=False)
+    return each[codes]
+
+
 def plain_target(y: Any, given: Any, classes: Array) -> Array | None:
     """Return the target of one row whose label is plainly one of two classes; None if it must be checked.
 
@@ -88,8 +118,9 @@ def class_targets(labels: Array, missing: Array, classes: Array) -> Array:
     """
     known = labels[~missing]
     try:
-        codes = np.searchsorted(classes, known)
-        found = classes[np.minimum(codes, len(classes) - 1)] == known
+        order = np.argsort(classes)  # those of files have an order of their own
+        codes = order[np.minimum(np.searchsorted(classes, known, sorter=order), len(classes) - 1)]
+        found = classes[codes] == known
     except TypeError:  # labels of another type cannot be compared
         codes, found = np.zeros(len(known), int), np.zeros(len(known), bool)
     if not np.all(found):

@@ -6,13 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.validation import _check_sample_weight
 
 from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
-from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, plain_target
+from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, class_weights, plain_target
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.plain import Rows
@@ -177,6 +177,33 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             with self._classes_until_done(classes):
                 return super().fit(X, class_targets(labels, missing, classes), weights, groups)
 
+    def refine(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups
+            All rows that the model has learned; see `fit`.
+
+        Returns
+        -------
+        self : KalproxClassifier
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> y = X[:, 0] + rng.logistic(size=400) > 0
+        >>> model = KalproxClassifier().partial_fit(X, y, classes=[False, True]).refine(X, y)
+        >>> bool(np.allclose(model.coef_, KalproxClassifier().fit(X, y).coef_, rtol=1e-9))
+        True
+        """
+        with self._lock:
+            self._fitted  # noqa: B018  # raises an error if there is nothing to refine
+            labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
+            weights = self._weighted(labels, missing, sample_weight)
+            return super().refine(X, class_targets(labels, missing, self.classes_), weights, groups)
+
     def partial_fit(  # type: ignore[override]
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> Self:
@@ -287,7 +314,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             raise ValueError("classes must be given in the first call of partial_fit: the labels of all classes.")
         given: Array = known if classes is None else checked_classes(classes)
         if known is not None and given.tolist() != known.tolist():
-            raise ValueError(f"classes must be those of the first call, {known.tolist()}; got {given.tolist()}.")
+            if given.tolist() != np.sort(known).tolist():
+                raise ValueError(f"classes must be those of the first call, {known.tolist()}; got {given.tolist()}.")
+            given = known
         if isinstance(self.class_weight, str):
             raise ValueError(
                 f"class_weight={self.class_weight!r} needs fit, which has all rows; for a stream, give a dict with the "
@@ -299,9 +328,10 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """Return the weights of rows times those of their classes; None if all are 1."""
         if self.class_weight is None:
             return sample_weight
-        weights = np.ones(len(labels))
-        weights[~missing] = compute_sample_weight(self.class_weight, labels[~missing])
-        return weights if sample_weight is None else weights * np.asarray(sample_weight, float)
+        rows = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
+        weights = np.zeros(len(labels))
+        weights[~missing] = class_weights(self.class_weight, labels[~missing], rows[~missing])
+        return rows * weights
 
     @contextmanager
     def _classes_until_done(self, classes: Array) -> Iterator[None]:
@@ -454,7 +484,12 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """Return what belongs to one output with an axis for the classes, as scikit-learn's classifiers have it."""
         return np.expand_dims(values, axis) if len(self.classes_) == 2 else values
 
-    def _target_names(self) -> list[str]:
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _class_names(self) -> list[str]:
         return list(map(str, self.classes_.tolist()))
 
     def _about(self) -> dict[str, Any]:

@@ -64,6 +64,43 @@ class Fitting(LearnerEstimator):
             self._table, self._frame_kind = None, frame_kind(X)
             return self._keep(learner)
 
+    def refine(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Refine a fitted model by passes over all rows, which begin at its estimate.
+
+        The result is that of `fit`. A stream or a merge of streams ends close to the minimiser, so that two or three
+        passes are enough. The prequential score is kept. For models that `fit` learns in several passes.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups
+            All rows that the model has learned; see `fit`.
+
+        Returns
+        -------
+        self : KalproxRegressor
+
+        Examples
+        --------
+        >>> from kalprox import KalproxRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(400, 2))
+        >>> y = rng.poisson(np.exp(X @ [0.5, -0.2])).astype(float)
+        >>> model = KalproxRegressor(likelihood="poisson").partial_fit(X, y).refine(X, y)
+        >>> whole = KalproxRegressor(likelihood="poisson").fit(X, y)
+        >>> bool(np.allclose(model.coef_, whole.coef_, rtol=1e-9)), model.n_passes_ < whole.n_passes_
+        (True, True)
+        """
+        with self._lock:
+            settings = self._checked_settings()
+            rows, rejected = checked_rows(
+                self, X, y, sample_weight, groups, reset=False, several=settings.several_targets
+            )
+            learner = self._fitted.copy()
+            learner.configure(settings)
+            learner.fit(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False), refine=True)  # type: ignore[arg-type]
+            learner.n_rejected = rejected
+            return self._keep(learner)
+
     def fit_source(self, source: Source, d: int) -> Self:
         """Fit the model to the rows of a source, which need not be in memory.
 
@@ -243,7 +280,11 @@ class Fitting(LearnerEstimator):
             return found
 
     def merge(self, other: Self, *, allow_overlap: bool = False) -> Self:
-        """Add the rows that `other` has learned to this model. Exact; O(d^3). Linear models only.
+        """Add the rows that `other` has learned to this model. O(d^3).
+
+        It is exact for linear models with the Gaussian likelihood. Others linearised their rows at their own
+        estimates: a warning says by about how many standard errors the merged estimate is off, and `refine` makes it
+        exact. A prior or penalty counts once.
 
         Parameters
         ----------

@@ -7,7 +7,8 @@ import numpy as np
 from kalprox.estimators.frames import column_names, encode, frame_kind, same_columns
 
 if TYPE_CHECKING:
-    from kalprox.sources.columns import Columns, Encoded
+    from kalprox.sources.columns import Columns
+    from kalprox.sources.encoding import Encoded
     from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["FrameEncoder"]
@@ -31,7 +32,8 @@ class FrameEncoder:
         self.columns = columns
         self._rows: _RowEncoder | None = None
         if isinstance(columns, Columns):
-            other = columns.weight, columns.cluster, columns.hashed, columns.dates, columns.booleans
+            other = [columns.weight, columns.cluster, columns.hashed, columns.dates, columns.booleans]
+            other += [columns.offset, columns.exposure, columns.target and columns.classes]
             self._rows = None if any(other) else _RowEncoder(columns)
 
     def encode(self, X: Any) -> "Encoded":
@@ -63,7 +65,7 @@ class _RowEncoder:
 
     def encode(self, X: Any) -> "Encoded | None":
         """Encode a frame of one row; None if a cell takes a closer look."""
-        from kalprox.sources.columns import Encoded
+        from kalprox.sources.encoding import Encoded
 
         kind = frame_kind(X)
         places = None if kind == "pyarrow" else self._places(X)

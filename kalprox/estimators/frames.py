@@ -9,7 +9,7 @@ import scipy.sparse
 from kalprox.sources.quarantine import BadRow
 
 if TYPE_CHECKING:
-    from kalprox.sources.columns import Encoded
+    from kalprox.sources.encoding import Encoded
     from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["as_arrow", "check_encoded", "class_of", "column_names", "encode", "frame_kind", "is_raw", "same_columns"]

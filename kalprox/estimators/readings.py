@@ -95,7 +95,8 @@ class Readings(LearnerEstimator):
             learner, table = self._fitted.copy(), self._table
         if table is not None:
             return replace(table, learner=learner).summary(level)
-        return Summary.of(learner, self._coef_names(learner.belief), level=level)
+        names, classes = self._coef_names(learner.belief), self._class_names()
+        return Summary.of(learner, names, level=level, classes=classes)
 
     def to_frame(self, level: float = 0.95) -> Any:
         """Return the table of the coefficients as a data frame.

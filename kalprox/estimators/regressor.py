@@ -1,6 +1,7 @@
 """KalproxRegressor: batch and streaming regression with uncertainty, as a scikit-learn estimator."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from kalprox.estimators.frames import as_arrow, check_encoded, encode, frame_kin
 from kalprox.estimators.predicting import Predicting
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
+from kalprox.likelihoods.names import likelihood_of
 from kalprox.sources import Block
 
 __all__ = ["KalproxRegressor"]
@@ -277,7 +279,10 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
 
     def __sklearn_tags__(self) -> Any:
         linear = self.method == "exact" and isinstance(self.link, str) and self.link == "identity"
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse, tags.target_tags.multi_output = True, linear
-        tags.regressor_tags.poor_score = not linear  # y may lie outside the range of the link
+        tags, loss = super().__sklearn_tags__(), None
+        with suppress(ValueError):  # which `fit` will raise
+            loss = likelihood_of(self.likelihood)
+        tags.input_tags.sparse, tags.target_tags.multi_output = True, linear and loss is not None and loss.quadratic
+        tags.target_tags.positive_only = loss is not None and loss.support[0] == 0
+        tags.regressor_tags.poor_score = not linear or (loss is not None and not loss.location)  # y may not suit them
         return tags

@@ -62,7 +62,8 @@ class Showing(LearnerEstimator):
         values: dict[str, str] = {}
         for line in found.lines:
             values[line.label] = f"{values[line.label]} {line.text}" if line.label in values else line.text
-        values |= {"Penalty": about_penalty(belief), "Noise std": about_noise(belief)}
+        values["Penalty"] = about_penalty(belief)
+        values |= {name.capitalize(): text for name, text in about_noise(belief).items()}
         doubts = {line.label for line in found.doubts}
         with np.errstate(invalid="ignore"):  # an unknown noise times an infinite variance
             coef, std = np.atleast_2d(belief.coef), np.atleast_2d(belief.coef_std)

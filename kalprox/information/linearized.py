@@ -7,7 +7,7 @@ import numpy as np
 
 from kalprox._arrays import Array, masked, namespace
 from kalprox.information.triangular import Information, merge
-from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods import Categorical, Likelihood
 from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import GLM, Model, Predictor, predictor
 from kalprox.sources import Block
@@ -17,10 +17,12 @@ __all__ = [
     "Linearized",
     "curvature_along",
     "curvature_left_out",
+    "errors_of",
     "expand",
     "linearize",
     "output_leverage",
     "rows_not_finite",
+    "sums_of",
 ]
 
 
@@ -41,13 +43,20 @@ class Expansion(NamedTuple):
 
 
 def expand(
-    model: Model, likelihood: Likelihood, theta: Array, block: Block, covariance: Array | None = None
+    model: Model,
+    likelihood: Likelihood,
+    theta: Array,
+    block: Block,
+    covariance: Array | None = None,
+    *,
+    descent: bool = False,
 ) -> Expansion:
     """Expand the loss of a block at theta.
 
     If the `covariance` of theta, shape (d, d), is given, a link of bounded slope is averaged over N(theta, covariance)
     instead of evaluated at theta, and a loss of a linear predictor that is not quadratic is fitted to its moments under
-    that belief. The caller checks the result for values that are not finite.
+    that belief. With `descent` the expansion is one to descend with, which for a robust loss is not what its rows add
+    to the information. The caller checks the result for values that are not finite.
     """
     X, y = block.X, block.y
     xp, w = namespace(X, y), block.weights
@@ -63,11 +72,15 @@ def expand(
             raise ValueError(
                 f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.{number}"
             )
-        if covariance is None or likelihood.quadratic or likelihood.interacts or not model.linear:
-            targets, curvature = likelihood.least_squares(y, f)
+        averaged = covariance is not None and model.linear and not likelihood.quadratic
+        if averaged and isinstance(likelihood, Categorical):
+            targets, D = likelihood.matched_rows(y, f, D, D @ covariance @ xp.swapaxes(D, -1, -2))
+            curvature = None
+        elif averaged or (likelihood.majorizes and not descent):
+            targets, curvature = likelihood.matched(y, f, _variances(D, covariance))
         else:
-            targets, curvature = likelihood.matched(y, f, (D @ covariance * D).sum(axis=1))
-        D = likelihood.contrasts(f, D)
+            targets, curvature = likelihood.least_squares(y, f)
+            D = likelihood.contrasts(f, D)
         f, D, targets, losses = (masked(w, a) for a in (f, D, targets, likelihood.loss(y, f)))
         counts, squares = (None if a is None else xp.repeat(a, f[0].size) for a in (block.counts, block.squares))
         if w is not None:
@@ -79,6 +92,19 @@ def expand(
             counts = xp.ones_like(curvature) if counts is None else counts  # a row of any curvature is one row
             w = curvature if w is None else w * curvature
         return Expansion(f.ravel(), D.reshape(-1, theta.size), targets.ravel(), w, losses.sum(), counts, squares)
+
+
+def _variances(D: Array, covariance: Array | None) -> Array:
+    """Return the variance of each output, given its Jacobian and the covariance of theta; zeros without one."""
+    return 0 * D[..., 0] if covariance is None else (D @ covariance * D).sum(axis=-1)
+
+
+def sums_of(likelihood: Likelihood, at: Expansion, block: Block, covariance: Array | None = None) -> Array:
+    """Return the sums over the rows of a block that a likelihood with a parameter learns from; see `expand`."""
+    y = masked(block.weights, block.y).ravel()
+    counts = namespace(y).ones_like(y) if at.counts is None else at.counts
+    with np.errstate(all="ignore"):
+        return likelihood.sums(y, at.f, _variances(at.D, covariance), counts)
 
 
 def _averaged(model: GLM, theta: Array, covariance: Array, X: Array) -> tuple[Array, Array]:
@@ -128,22 +154,34 @@ class Linearized:
     rss: float  # sum of weights * targets^2
     size: float  # sum of weights * f^2; the rounding error of the targets is about eps |f|
     information: Information | None  # of rows D with the targets, so of the step t - theta; None if not finite
+    sums: Array | None = None  # what the likelihood learns from; None if it has no parameter
 
     def __add__(self, other: Self) -> Self:
         a, b = self.information, other.information
         information = None if a is None or b is None else merge(a, b)
-        return type(self)(self.loss + other.loss, self.rss + other.rss, self.size + other.size, information)
+        sums = None if self.sums is None or other.sums is None else self.sums + other.sums
+        return type(self)(self.loss + other.loss, self.rss + other.rss, self.size + other.size, information, sums)
 
 
-def linearize(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> Linearized:
-    """Linearise a block at theta."""
-    f, D, targets, w, loss, counts, squared = expand(model, likelihood, theta, block)
+def linearize(model: Model, likelihood: Likelihood, theta: Array, block: Block, *, descent: bool = True) -> Linearized:
+    """Linearise a block at theta, to descend or, without `descent`, for the information of the rows."""
+    at = expand(model, likelihood, theta, block, descent=descent)
+    f, D, targets, w, loss, counts, squared = at
     with np.errstate(all="ignore"):
         rss, size, squares = sum_of_squares(targets, w), sum_of_squares(f, w), sum_of_squares(D)
         finite = np.isfinite(float(loss) + rss + size + squares)  # False also where a square overflows
     if not finite:
         return Linearized(float(loss), rss, size, None)
-    return Linearized(float(loss), rss, size, Information.from_rows(D, targets, w, counts, squared))
+    sums = None if likelihood.parameter is None else np.asarray(sums_of(likelihood, at, block))
+    return Linearized(float(loss), rss, size, Information.from_rows(D, targets, w, counts, squared), sums)
+
+
+def errors_of(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> Array:
+    """Return the sums over a block from which the first value of the parameter of a likelihood is found."""
+    f, _ = model.linearize_rows(namespace(block.X).asarray(theta, block.y.dtype), block.X)
+    y, f, w = (masked(block.weights, block.y).ravel(), masked(block.weights, f).ravel(), block.weights)
+    counts = np.ones(len(y)) if w is None else np.repeat(w if block.counts is None else block.counts, len(y) // len(w))
+    return np.asarray(likelihood.sums(y, f, 0 * f, counts))
 
 
 def curvature_along(model: Model, likelihood: Likelihood, theta: Array, p: Array, block: Block) -> Array:
@@ -153,7 +191,7 @@ def curvature_along(model: Model, likelihood: Likelihood, theta: Array, p: Array
     only corrects a trial step and does not enter the result.
     """
     s = float(np.finfo(np.dtype(block.y.dtype)).eps) ** 0.5
-    here, ahead = (expand(model, likelihood, at, block) for at in (theta, theta + s * p))
+    here, ahead = (expand(model, likelihood, at, block, descent=True) for at in (theta, theta + s * p))
     step = namespace(here.D).asarray(p / s, here.D.dtype)
     with np.errstate(all="ignore"):
         bend = (ahead.D - here.D) @ step
@@ -185,7 +223,7 @@ def curvature_left_out(model: Predictor, likelihood: Likelihood, theta: Array, b
 
 def rows_not_finite(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> list[Array]:
     """Return which rows of a block have no finite value or derivative, as a list of one mask, since lists add."""
-    at = expand(model, likelihood, theta, block)
+    at = expand(model, likelihood, theta, block, descent=True)
     with np.errstate(all="ignore"):
         bad = ~np.isfinite(np.asarray(at.targets) ** 2 + (np.asarray(at.D) ** 2).sum(axis=1))
     return [bad.reshape(len(block), -1).any(axis=1)]

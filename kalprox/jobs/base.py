@@ -17,6 +17,7 @@ from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.model_file import Parts, refusing
 from kalprox.sources import Block
+from kalprox.sources.files import SourceError
 from kalprox.sources.notes import check_known
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Cursor, Table
@@ -155,4 +156,14 @@ class FitRun(ABC):
         if not self.job.table.samples:
             learner.release_rows()
         check_known(self.record.quality.notes, self.job.table.columns.categorical)
+        self._check_classes()
         return TableModel(learner, self.job.table.columns, self.record, self.job.sources)
+
+    def _check_classes(self) -> None:
+        """Raise SourceError if a class of the target has no good row."""
+        columns = self.job.table.columns
+        if empty := [name for name, n in self.record.quality.class_rows(columns.classes).items() if n == 0]:
+            raise SourceError(
+                f"No good row has the class {empty[0]!r} of column {columns.target!r}: nothing can be learned about "
+                "it. Correct its rows, if they were refused, or list the other classes with classes (--classes)."
+            )

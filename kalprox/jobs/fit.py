@@ -14,7 +14,9 @@ from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.streaming import StreamingRun
+from kalprox.learning.saving import plain_setting
 from kalprox.learning.settings import Settings
+from kalprox.learning.targets import check_offset
 from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.table import Table
 
@@ -91,7 +93,8 @@ class FitJob:
         self._check_paths(out)
         if out is not None and not (folder := Path(os.path.realpath(out)).parent).is_dir():
             raise NotADirectoryError(f"There is no folder {folder} for the model.")  # before reading any row
-        check_memory(len(self.table.columns.names), self.table.memory)
+        classes = len(self.table.columns.classes)
+        check_memory(len(self.table.columns.names) * (classes if classes > 2 else 1), self.table.memory)
         with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
             run = self._run(checkpoint)
             try:
@@ -125,6 +128,8 @@ class FitJob:
         settings = Settings.of(**self.settings)
         if settings.coef_cov == "clustered" and self.table.columns.cluster is None:
             raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
+        if self.table.columns.offset is not None or self.table.columns.exposure is not None:
+            check_offset(settings)
         refines = self._refines(settings)
         job = Job(
             self.table,
@@ -166,7 +171,7 @@ class FitJob:
         """Return the identity of the job in JSON types; only the same job resumes from its checkpoint."""
         table = self.table
         return {
-            "settings": self.settings,
+            "settings": {name: plain_setting(name, value) for name, value in self.settings.items()},
             "columns": table.columns.to_json(),
             "source": table.fingerprint(),
             "reading": table.identity(),

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from kalprox import model_file
-from kalprox._text import count
+from kalprox._text import code, count
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.restoring import checked_columns, checked_record, conforms
 from kalprox.learning.belief import Belief
-from kalprox.learning.headline import Headline, RowCounts, headline
+from kalprox.learning.headline import Headline, Line, RowCounts, headline
 from kalprox.learning.learner import Learner
 from kalprox.learning.saved import expect
 from kalprox.learning.saving import from_parts, learner_parts
@@ -22,11 +22,13 @@ from kalprox.learning.summary import Summary
 from kalprox.model_file import Parts, refusing
 from kalprox.sources import Block
 from kalprox.sources.columns import Columns
+from kalprox.sources.labels import label_of
 from kalprox.sources.quarantine import BadRow
 from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["TableModel"]
 
+_MAX_CLASSES = 5  # that the headline names
 _ESTIMATOR = {"block_size": "auto", "on_bad_rows": "raise"}  # settings of an estimator that do not matter for files
 _SKIPPED = BadRow("array", 0, "", "NaN, infinity or too large", "")  # a bad row of which no more is known
 
@@ -74,17 +76,23 @@ class TableModel:
 
     @property
     def model(self) -> Any:
-        """The learner as a `KalproxRegressor` without feature names, which takes X as an array."""
-        from kalprox import KalproxRegressor
+        """The learner as an estimator without feature names, which takes X as an array: a classifier for classes."""
+        from kalprox import KalproxClassifier, KalproxRegressor
 
-        return KalproxRegressor._of(self.learner, self.about | {"feature_names": None})
+        estimator = KalproxClassifier if self.columns.classes else KalproxRegressor
+        return estimator._of(self.learner, self.about | {"feature_names": None})
 
     @property
     def about(self) -> dict[str, Any]:
         """What a model file says about the columns of X and the estimator."""
         names = self.columns.names
         feature_names = None if self.fitted_to == "array" else names
-        return {"n_features": len(names), "feature_names": feature_names, "estimator_settings": dict(self.reading)}
+        classes = {"classes": list(self.columns.classes)} if self.columns.classes else {}
+        return {
+            "n_features": len(names),
+            "feature_names": feature_names,
+            "estimator_settings": {**classes, **self.reading},  # whose labels of classes may be numbers
+        }
 
     def parts(self) -> Parts:
         """Return the header and the arrays of the model file."""
@@ -112,6 +120,8 @@ class TableModel:
         with refusing(f"{file} is a model file, but its description of the columns or of the rows is damaged."):
             columns = checked_columns(table["columns"])
             expect(columns.target is not None and columns.names == about["feature_names"])
+            labels = about["estimator_settings"].get("classes", [])
+            expect(tuple(map(label_of, labels)) == tuple(map(label_of, columns.classes)))
             record = checked_record(table["account"], columns)
             expect(conforms(tuple[str, ...], table["sources"]))
         return cls(learner, columns, record, tuple(table["sources"]), reading=_reading(about))
@@ -126,7 +136,8 @@ class TableModel:
         estimator_settings: Mapping[str, Any] = _ESTIMATOR,
     ) -> "TableModel":
         """Return the model of a learner that was not fitted to files; raise a ValueError if it has several targets."""
-        if learner.belief.coef.ndim > 1:
+        classes = tuple(str(label_of(label)) for label in estimator_settings.get("classes", ()))
+        if learner.belief.coef.ndim > 1 and not classes:
             raise ValueError(
                 f"The model has {len(learner.belief.coef)} targets, and reports and commands are about one: fit a "
                 "model for each target, or use the methods of KalproxRegressor."
@@ -140,7 +151,7 @@ class TableModel:
         reasons = {"": {_SKIPPED.reason: bad}} if bad else {}
         quality = DataQuality(read=learner.n_rows + bad, bad=bad, reasons=reasons)
         fitted_to = "array" if feature_names is None else "frame"
-        columns = Columns(target, numeric=tuple(names))
+        columns = Columns(target, numeric=tuple(names), classes=classes)
         return cls(learner, columns, FitRecord(quality=quality), (), fitted_to, dict(estimator_settings))
 
     @classmethod
@@ -202,7 +213,18 @@ class TableModel:
 
         See `kalprox.learning.headline.headline` for `predicted`.
         """
-        return headline(self.learner, self.columns.names, self.record.quality, predicted).with_options()
+        quality, classes = self.record.quality, self.columns.classes
+        found = headline(self.learner, self.columns.names, quality, predicted).with_options()
+        return found if not classes else found._replace(lines=(*found.lines[:1], self._classes, *found.lines[1:]))
+
+    @property
+    def _classes(self) -> Line:
+        """The line of the headline about the classes of the target."""
+        rows, classes = self.record.quality.class_rows(self.columns.classes), self.columns.classes
+        told = [f"{code(name)} ({count(rows[name], 'row')})" if rows else code(name) for name in classes]
+        more = f" and {len(told) - _MAX_CLASSES:,} more" if len(told) > _MAX_CLASSES else ""
+        yes = f". The coefficients are about {code(classes[1])}" if len(classes) == 2 else ""
+        return Line("Classes", f"{', '.join(told[:_MAX_CLASSES])}{more}{yes}.")
 
     def intervals(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the intervals of the coefficients, each of shape (d,); see `Belief.coef_interval`."""
@@ -218,6 +240,7 @@ class TableModel:
             target=columns.target,
             rejected=quality.bad if quality.read else None,
             cluster=columns.cluster,
+            classes=columns.classes,
         )
 
     def to_frame(self, kind: str = "pandas", level: float = 0.95) -> Any:

@@ -14,7 +14,9 @@ from kalprox._text import csv_cell
 from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
+from kalprox.learning.learner import Learner
 from kalprox.learning.quantiles import INTERVALS
+from kalprox.sources import Block
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.arrow_arrays import from_bytes, from_numpy
 from kalprox.sources.cell_types import plain
@@ -27,7 +29,7 @@ from kalprox.sources.table import Table
 __all__ = ["Predicted", "predict"]
 
 _csv, _parquet = load("pyarrow.csv"), load("pyarrow.parquet")
-NAMES = ("mean", "std", "lower", "upper")
+_NAMES = ("mean", "std", "lower", "upper")
 
 
 class Predicted(NamedTuple):
@@ -49,7 +51,7 @@ def predict(
     allow_unknown: bool = False,
     watch: Callable[[Progress], None] = lambda progress: None,
 ) -> Predicted:
-    """Write the predictive mean, std and interval of every row of a table to a file.
+    """Write the predictive mean, std and interval of every row of a table to a file, or the probabilities of classes.
 
     Parameters
     ----------
@@ -60,6 +62,8 @@ def predict(
         pipe of another name gets CSV. A bad row has empty cells. The columns that the table keeps come first, those of
         bad rows included. In CSV a text that a spreadsheet would take for a formula has an apostrophe in front, see
         `kalprox._text.csv_cell`.
+        For classes the columns are the class that is most probable, the probability p_NAME of each class, averaged over
+        the posterior, and its standard deviation std_NAME, which the rows leave.
     level : float
         The level of the intervals, strictly between 0 and 1.
     interval : {"gaussian", "conformal"}
@@ -80,7 +84,10 @@ def predict(
         raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
     if interval not in INTERVALS:
         raise ValueError(f"interval must be one of {', '.join(INTERVALS)}; got {interval!r}.")
-    if taken := [name for name in table.keep if name in NAMES]:
+    classes = found.columns.classes
+    if classes and interval == "conformal":
+        raise ValueError("interval must be 'gaussian', the default, for classes, which have no intervals.")
+    if taken := [name for name in table.keep if name in _names(classes)]:
         raise ValueError(
             f"The output has a column {taken[0]!r} of predictions, so that the column {taken[0]!r} of the source "
             "cannot be kept: rename it, or keep other columns."
@@ -94,12 +101,14 @@ def predict(
     quarantine.open()
     ends = found.learner.conformal_ends(level) if interval == "conformal" else None
     quality = DataQuality()
-    with _writer(out, table.keep) as write:
+    with _writer(out, table.keep, classes) as write:
         for block in table.blocks_ahead():
             quarantine.take(block.bad, block.read)
-            columns = np.full((len(NAMES), block.read), np.nan)
-            if len(block):
-                predicted = found.learner.predict(block.X, alone=False)
+            columns = np.full((len(_names(classes)), block.read), np.nan)
+            if len(block) and classes:
+                columns[:, block.place.good] = _class_columns(found.learner, block)
+            elif len(block):
+                predicted = found.learner.predict(block.X, offset=block.offset, alone=False)
                 mean, std = predicted.mean, predicted.std
                 if ends is None:
                     low, high = predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)
@@ -115,11 +124,29 @@ def predict(
     return Predicted(quality.read, quality.notes, quality)
 
 
+def _names(classes: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the columns of predictions."""
+    if not classes:
+        return _NAMES
+    return ("class", *(f"{what}_{name}" for what in ("p", "std") for name in classes))
+
+
+def _class_columns(learner: Learner, block: Block) -> np.ndarray:
+    """The number of the most probable class, the probabilities of all classes and their standard deviations."""
+    p = np.asarray(learner.predict(block.X, offset=block.offset, alone=False).mean)
+    std = learner.belief.probability_std(block.X, block.offset)
+    if p.ndim == 1:
+        p, std = np.column_stack([1 - p, p]), np.column_stack([std, std])
+    return np.vstack([p.argmax(axis=1), p.T, std.T])
+
+
 @contextmanager
-def _writer(out: Path, keep: tuple[str, ...]) -> Iterator[Callable[[np.ndarray, Place], None]]:
+def _writer(
+    out: Path, keep: tuple[str, ...], classes: tuple[str, ...]
+) -> Iterator[Callable[[np.ndarray, Place], None]]:
     """Yield a function that writes the predictions of the rows of a place; the file appears at the end."""
     if str(out) == "-":
-        with _Output("csv", sys.stdout.buffer, keep) as output:
+        with _Output("csv", sys.stdout.buffer, keep, classes) as output:
             yield output.write
         return
     suffix = out.suffix.lower().lstrip(".")
@@ -127,15 +154,15 @@ def _writer(out: Path, keep: tuple[str, ...]) -> Iterator[Callable[[np.ndarray, 
         suffix = "csv"
     if suffix not in ("parquet", "csv"):
         raise ValueError(f"{out}: predictions are written as .parquet or .csv; change the suffix.")
-    with atomic_open(out) as file, _Output(suffix, file, keep) as output:
+    with atomic_open(out) as file, _Output(suffix, file, keep, classes) as output:
         yield output.write
 
 
 class _Output:
     """Writes predictions, and the columns that are kept, whose types are those of the first block."""
 
-    def __init__(self, kind: str, file: Any, keep: tuple[str, ...]) -> None:
-        self.kind, self.file, self.keep = kind, file, keep
+    def __init__(self, kind: str, file: Any, keep: tuple[str, ...], classes: tuple[str, ...]) -> None:
+        self.kind, self.file, self.keep, self.classes = kind, file, keep, classes
         self._writer: Any = None
 
     def __enter__(self) -> Self:
@@ -150,7 +177,8 @@ class _Output:
     def _open(self, types: list[Any]) -> None:
         names = [csv_cell(name) for name in self.keep] if self.kind == "csv" else list(self.keep)
         kept = list(zip(names, types, strict=True))
-        self.schema = pa.schema([*kept, *((name, pa.float64()) for name in NAMES)])
+        made = [(name, pa.string() if name == "class" else pa.float64()) for name in _names(self.classes)]
+        self.schema = pa.schema([*kept, *made])
         if self.kind == "csv":
             self._writer = _csv.CSVWriter(self.file, self.schema)
         else:  # predictions are hardly ever the same number twice, so that dictionaries of them cost time alone
@@ -172,6 +200,10 @@ class _Output:
                     f"{self.schema.field(i).type} in the rows before. Predict the files one by one."
                 ) from None
         predicted = [from_numpy(column, ~place.good) for column in columns]
+        if self.classes:
+            texts = pa.array([csv_cell(name) if self.kind == "csv" else name for name in self.classes])
+            numbers = from_numpy(np.nan_to_num(columns[0]).astype(np.int64), ~place.good)
+            predicted[0] = pa.DictionaryArray.from_arrays(numbers, texts).cast(pa.string())
         self._writer.write_batch(pa.record_batch([*kept, *predicted], schema=self.schema))
 
     def _shown(self, column: Any) -> Any:

@@ -3,6 +3,7 @@
 The field names are also the keys in model files and checkpoints, so they cannot change.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,16 @@ import numpy as np
 from kalprox.calibration import Calibration
 from kalprox.sources import Block
 from kalprox.sources.notes import Notes
-from kalprox.sources.quarantine import BadRow
+from kalprox.sources.quarantine import BadRow, Reason
 
 if TYPE_CHECKING:
     from kalprox.engines import PartitionSummary
 
-__all__ = ["DataQuality", "ErrorHistory", "FitRecord"]
+__all__ = ["WHOLE_FILES", "DataQuality", "ErrorHistory", "FitRecord"]
 
 _MAX_POINTS = 256  # the capacity of an error history; when it is full, every other point is dropped
 _MAX_EXAMPLES = 20  # rejected rows that are kept as examples
+WHOLE_FILES = (Reason.EMPTY, Reason.UNREADABLE)  # reasons that concern a file, not a row
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class DataQuality:
         rows: they are empty, too, in a fit without samples.
     notes : Notes
         Unknown levels, and numbers that were rounded.
+    targets : list of float
+        Sum of each column of y over the good rows; empty while there is none, and for rows without targets.
     """
 
     read: int = 0
@@ -109,6 +113,7 @@ class DataQuality:
     high: list[float] = field(default_factory=list)
     total: list[float] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)
+    targets: list[float] = field(default_factory=list)
 
     def after(self, block: Block, *, ranges: bool = True) -> "DataQuality":
         """Return the data quality after one more block; without `ranges`, which are values of rows, only with sums."""
@@ -116,12 +121,14 @@ class DataQuality:
         if len(block.X) == 0:
             return new
         low, high = block.ranges() if ranges else ([], [])
+        new = new if block.y is None else new._with_targets(block.target_sums())
         return new._with_ranges(low, high, np.ones(len(block)) @ block.X)
 
     def after_partition(self, summary: "PartitionSummary", *, ranges: bool = True) -> "DataQuality":
         """Return the data quality after one more partition; see `after`."""
         new = self._with_bad(list(summary.bad), summary.read, summary.notes)
         low, high = (summary.low, summary.high) if ranges else ((), ())
+        new = new._with_targets(summary.targets)
         return new._with_ranges(low, high, summary.total) if summary.total else new
 
     def merge(self, other: "DataQuality") -> "DataQuality":
@@ -135,7 +142,8 @@ class DataQuality:
             notes=self.notes + other.notes,
         )
         if not other.total and other.read > other.bad:  # of rows without a record, sums and ranges are not known
-            return replace(new, low=[], high=[], total=[])
+            return replace(new, low=[], high=[], total=[], targets=[])
+        new = new._with_targets(other.targets)
         return new._with_ranges(other.low, other.high, other.total) if other.total else new
 
     def _with_bad(self, bad: list[BadRow], read: int, notes: Notes) -> "DataQuality":
@@ -149,6 +157,26 @@ class DataQuality:
         first = self.first + [asdict(row) for row in bad[: _MAX_EXAMPLES - len(self.first)]]
         reasons = _added(self.reasons, counts)
         return replace(new, bad=self.bad + len(bad), reasons=reasons, first=first)
+
+    def _with_targets(self, sums: Any) -> "DataQuality":
+        """Return the data quality with the sums of y of more rows, if there are any."""
+        if not len(sums):
+            return self
+        total = np.add(self.targets, sums) if self.targets else np.asarray(sums, float)
+        return replace(self, targets=total.tolist())
+
+    def class_rows(self, classes: Sequence[str]) -> dict[str, int]:
+        """Return the number of good rows of each class of the target; none if it is not known."""
+        if not classes or not self.targets:
+            return {}
+        if len(classes) > 2:
+            return dict(zip(classes, map(round, self.targets), strict=True))
+        return {classes[0]: self.good - round(self.targets[0]), classes[1]: round(self.targets[0])}
+
+    @property
+    def good(self) -> int:
+        """The number of good rows."""
+        return self.read - self.bad + sum(self.reasons.get("", {}).get(reason, 0) for reason in WHOLE_FILES)
 
     def _with_ranges(self, low: Any, high: Any, total: Any) -> "DataQuality":
         if self.total:

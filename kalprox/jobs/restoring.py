@@ -65,8 +65,9 @@ def checked_record(data: Any, columns: TableColumns) -> FitRecord:
     expect(len({len(column) for column in history._columns}) == 1 and history.stride >= 1)
     expect(len(quality.low) == len(quality.high) and len(quality.low) in (0, len(quality.total)))  # 0: no samples
     expect(len(quality.total) in (0, len(columns.names)))
+    expect(len(quality.targets) in (0, len(columns.classes) if len(columns.classes) > 2 else 1))
     expect(_are_bad_rows(quality.first))
-    expect(np.isfinite([*quality.low, *quality.high, *quality.total, *history.squares]).all())
+    expect(np.isfinite([*quality.low, *quality.high, *quality.total, *quality.targets, *history.squares]).all())
     encoded = [columns.features[i] in {**columns.categorical, **columns.hashed} for i in columns.groups]
     levels = [n for n, is_level in zip(quality.total, encoded, strict=False) if is_level]  # no totals before a good row
     expect(all(0 <= n <= quality.read for n in levels))

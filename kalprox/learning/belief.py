@@ -27,7 +27,7 @@ from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Zero
 from kalprox.sources import Block, Counts, Source
 
-__all__ = ["Belief", "PenaltyTooStrong", "check_any_row"]
+__all__ = ["ApproximateMerge", "Belief", "PenaltyTooStrong", "about_merge", "check_any_row"]
 
 FEWEST_ROWS = 32  # of the first piece of a batch that a belief without an exact row-by-row update predicts
 _PULL = 0.65  # standard errors of bias with which a 95% interval covers 90%
@@ -36,6 +36,19 @@ _CONTRADICTION = 1e-3  # the probability, under the prior that a penalty is, of 
 
 class PenaltyTooStrong(RuntimeWarning):
     """The penalty has moved the coefficients so far that their intervals cover less than they say."""
+
+
+class ApproximateMerge(RuntimeWarning):
+    """Two models were merged whose rows had been linearised at different estimates."""
+
+
+def about_merge(belief: "Belief") -> str:
+    """Say how far merges have left the estimate from the minimiser, and what makes it exact."""
+    return (
+        "The merge is approximate: the models linearised their rows at different estimates, and the merged estimate "
+        f"is about {_rounded(belief.merge_distance)} standard errors from that of all rows. Call refine with all rows "
+        "to make it exact."
+    )
 
 
 def check_any_row(counts: Counts) -> None:
@@ -66,6 +79,8 @@ class Belief(PickledFields, ABC):
         The number of passes over the rows.
     message : str
         Why the minimiser was not reached; empty if it was.
+    merge_distance : float
+        About how many standard errors merges have left the estimate from the minimiser; 0 if they were exact.
     """
 
     settings: Settings
@@ -76,6 +91,7 @@ class Belief(PickledFields, ABC):
     in_one_pass: ClassVar[bool] = True
     n_passes = 1
     message = ""
+    merge_distance = 0.0
 
     # ---- learning --------------------------------------------------------------------------------------
 
@@ -115,7 +131,8 @@ class Belief(PickledFields, ABC):
         No row is predicted by a belief that lacks more than half of the rows before it; `rows` were learned so far.
         With `exact`, every row is predicted from all rows before it.
         """
-        length = 1 if exact else max(FEWEST_ROWS, rows) if self.predicts else len(block)
+        in_pieces = self.predicts or not self.settings.likelihood.quadratic  # of which a warm-up ends as soon as it can
+        length = 1 if exact else max(FEWEST_ROWS, rows) if in_pieces else len(block)
         return min(len(block), start + length)
 
     def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple[Self, Innovations]:
@@ -131,7 +148,7 @@ class Belief(PickledFields, ABC):
         if may_overflow(block):
             return Innovations.unknown(block.y)
         own = self.own_variance(block)
-        predicted = self.predict(block.X, None if own is None else np.sqrt(own))
+        predicted = self.predict(block.X, None if own is None else np.sqrt(own), block.offset)
         return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
 
     def relative_variance(self, X: Array) -> Array | None:
@@ -164,12 +181,12 @@ class Belief(PickledFields, ABC):
 
     def _row_scores(self, block: Block, found: Innovations, before: "Belief") -> tuple[Array, Array, Sandwich]:
         """Return the inputs of the scores and their factors, see `row_scores`, and the sandwich they are added to."""
-        f, D = before._value(before.design.rows(block.X))
+        f, D = before._value(before.design.rows(block.X, block.offset))
         if self.settings.likelihood.quadratic:
             u = (block.y - found.mean) / found.scale
         else:
             leverage = before.posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
-            D, u = row_scores(self.settings.likelihood, block.y, f, D, leverage)
+            D, u = row_scores(before.posterior.likelihood, block.y, f, D, leverage)
             u = np.where(np.isnan(found.mean.reshape(len(block), -1)).any(axis=1), np.nan, u)
         return D, u, self.sandwich or Sandwich.zero(None, D.shape[1], None)
 
@@ -185,7 +202,7 @@ class Belief(PickledFields, ABC):
             return self
         assert isinstance(posterior, InformationPosterior)
         theta = np.asarray(posterior.mean)
-        about = self.model, settings.likelihood, theta, self.design, self._center, settings.coef_cov, settings.weights
+        about = self.model, posterior.likelihood, theta, self.design, self._center, settings.coef_cov, settings.weights
         sandwich = source.fold(partial(scores_at, *about)).total
         assert sandwich is not None
         rows = float(posterior.data.effective_rows)
@@ -244,7 +261,7 @@ class Belief(PickledFields, ABC):
     @property
     def model(self) -> Model:
         """The model h."""
-        return self.settings.model(self.design.outputs)
+        return self.design.model(self.settings.model(self.design.outputs))
 
     def _per_target(self, theta: Array) -> Array:
         """Return parameters, shape (p,), (p, k) or, for several outputs, (p m,), as (p,), (k, p) or (m, p)."""
@@ -304,7 +321,8 @@ class Belief(PickledFields, ABC):
     def _intercept_std(self, posterior: Posterior) -> Array:
         if not self.design.intercept:
             return np.zeros_like(self.intercept)
-        at_zero = self.design.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
+        without = replace(self.design, row_offsets=False)
+        at_zero = without.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
         if (K := self._contrasts(posterior)) is not None:
             at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1][0] @ K
         if (C := self._sandwiched(posterior)) is not None:
@@ -495,17 +513,20 @@ class Belief(PickledFields, ABC):
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
         return self.output(X) if self.settings.likelihood.location else self.predict(X).mean
 
-    def predict(self, X: Array, sigma: Any = None) -> Predictive:
-        """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1)."""
-        return self.posterior.predict(*self._value(self.design.rows(X)), sigma)
+    def predict(self, X: Array, sigma: Any = None, offset: Array | None = None) -> Predictive:
+        """Return the predictive distribution for rows of X with these offsets.
+
+        It includes the noise of relative std `sigma` (default 1).
+        """
+        return self.posterior.predict(*self._value(self.design.rows(X, offset)), sigma)
 
     def output(self, X: Array) -> Array:
         """Return the output of the model for rows of X at the estimate, shape (n,) or (n, m)."""
         return self._value(self.design.rows(X))[0]
 
-    def probability_std(self, X: Array) -> Array:
+    def probability_std(self, X: Array, offset: Array | None = None) -> Array:
         """Return the standard deviations of the probabilities of classes for rows of X, which the rows leave."""
-        f, D = self._value(self.design.rows(X))
+        f, D = self._value(self.design.rows(X, offset))
         likelihood = self.settings.likelihood
         assert isinstance(likelihood, (Bernoulli, Categorical))
         return likelihood.probability_std(f, self.posterior.output_variance(f, D))
@@ -549,6 +570,11 @@ class Belief(PickledFields, ABC):
             "merge needs linear models, link='identity', method='exact' and likelihood='gaussian': other models are "
             "linearised at different points. Fit one model to all rows instead."
         )
+
+    @property
+    def fingerprint(self) -> Array:
+        """What tells the rows learned from others; see `kalprox.learning.fingerprint`."""
+        raise ValueError("A model that cannot be merged has no fingerprint.")
 
     def minimax(self, X: Array) -> Array:
         """Return the predictions of the Vovk-Azoury-Warmuth forecaster for rows of X, shape (n,) or (n, k)."""

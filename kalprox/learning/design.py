@@ -9,6 +9,7 @@ import numpy as np
 
 from kalprox._arrays import Array, masked
 from kalprox._pickling import PickledFields
+from kalprox.models import Model, Offset
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block, Folded, Source
 
@@ -54,7 +55,7 @@ class Design(PickledFields):
     X unchanged: `center` and `scale` are then None, and theta is `coef`.
 
     With several `outputs`, one for each class, theta is a matrix of one row for each input and one column for each
-    output, row by row.
+    output, row by row. With `row_offsets` the offsets of the rows are the last column of the inputs.
     """
 
     center: Array | None = None  # (d,)
@@ -64,16 +65,23 @@ class Design(PickledFields):
     center_rest: Array | None = None  # (d,); None where nothing is left
     offset_rest: Any = 0.0
     outputs: int | None = None  # None for one output that is a number
+    row_offsets: bool = False
 
     @classmethod
     def of_moments(
-        cls, moments: Moments, *, intercept: bool, standardize: bool, outputs: int | None = None
+        cls,
+        moments: Moments,
+        *,
+        intercept: bool,
+        standardize: bool,
+        outputs: int | None = None,
+        row_offsets: bool = False,
     ) -> "Design":
         """Return the design that centres the columns (with an intercept) and standardises them (if `standardize`)."""
         mean, sd = moments.mean, moments.sd
         ones, zeros = np.ones(len(mean)), np.zeros(len(mean))
         scale = np.where(sd > 0, sd, 1.0) if standardize else ones
-        return cls(mean if intercept else zeros, scale, intercept, outputs=outputs)
+        return cls(mean if intercept else zeros, scale, intercept, outputs=outputs, row_offsets=row_offsets)
 
     @property
     def first(self) -> int:
@@ -91,8 +99,19 @@ class Design(PickledFields):
     def _unscaled(self) -> bool:
         return bool(np.all(self.scale == 1))
 
-    def rows(self, X: Array) -> Array:
-        """Return the inputs of h for rows of X."""
+    def model(self, model: Model) -> Model:
+        """Return the model of these inputs, given that of inputs without offsets."""
+        return Offset(model) if self.row_offsets else model
+
+    def rows(self, X: Array, offset: Array | None = None) -> Array:
+        """Return the inputs of h for rows of X with these offsets, if the design has offsets."""
+        if self.row_offsets is (offset is None):
+            what = "given: the model was fitted to rows with an offset" if offset is None else "left out: it was not"
+            raise ValueError(f"offset must be {what}. Give the offset, or the exposure, of all rows or of none.")
+        inputs = self._centred(X)
+        return inputs if offset is None else np.column_stack([inputs, offset])
+
+    def _centred(self, X: Array) -> Array:
         if self._plain:
             return X
         inputs = np.empty((X.shape[0], X.shape[1] + self.first))
@@ -105,9 +124,16 @@ class Design(PickledFields):
             columns /= self.scale
         return inputs
 
+    def columns(self, inputs: Array) -> Array:
+        """Return the rows of X whose inputs of h these are, up to rounding."""
+        d = 0 if self.center is None else len(self.center)
+        return inputs[:, self.first : self.first + d] * self.scale + self.center
+
     def block(self, block: Block) -> Block:
         """Return the block with the inputs of h in place of X."""
-        return block if self._plain else replace(block, X=self.rows(block.X))
+        if self._plain and not self.row_offsets:
+            return block
+        return replace(block, X=self.rows(block.X, block.offset), offset=None)
 
     def predictor(self, X: Any, theta: Array) -> Array:
         """Return rows(X) @ theta + offset without forming rows(X); X may be sparse."""

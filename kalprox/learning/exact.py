@@ -14,6 +14,7 @@ from kalprox.information import Information, merge
 from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, piece_reaching
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design
+from kalprox.learning.fingerprint import fingerprint
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
@@ -404,12 +405,12 @@ class ExactBelief(LinearBelief):
             return block.weights
         return (1.0 if block.weights is None else block.weights) / relative
 
-    def predict(self, X: Array, sigma: Any = None) -> Predictive:
+    def predict(self, X: Array, sigma: Any = None, offset: Array | None = None) -> Predictive:
         if (noise := self.input_noise) is None:
-            return super().predict(X, sigma)
+            return super().predict(X, sigma, offset)
         mean = self.mean(X)
         own = noise.relative_variance(X, mean) * (1.0 if sigma is None else sigma) ** 2
-        found = super().predict(X, np.sqrt(own))
+        found = super().predict(X, np.sqrt(own), offset)
         assert isinstance(found, Student)
         with np.errstate(invalid="ignore", divide="ignore"):
             share = own * np.asarray(self.noise.variance) / found.std**2
@@ -432,6 +433,10 @@ class ExactBelief(LinearBelief):
         center, targets = block.X[0].copy(), self.information.targets
         sandwich = self.sandwich or Sandwich.zero(center, self.information.d + 1, targets)
         return sandwich.inputs(block.X), (block.y - found.mean) / found.scale, sandwich
+
+    @property
+    def fingerprint(self) -> Array:
+        return fingerprint(self.information)
 
     def without_rows(self) -> "ExactBelief":
         """Return the belief about the means of the rows, where a first row may have been the origin of its sums."""

@@ -9,17 +9,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, take_matched, with_prior
+from kalprox.algorithms.proximal_filter import ProximalState, learned_by, proximal_filter, take_matched, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information, merge
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
+from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
+from kalprox.likelihoods import Learned
 from kalprox.models import LINKS
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
@@ -52,6 +55,7 @@ class FilteredBelief(Belief):
     message: str = ""
     fit_column_std: Array | None = None  # of the rows of `fit`, which `seen` does not summarise
     fit_outside: float = 0.0
+    merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
 
     in_one_pass: ClassVar[bool] = False
 
@@ -60,17 +64,21 @@ class FilteredBelief(Belief):
         design, seen = Design(), None
         if isinstance(settings.link, str):
             blocks = list(blocks)
-            moments, outputs = first_moments(settings, blocks), _outputs(blocks[0])
-            design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False, outputs=outputs)
+            moments = first_moments(settings, blocks)
+            about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": False}
+            about |= {"outputs": _outputs(blocks[0]), "row_offsets": blocks[0].offset is not None}
+            design = Design.of_moments(moments, **about)
             seen = Seen.nothing(len(moments.mean))
         state = _filter(settings, design).init(_first_theta(settings, design), None)
         return cls(settings, state, design, seen)
 
     @classmethod
-    def fit(cls, settings: Settings, source: Source) -> tuple["FilteredBelief", Counts]:
+    def fit(
+        cls, settings: Settings, source: Source, start: "FilteredBelief | None" = None
+    ) -> tuple["FilteredBelief", Counts]:
         """Refine to a stationary point of the objective, after one pass for the means of X.
 
-        One more pass sums the scores, if `coef_cov` needs them.
+        One more pass sums the scores, if `coef_cov` needs them. The search begins at the estimate of `start`, if given.
         """
         if settings.forget != 1:
             if not hasattr(source, "faded"):
@@ -83,16 +91,18 @@ class FilteredBelief(Belief):
         design = Design()
         if isinstance(settings.link, str):
             about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": settings.standardize}
-            design = Design.of_moments(folded.total.X, **about, outputs=folded.total.y.outputs)
+            about |= {"outputs": folded.total.y.outputs, "row_offsets": folded.total.offsets > 0}
+            design = Design.of_moments(folded.total.X, **about)
         g = _regularizer(settings, design)
-        start = _first_theta(settings, design)
+        first = _first_theta(settings, design) if start is None else start._estimate_in(design)
         options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
         options |= {"weights": settings.weights, "likelihood": settings.likelihood}
         prior = _sums_to_zero(settings, design, folded.total.X)
-        model, rows = settings.model(design.outputs), DesignedSource(source, design)
-        out = refine(model, g, rows, start, prior=prior, **options)
+        model, rows = design.model(settings.model(design.outputs)), DesignedSource(source, design)
+        out = refine(model, g, rows, first, prior=prior, **options)
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
+        state = replace(state, learned=learned_by(out))
         X, named = folded.total.X, isinstance(settings.link, str)
         std = np.sqrt(X.squares / X.rows) if named else None
         belief = cls(settings, state, design, None, out.passes, out.converged, out.message, std, folded.total.y.outside)
@@ -113,7 +123,8 @@ class FilteredBelief(Belief):
         state = step(belief.state, inputs.X, inputs.y, inputs.weights)
         if self.seen is not None and self.state.held is not None and state.held is None:
             state = with_prior(state, _weak_prior(self.settings, belief.fixed, seen, _noise_of(state)))
-        return replace(belief, state=state, message=self.message if state.held is None else _warming_up(state.held))
+        message = self.message if self.state.held is None else _warming_up(state.held)
+        return replace(belief, state=state, message=message)
 
     # ---- single rows -----------------------------------------------------------------------------------
 
@@ -128,7 +139,7 @@ class FilteredBelief(Belief):
         loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
         if not named or loss.quadratic or loss.interacts or loss.learns_noise or design.outputs is not None:
             return False
-        if settings.forget != 1 or settings.coef_cov != "model" or not (design.scale == 1).all():
+        if settings.forget != 1 or settings.coef_cov != "model" or not np.all(design.scale == 1) or design.row_offsets:
             return False
         g, size = self.state.problem.regularizer, design.size
         return diagonal_curvature(g, size) is not None or g.root(size) is not None
@@ -143,7 +154,9 @@ class FilteredBelief(Belief):
         posterior = self._before_rows() if fresh else state.posterior
         if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
             return None
-        made = SquareRootFilter.of(posterior, replace(self.fixed, center=0 * self.fixed.center, intercept=False), 1.0)
+        assert self.fixed.center is not None
+        at_zero = replace(self.fixed, center=np.zeros(len(self.fixed.center)), intercept=False)
+        made = SquareRootFilter.of(posterior, at_zero, 1.0)
         if fresh and state.held is not None:
             rows = zip(*(np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights)), strict=True)
             if any(made.match(x, float(y), self.settings.likelihood, float(w)) is None for x, y, w in rows):
@@ -180,7 +193,7 @@ class FilteredBelief(Belief):
         state, design, held = self.state, self.fixed, self.state.held
         if design.intercept and held is not None and held.plus(design.block(block)).is_due(state.problem.warmup):
             theta = _at_center(seen.X.mean - design.center, design.outputs)
-            held = held.moved(np.append(0.0, seen.X.mean - design.center), theta)
+            held = held.moved(np.r_[0.0, seen.X.mean - design.center, [0.0] * design.row_offsets], theta)
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
         noise_var = _noise_of(state) if held is None else np.inf
@@ -194,10 +207,85 @@ class FilteredBelief(Belief):
         problem = replace(self.state.problem, regularizer=g, gamma=settings.gamma, forget=settings.forget)
         return replace(self, settings=settings, state=replace(self.state, problem=problem))
 
+    def merge(self, other: Belief) -> "FilteredBelief":
+        """Return the belief after the rows of both: approximate, see `kalprox.learning.merging` and `merge_distance`.
+
+        The rows of a stream whose warm-up has not ended are learned by the other.
+        """
+        if not isinstance(other, FilteredBelief) or self.settings.forget != 1:
+            return super().merge(other)
+        if other.state.held is not None:
+            rows = other._held_block()
+            return self if rows is None else self.learn(rows)
+        if self.state.held is not None:
+            return other.merge(self)
+        mine, theirs = self.state.posterior.data, other.state.posterior.data
+        assert isinstance(mine, Information) and isinstance(theirs, Information)
+        data = merge(mine, in_coordinates(theirs, other.fixed, self.fixed))
+        learned = self.state.learned
+        if learned is not None and other.state.learned is not None:
+            learned = learned.merge(other.state.learned)
+        both = replace(self.state, data=data, extrapolating=None, learned=learned)
+        seen = None if self.seen is None or other.seen is None else self.seen + other.seen
+        state = with_prior(both, self.state.prior)
+        if seen is not None:
+            state = with_prior(both, _weak_prior(self.settings, self.fixed, seen, _noise_of(state)))
+        J = change(other.fixed, self.fixed)
+        parts = [(one._rows, one._estimate_in(self.fixed), self._like_rows_of(one)) for one in (self, other)]
+        found = self.merge_distance + other.merge_distance
+        if all(len(inputs) for _, _, inputs in parts):
+            found += distance(self.model, state.likelihood, state.posterior, parts)
+        sandwich = self.sandwich
+        if other.sandwich is not None:
+            scores = other.sandwich if J is None else other.sandwich.in_coordinates(J)
+            sandwich = scores if sandwich is None else sandwich + scores
+        outside = self.fit_outside + other.fit_outside
+        passes = max(self.n_passes, other.n_passes)
+        about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
+        return replace(self, state=state, seen=seen, sandwich=sandwich, **about)
+
+    def _estimate_in(self, design: Design) -> Array:
+        """Return the estimate in the coordinates of another design."""
+        theta, J = np.asarray(self.state.posterior.mean), change(self.fixed, design)
+        return theta if J is None else np.linalg.solve(J, theta)
+
+    @property
+    def _rows(self) -> float:
+        return float(self.state.rows) / (self.fixed.outputs or 1)
+
+    @property
+    def fingerprint(self) -> Array:
+        """That of the moments of the rows; after `fit`, which does not keep the moments of y, without these."""
+        std, seen = self.column_std, self.seen
+        rows = self._rows if seen is None else seen.X.rows
+        center = self.fixed.center if seen is None else seen.X.mean
+        if center is None or std is None:
+            return np.full(SIZE, np.nan)  # no function is like another
+        y = (0.0, 0.0) if seen is None else (float(seen.y.moments.mean[0]), float(seen.y.moments.sd[0]))
+        return of_moments(rows, rows, np.append(center, y[0]), np.append(std, y[1]), len(std))
+
+    def _held_block(self) -> Block | None:
+        """Return the rows of the warm-up as they came; None if there are none."""
+        held, design = self.state.held, self.fixed
+        assert held is not None
+        if not held.rows:
+            return None
+        X, y, weights = map(np.concatenate, (held.X, held.y, held.weights))
+        offset = X[:, -1] if design.row_offsets else None
+        return Block(X if design.center is None else design.columns(X), y, weights, offset=offset)
+
+    def _like_rows_of(self, other: "FilteredBelief") -> Array:
+        """Return inputs like those of the rows of another belief, in these coordinates; none for a function."""
+        center, std = other.fixed.center if other.seen is None else other.seen.X.mean, other.column_std
+        if center is None or std is None:
+            return np.empty((0, 0))
+        X = likely_rows(center, std)
+        return self.fixed.rows(X, np.zeros(len(X)) if self.fixed.row_offsets else None)
+
     @property
     def predicts(self) -> bool:
         """Whether the warm-up has ended; until then the rows held do not determine theta well."""
-        return self.state.held is None
+        return self.state.held is None or self.state.held.settled
 
     @property
     def converged(self) -> bool:
@@ -295,9 +383,12 @@ class FilteredBelief(Belief):
             "estimate": np.asarray(state.estimate),
             "warmup": state.problem.warmup,
             "next_look": None if state.held is None else state.held.next_look,
+            **({} if state.held is None or not state.held.settled else {"settled": True}),
+            **({} if state.learned is None else {"learned": state.learned}),
             **rows,
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
+            **({} if not self.merge_distance else {"merge_distance": self.merge_distance}),
         }
 
     @classmethod
@@ -313,7 +404,9 @@ class FilteredBelief(Belief):
                 _expect_rows(design, d, *rows)
             start, origin = (np.asarray(saved.arrays.get(f"held.{n}", estimate)) for n in ("start", "origin"))
             expect(start.shape == origin.shape == estimate.shape)
-            held = HeldRows(X, y, weights, start, origin, next_look=saved.count("next_look"))
+            settled = saved.header.get("settled", False)
+            expect(isinstance(settled, bool))
+            held = HeldRows(X, y, weights, start, origin, next_look=saved.count("next_look"), settled=settled)
         far = saved.value(ExtrapolatingRows, "extrapolating") if "extrapolating" in saved else None
         if far is not None:
             _expect_rows(design, d, far.X, far.y, far.weights, far.counts, far.squares)
@@ -325,25 +418,35 @@ class FilteredBelief(Belief):
         prior, data = (
             restored_information(saved, name, len(estimate), None, settings.forget) for name in ("prior", "data")
         )
-        state = replace(state, prior=prior, data=data, held=held, extrapolating=far)
-        message = "" if held is None else _warming_up(held)
-        std, outside = saved.arrays.get("column_std"), float(saved.arrays.get("outside", 0.0))
+        learned = saved.value(Learned, "learned") if "learned" in saved else None
+        if learned is not None:
+            expect(learned.numbers.shape == settings.likelihood.numbers.shape and (learned.numbers > 0).all())
+            expect(learned.sums.ndim == 1 and len(learned.sums) > 1)
+        state = replace(state, prior=prior, data=data, held=held, extrapolating=far, learned=learned)
+        message = _warming_up(held)
+        std = saved.arrays.get("column_std")
+        outside, apart = (float(saved.arrays.get(name, 0.0)) for name in ("outside", "merge_distance"))
         expect(std is None or (std.shape == (d,) and (std >= 0).all()))
         passes, converged = saved.count("n_passes"), bool(saved["converged"])
-        return cls(settings, state, design, seen, passes, converged, message, std, outside)
+        return cls(settings, state, design, seen, passes, converged, message, std, outside, apart)
 
 
 def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:
     """Raise a ValueError unless these are rows of the inputs of d features, their targets, and weights or counts."""
-    expect(X.ndim == 2 and X.shape[1] == d + design.first and y.shape[:1] == X.shape[:1])
+    expect(X.ndim == 2 and X.shape[1] == d + design.first + design.row_offsets and y.shape[:1] == X.shape[:1])
     expect(y.shape[1:] == (() if design.outputs is None else (design.outputs,)))
     expect(all(a.shape == y.shape[:1] and (a >= 0).all() for a in counts))
 
 
-def _warming_up(held: HeldRows) -> str:
+def _warming_up(held: HeldRows | None) -> str:
+    """Return that the rows held do not determine the coefficients; nothing if they do, or none are held."""
     return (
-        f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the coefficients "
-        "well, and the estimate may be far off. Learn more rows, or use fit."
+        ""
+        if held is None or held.settled
+        else (
+            f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the coefficients "
+            "well, and the estimate may be far off. Learn more rows, or use fit."
+        )
     )
 
 
@@ -351,8 +454,8 @@ def saved_design(design: Design) -> dict[str, Any]:
     """Return the centre and the scale of a design that the first rows fixed."""
     if design.center is None:
         return {}
-    outputs = {} if design.outputs is None else {"outputs": design.outputs}
-    return {"design": {"center": design.center, "scale": design.scale, **outputs}}
+    more = {"outputs": design.outputs, "row_offsets": design.row_offsets}
+    return {"design": {"center": design.center, "scale": design.scale, **{k: v for k, v in more.items() if v}}}
 
 
 def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
@@ -363,7 +466,9 @@ def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
     expect(center.shape == scale.shape == (d,) and (scale > 0).all())
     outputs = saved.count("design.outputs") if "design.outputs" in saved.header else None
     expect(outputs is None or outputs >= 2)
-    return Design(center, scale, settings.fit_intercept, outputs=outputs)
+    row_offsets = saved.header.get("design.row_offsets", False)
+    expect(isinstance(row_offsets, bool))
+    return Design(center, scale, settings.fit_intercept, outputs=outputs, row_offsets=row_offsets)
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:
@@ -390,7 +495,8 @@ def _regularizer(settings: Settings, design: Design) -> Regularizer:
 def _filter(settings: Settings, design: Design, **options: Any) -> Any:
     g = _regularizer(settings, design)
     options |= {"gamma": settings.gamma, "forget": settings.forget, "weights": settings.weights}
-    return proximal_filter(settings.model(design.outputs), g, likelihood=settings.likelihood, **options)
+    model = design.model(settings.model(design.outputs))
+    return proximal_filter(model, g, likelihood=settings.likelihood, **options)
 
 
 def _outputs(block: Block) -> int | None:
@@ -438,7 +544,7 @@ def _weak_prior(settings: Settings, design: Design, seen: Seen, noise_var: float
     if settings.likelihood.location:
         size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
     spread = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
-    spread = min(spread if settings.likelihood.quadratic else 1.0, noise_var)
+    spread = min(spread if settings.likelihood.location else 1.0, noise_var)
     root = np.sqrt(spread) / (_WEAK * size) * np.sqrt(square)
     A = np.diag(root)
     if design.intercept:

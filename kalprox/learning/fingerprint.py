@@ -10,7 +10,7 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.information import Information
 
-__all__ = ["SIZE", "fingerprint", "overlap"]
+__all__ = ["SIZE", "fingerprint", "of_moments", "overlap"]
 
 SIZE = 7  # numbers in a fingerprint
 _TOL = 1e-9  # far above the rounding of sums over rows, far below the difference that another row makes
@@ -27,12 +27,15 @@ def fingerprint(info: Information) -> Array:
     T, shift = np.asarray(info.T), np.asarray(info.shift)
     weight = float(T[0, 0]) ** 2
     mean = T[0, 1:] / T[0, 0] + shift
-    std = np.sqrt((T[1:, 1:] ** 2).sum(axis=0) / weight)
+    return of_moments(float(info.rows), weight, mean, np.sqrt((T[1:, 1:] ** 2).sum(axis=0) / weight), info.d)
+
+
+def of_moments(rows: float, weight: float, mean: Array, std: Array, d: int) -> Array:
+    """Return the fingerprint of rows with these means and standard deviations of d columns and of the targets."""
     r = np.random.default_rng(0).standard_normal(len(mean)) / len(mean) ** 0.5
     varies = std > _CONSTANT * np.abs(mean)
     r, place, spread = r[varies], mean[varies] / std[varies], np.log(std[varies])
-    target = mean[info.d], std[info.d]
-    return np.array([float(info.rows), weight, *target, r @ place, np.abs(r) @ np.abs(place), r @ spread])
+    return np.array([rows, weight, mean[d], std[d], r @ place, np.abs(r) @ np.abs(place), r @ spread])
 
 
 def overlap(mine: Array, theirs: Array) -> bool:

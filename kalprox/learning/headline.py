@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kalprox._text import code, count, names, printable
-from kalprox.learning.belief import Belief
+from kalprox.learning.belief import Belief, about_merge
 from kalprox.learning.learner import Learner
 from kalprox.models import LINKS
 from kalprox.sources.notes import Notes
@@ -21,7 +21,8 @@ _WIDTH, _INDENT = 80, 12
 
 # What the estimator calls a setting, and its option on the command line.
 _OPTIONS = {"coef_cov": "--coef-cov"} | {
-    name: f"--{name}" for name in ("alpha", "forget", "noise", "penalty", "targets", "link", "unseen", "weights")
+    name: f"--{name}"
+    for name in ("alpha", "forget", "likelihood", "noise", "penalty", "targets", "link", "unseen", "weights")
 }
 _SPELLED = {
     'coef_cov="clustered"': "--clusters COLUMN",
@@ -29,6 +30,8 @@ _SPELLED = {
     'Use noise="learn"; where it is learned,': "Leave --noise out; where the noise is learned,",
     'Use noise="learn", or give a smaller noise variance': "Leave --noise out, or give a smaller one",
     "with forget below 1": "with --forget below 1",
+    "Use a larger alpha": "Use a larger --alpha",
+    "Use a smaller alpha": "Use a smaller --alpha",
     "Increase max_passes": "Increase --passes",
     "set diagnose=True": "fit the rows to files",
     "with partial_fit or without an engine": "without --engine",
@@ -181,10 +184,13 @@ def _cells(notes: Notes, advice: str) -> Iterator[Line]:
 
 def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Line]:
     named = np.array(columns, object)
-    std, determined = belief.column_std, belief.determined(penalised=False)
-    if len(named) != len(determined):  # the parameters of a function have no columns
+    std = belief.column_std
+    if len(named) != belief.coef.shape[-1]:  # the parameters of a function have no columns
         return
-    undetermined = ~belief.determined(penalised=True)
+    determined, undetermined = (  # for all classes, if there are several
+        belief.determined(penalised).reshape(-1, len(named)).all(axis=0) for penalised in (False, True)
+    )
+    undetermined = ~undetermined
     constant = np.zeros(len(named), bool) if std is None else std == 0
     if constant.any():
         verb, it = ("is", "it") if constant.sum() == 1 else ("are", "them")
@@ -224,6 +230,7 @@ def _estimate(belief: Belief) -> Iterator[Line]:
         ("Noise", belief.noise.reason),
         ("Errors", belief.why_no_std),
         ("Intervals", belief.interval_doubt),
+        ("Merge", about_merge(belief) if belief.merge_distance else ""),
     ):
         if doubt:
             yield Line(label, doubt, True)
@@ -245,15 +252,14 @@ def _verdict(learner: Learner) -> Line:
         text += f" Also: {', '.join(verdict.findings[1:])}."
     mostly = verdict.undetermined > verdict.rows
     if verdict.worth >= 1:
-        text += (
-            f" Judged on {count(round(verdict.rows), 'row')}, each predicted before it was learned: 95% intervals "
-            f"cover {verdict.coverage:.1%}."
-        )
+        found = f"95% intervals cover {verdict.coverage:.1%}" if verdict.kind != "classes" else verdict.measured
+        text += f" Judged on {count(round(verdict.rows), 'row')}, each predicted before it was learned: {found}."
     if mostly:
-        text += (
-            f" {count(round(verdict.undetermined), 'row')} had no finite std and could not be judged: look for "
-            "enormous values, or for columns that the rows do not determine."
-        )
+        why, advice = verdict.why_undetermined, ""
+        if verdict.kind == "numbers":
+            why, advice = "had no finite std and could not be judged", ": look for enormous values, or for columns that"
+            advice += " the rows do not determine"
+        text += f" {count(round(verdict.undetermined), 'row')} {why}{advice}."
     return Line("Verdict", text, verdict.word != "calibrated" or mostly)
 
 
@@ -265,7 +271,7 @@ def as_options(text: str) -> str:
     """
     for argument, option in _SPELLED.items():
         text = text.replace(argument, option)
-    return re.sub(r"\b(\w+)=(?:([\"'])([\w.]+)\2|(None))", _option, text)
+    return re.sub(r"\b(\w+)=(?:([\"'])([\w.-]+)\2|(None))", _option, text)
 
 
 def _option(found: re.Match[str]) -> str:

@@ -1,5 +1,6 @@
 """The learner: the mutable object behind estimators and jobs, which rows update."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,9 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_usable
 from kalprox.calibration import Calibration
-from kalprox.learning.belief import Belief, check_any_row
+from kalprox.learning.belief import ApproximateMerge, Belief, about_merge, check_any_row
 from kalprox.learning.exact import ExactBelief
-from kalprox.learning.fingerprint import SIZE, fingerprint, overlap
+from kalprox.learning.fingerprint import SIZE, overlap
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.matching_filter import MatchingFilter
@@ -87,19 +88,23 @@ class Learner:
         self.settings = settings
         self.n_rows = self.n_rejected = 0
         self._belief: Belief | None = None  # excludes the recent rows
-        self._tracking = Tracking.none()  # excludes the recent rows
+        self._tracking = Tracking.none(likelihood=settings.likelihood)  # excludes the recent rows
         self._rows: RecentRows | MatchedRows | None = None  # made when it is first needed
         self._buffer: RowBuffer | None = None  # of the recent rows; its memory is kept for later ones
         self._merged = np.empty((0, SIZE))  # the fingerprints of the models that were merged into this one
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def fit(self, source: Source) -> Counts:
+    def fit(self, source: Source, *, refine: bool = False) -> Counts:
         """Learn the rows of a source, discarding everything learned before.
 
-        Rows in memory whose model is fitted in one pass are scored in their order, each before it is learned.
+        Rows in memory whose model is fitted in one pass are scored in their order, each before it is learned. With
+        `refine`, a model that is fitted in several passes begins at its current estimate, and keeps its score.
         """
         kind, in_order = belief_type(self.settings), getattr(source, "blocks_in_order", None)
+        start = {"start": self.belief} if refine else {}
+        if refine and kind.in_one_pass:
+            raise ValueError("refine needs a model that is fitted in several passes; this one needs one only: use fit.")
         if self.settings.coef_cov == "clustered" and isinstance(source, ArraySource) and source.groups is None:
             raise ValueError(NEEDS_GROUPS)
         if kind.in_one_pass and in_order is not None:
@@ -108,9 +113,10 @@ class Learner:
             belief, tracking, counts = _learned(self.settings, belief, None, blocks, 0)
             check_any_row(counts)
         else:
-            belief, counts = kind.fit(self.settings, source)
+            belief, counts = kind.fit(self.settings, source, **start)
             targets = belief.information.targets if isinstance(belief, ExactBelief) else None
-            tracking = Tracking.none(targets, _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES)
+            reason = _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES
+            tracking = self.tracking if refine else Tracking.none(targets, reason, self.settings.likelihood)
         self._keep(belief, tracking)
         self._buffer = None
         self.n_rows, self.n_rejected, self._merged = counts.good, counts.bad, np.empty((0, SIZE))
@@ -267,7 +273,7 @@ class Learner:
         self.settings = settings
 
     def merge(self, other: "Learner", *, allow_overlap: bool = False) -> None:
-        """Add the rows that another learner has learned. Exact; O(d^3).
+        """Add the rows that another learner has learned. Exact for exact beliefs; O(d^3).
 
         Raise a ValueError if both have learned the same rows, or one was merged from a model of the rows of the other;
         with `allow_overlap` these rows count twice.
@@ -288,15 +294,16 @@ class Learner:
                 "(--allow-overlap on the command line) if these rows are to count twice."
             )
         merged = np.concatenate([one if len(one) == 1 else one[1:] for one in (mine, theirs)])
+        if belief.merge_distance:
+            warnings.warn(about_merge(belief), ApproximateMerge, stacklevel=3)
         self._keep(belief, self.tracking.merge(other.tracking))
         self.n_rows, self.n_rejected = self.n_rows + other.n_rows, self.n_rejected + other.n_rejected
         self._merged = merged[np.lexsort(merged.T)]  # the same whichever was merged into the other
 
     @property
     def _fingerprints(self) -> Array:
-        """The fingerprint of all rows, and those of the models that were merged; exact beliefs only."""
-        assert isinstance(self.belief, ExactBelief)
-        return np.concatenate([fingerprint(self.belief.information)[None], self._merged])
+        """The fingerprint of all rows, and those of the models that were merged."""
+        return np.concatenate([self.belief.fingerprint[None], self._merged])
 
     def _folded(self) -> tuple[Belief, Tracking]:
         """Return the belief and the tracking after the recent rows have been folded."""
@@ -346,6 +353,8 @@ class Learner:
     def conformal_ends(self, level: float) -> tuple[Array, Array]:
         """Return how many stds a conformal interval extends below and above the mean."""
         quantiles = self.quantiles
+        if not self._tracking.scores[0].has_intervals:
+            raise ValueError("Classes have probabilities and no intervals: leave method='conformal' out.")
         if quantiles.rows == 0:
             raise ValueError(
                 "Conformal intervals need rows that were predicted before they were learned, and there are none: use "
@@ -358,13 +367,14 @@ class Learner:
         live = self._live_for(X)
         return self.belief.mean(X) if live is None else live.mean(X)
 
-    def predict(self, X: Array, sigma: Any = None, *, alone: bool = True) -> Predictive:
+    def predict(self, X: Array, sigma: Any = None, offset: Array | None = None, *, alone: bool = True) -> Predictive:
         """Return the predictive distribution for rows of X, including the noise of relative std `sigma` (default 1).
 
-        `alone` is False if these are some of the rows to predict.
+        The offsets must be given if the rows that were learned had them. `alone` is False if these are some of the rows
+        to predict.
         """
-        live = self._live_for(X, alone=alone) if sigma is None else None
-        return self.belief.predict(X, sigma) if live is None else live.predict(X)
+        live = self._live_for(X, alone=alone) if sigma is None and offset is None else None
+        return self.belief.predict(X, sigma, offset) if live is None else live.predict(X)
 
     def reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Belief | LiveFilter:
         """Return what predicts rows of X, as they are known now: rows that are learned later do not change it.
@@ -436,7 +446,7 @@ class Learner:
         if "input_noise" in saved:
             belief = replace(belief, input_noise=InputNoise.restored(d, saved))
         learner._belief = belief
-        learner._tracking = Tracking.restored(targets, saved)
+        learner._tracking = Tracking.restored(targets, saved, settings.likelihood)
         if "merged" in saved:  # no model of version 0.1 has it
             learner._merged = saved["merged"]
             expect(learner._merged.ndim == 2 and learner._merged.shape[1] == SIZE and len(learner._merged))
@@ -494,7 +504,7 @@ def _learned(
     for block in blocks:
         if tracking is None:
             targets = block.y.shape[1] if block.y.ndim == 2 else None
-            tracking = Tracking.none(targets, "" if settings.diagnose else _NOT_ASKED)
+            tracking = Tracking.none(targets, "" if settings.diagnose else _NOT_ASKED, settings.likelihood)
         counts, start = counts + Counts.of(block), 0
         while start < len(block):
             if not (exact or settings.needs_innovations):

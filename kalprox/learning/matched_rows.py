@@ -141,7 +141,8 @@ class MatchedRows:
         if self._scored is None:
             self._live()
             block, matched, found = self.buffer.block, np.array(self._matched).reshape(-1, 4), None
-            after = self.belief.learn_matched(Block(*map(_copied, (block.X, block.y, block.weights))), matched)
+            X, y, weights = map(_copied, (block.X, block.y, block.weights))
+            after = self.belief.learn_matched(Block(X, y, weights), matched)
             if self.settings.needs_innovations:
                 found = self.belief.matched_innovations(block.y, matched)
             self._scored = after, found

@@ -129,6 +129,11 @@ class Sandwich:
 
     __add__ = merge
 
+    def in_coordinates(self, J: Array) -> "Sandwich":
+        """Return the same sum for parameters t, where those of this one are J t; for a nonlinear model."""
+        groups = {name: s @ J for name, s in self.groups.items()}
+        return Sandwich(None, J.T @ self.M @ J, self.clusters, groups)
+
     def about(self, center: Array) -> "Sandwich":
         """Return the same sum about another centre."""
         return self if self.center is None else Sandwich.zero(center, self.M.shape[1], len(self.M)).merge(self)
@@ -225,7 +230,7 @@ def scores_at(
     w = block.weights
     X, y = masked(w, block.X), masked(w, block.y)
     if center is None:
-        f, D = model.linearize_rows(theta, design.rows(X))
+        f, D = model.linearize_rows(theta, design.rows(X, block.offset))
         D, e = row_scores(likelihood, y, np.asarray(f) + design.offset, np.asarray(D))
         none = Sandwich.zero(None, D.shape[1], None)
     else:

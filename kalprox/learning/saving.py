@@ -18,7 +18,7 @@ from kalprox.likelihoods import Likelihood
 from kalprox.model_file import Parts, refusing
 from kalprox.regularizers import Regularizer
 
-__all__ = ["from_parts", "learner_parts", "load_learner", "save_learner"]
+__all__ = ["from_parts", "learner_parts", "load_learner", "plain_setting", "save_learner"]
 
 _MAY_BE_INFINITE = ("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued", "scorer.dof")
 _ESTIMATOR = ("block_size", "on_bad_rows", "class_weight", "classes")  # what an estimator has, and a learner has not
@@ -53,7 +53,7 @@ def learner_parts(
     settings = {**learner.settings.parameters, **estimator_settings}
     header: dict[str, Any] = {
         "estimator": "KalproxClassifier" if "classes" in estimator_settings else "KalproxRegressor",
-        "settings": {name: _plain(name, value) for name, value in settings.items()},
+        "settings": {name: plain_setting(name, value) for name, value in settings.items()},
         "n_rows": learner.n_rows,
         "n_rejected": learner.n_rejected,
         "n_features": n_features,
@@ -89,7 +89,8 @@ def from_parts(
         if try_out:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                learner.belief.predict(np.zeros((1, d)))
+                offset = np.zeros(1) if learner.belief.design.row_offsets else None
+                learner.belief.predict(np.zeros((1, d)), offset=offset)
                 learner.score.verdict()
         about = {"n_features": d, "feature_names": names, "estimator_settings": estimator_settings}
         return learner, about
@@ -101,19 +102,19 @@ def _try_penalty(settings: Settings, d: int) -> None:
     float(settings.penalty.regularizer(1.0 if alpha == "auto" else alpha).value(np.zeros(d)))
 
 
-def _plain(name: str, value: Any) -> Any:
+def plain_setting(name: str, value: Any) -> Any:
     """Convert a setting to JSON types; `_object` converts it back."""
     if isinstance(value, (Regularizer, Likelihood)):
         kind, (word, module, _) = type(value).__name__, _OBJECTS[isinstance(value, Likelihood)]
         if getattr(module, kind, None) is type(value) and kind != "Custom":
-            parts = {f.name: _plain(name, getattr(value, f.name)) for f in fields(cast(Any, value))}
+            parts = {f.name: plain_setting(name, getattr(value, f.name)) for f in fields(cast(Any, value))}
             return {word: kind, "fields": parts}
     elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "fiub":
-        return {"array": _plain(name, value.tolist())} if isinstance(value, np.ndarray) else value.item()
+        return {"array": plain_setting(name, value.tolist())} if isinstance(value, np.ndarray) else value.item()
     elif isinstance(value, tuple):
-        return {"tuple": [_plain(name, v) for v in value]}
+        return {"tuple": [plain_setting(name, v) for v in value]}
     elif isinstance(value, list):
-        return [_plain(name, v) for v in value]
+        return [plain_setting(name, v) for v in value]
     elif value is None or isinstance(value, (str, bool, int, float)):
         return value
     raise TypeError(

@@ -146,10 +146,16 @@ class Settings:
             raise ValueError(f"method='paper' needs likelihood='gaussian': its loss is the square; got {name}.")
         if isinstance(self.link, str) and self.link != "identity" and not loss.location:
             raise ValueError(f"{name} has a link of its own: link must be 'identity' or a function; got {self.link!r}.")
+        given = self.parameters["noise"]
+        if loss.majorizes and given != "learn":
+            kind = type(loss).__name__
+            raise ValueError(
+                f"noise must be 'learn', the default, with {name}: give the scale of good rows, if it is known, as "
+                f"likelihood=kalprox.likelihoods.{kind}(scale=...); got noise={given!r}."
+            )
         if self.noise_depends_on_inputs or (self.noise_var is not None and not loss.learns_noise):
-            given = self.parameters["noise"]
             raise ValueError(f"noise must be 'learn', the default: {name} has no noise variance; got noise={given!r}.")
-        if self.weights != "frequency" and not loss.learns_noise:
+        if self.weights != "frequency" and (not loss.learns_noise or loss.majorizes):
             raise ValueError(f"weights='precision' needs a likelihood with a noise variance; got {name}.")
 
     def _check_nonlinear(self) -> None:

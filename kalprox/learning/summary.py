@@ -17,7 +17,7 @@ from kalprox.learning.exact import ExactBelief
 from kalprox.learning.learner import Learner
 from kalprox.posterior import InformationPosterior
 
-__all__ = ["TINY", "Summary", "about_errors", "about_noise", "about_penalty", "frame_of"]
+__all__ = ["TINY", "Summary", "about_errors", "about_likelihood", "about_noise", "about_penalty", "frame_of"]
 
 WIDTH = 80  # characters of a line of text
 _COLUMNS = {"coef": 11, "std": 10, "t": 9, "p": 9, "low": 11, "high": 11}  # characters of the columns of numbers
@@ -89,6 +89,7 @@ class Summary:
         target: str | None = None,
         rejected: int | None = None,
         cluster: str | None = None,
+        classes: Sequence[str] = (),
     ) -> "Summary":
         """Return the summary of a learner.
 
@@ -104,11 +105,13 @@ class Summary:
             The number of rejected rows, if the learner has not seen all of them.
         cluster : str, optional
             The name of the column of the clusters.
+        classes : sequence of str
+            The names of the classes, if the target has classes.
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1; got {level!r}.")
         belief = learner.belief
-        settings, has_intercept = belief.settings, belief.design.intercept
+        has_intercept = belief.design.intercept
         names = ["intercept", *names] if has_intercept else list(names)
         coef, std, ends, dof = _read(belief, level)
         notes: list[str] = [why] if (why := belief.why_no_std or belief.noise.reason) else []
@@ -122,9 +125,9 @@ class Summary:
             "rows learned": f"{learner.n_rows:,}",
             "rows rejected": f"{rejected:,}",
             "columns": f"{len(names) - has_intercept:,}" + (", and an intercept" if has_intercept else ""),
-            "link": getattr(settings.link, "__name__", str(settings.link)),
+            **about_likelihood(belief, classes),
             "penalty": about_penalty(belief),
-            "noise std": about_noise(belief),
+            **about_noise(belief),
             "standard errors": about_errors(belief, cluster),
             "R2": _numbers(r2),
             "effective dof": _numbers(edf),
@@ -134,7 +137,7 @@ class Summary:
         columns = dict(zip(("coef", "std", "low", "high", "t", "p"), (coef, std, *ends, t, p), strict=True))
         return cls(
             names=names * (k or 1),
-            targets=None if k is None else [f"y{j}" for j in range(k) for _ in names],
+            targets=None if k is None else [one for one in classes or [f"y{j}" for j in range(k)] for _ in names],
             **{name: np.ravel(values) for name, values in columns.items()},
             dof=dof[()],
             level=level,
@@ -241,20 +244,35 @@ def about_penalty(belief: Belief) -> str:
     return f"{penalty.kind}, alpha = {auto}{float(belief.alpha):.4g}"
 
 
-def about_noise(belief: Belief) -> str:
-    """The standard deviation of the noise, and whether it was learned, in words."""
+def about_likelihood(belief: Belief, classes: Sequence[str] = ()) -> dict[str, str]:
+    """The link or, if it is not Gaussian, the likelihood in words, and the `classes` of the target."""
+    settings = belief.settings
+    if settings.likelihood.quadratic:
+        return {"link": getattr(settings.link, "__name__", str(settings.link))}
+    facts = {"likelihood": str(settings.parameters["likelihood"])}
+    if classes:
+        facts["classes"] = ", ".join(classes) + (f"; the coefficients are about {classes[1]}" * (len(classes) == 2))
+    return facts
+
+
+def about_noise(belief: Belief) -> dict[str, str]:
+    """The standard deviation of the noise, and whether it was learned, in words; nothing if there is no noise."""
+    likelihood = belief.settings.likelihood
+    if not likelihood.learns_noise:
+        return {}
+    name = "noise std" if likelihood.location else "root of variance / mean"
     variances, dofs = np.atleast_1d(belief.noise.variance), np.atleast_1d(belief.noise.dof)
     if np.isnan(variances).all():
-        return "unknown: there are no degrees of freedom left to learn it"
+        return {name: "unknown: there are no degrees of freedom left to learn it"}
     how = "given" if np.isinf(dofs).all() else f"learned, {float(dofs[0]):,.6g} degrees of freedom"
-    return f"{', '.join(f'{v**0.5:.4g}' for v in variances)} ({how})"
+    return {name: f"{', '.join(f'{v**0.5:.4g}' for v in variances)} ({how})"}
 
 
 def about_errors(belief: Belief, cluster: str | None = None) -> str:
     """What the standard errors of the coefficients assume, in words; `cluster` names the column of the clusters."""
     kind, sandwich = belief.settings.coef_cov, belief.sandwich
     if kind == "model":
-        return "model (independent rows with equal noise)"
+        return f"model (independent rows{' with equal noise' * belief.settings.likelihood.quadratic})"
     if kind == "robust":
         return "robust (the variance of the noise may differ from row to row)"
     clusters = 0 if sandwich is None else round(sandwich.count)
@@ -324,7 +342,12 @@ def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]
 
 
 def _r2(belief: Belief, notes: list[str]) -> Any:
-    """Return 1 - rss / (total sum of squares), about the mean if there is an intercept; NaN with a note."""
+    """Return 1 - rss / (total sum of squares), about the mean if there is an intercept; NaN with a note.
+
+    It is NaN without a note unless the likelihood is Gaussian.
+    """
+    if not belief.settings.likelihood.quadratic:
+        return np.nan
     if not isinstance(belief, ExactBelief) or belief.settings.noise_depends_on_inputs:
         what = "noise='inputs'" if isinstance(belief, ExactBelief) else "a nonlinear link, or method='paper'"
         notes.append(f"R2 is empty: with {what} the total sum of squares of y is not kept.")
@@ -351,6 +374,8 @@ def _evidence(belief: Belief, notes: list[str]) -> Any:
     try:
         found = np.asarray(belief.log_evidence)[()]
     except ValueError:
+        if not belief.settings.likelihood.quadratic:
+            return np.nan
         notes.append(
             "The log evidence is empty: it needs a linear model, and a penalty that is a prior, such as ridge."
         )

@@ -13,7 +13,7 @@ from kalprox.learning.settings import Settings
 from kalprox.models import LINKS
 from kalprox.sources import Block, Source
 
-__all__ = ["Seen", "Targets", "check_targets"]
+__all__ = ["Seen", "Targets", "check_offset", "check_targets"]
 
 _FALSE_ALARMS = 1e-3  # about the probability that targets with normal noise about the link are refused
 
@@ -26,7 +26,7 @@ class Targets:
     low: float
     high: float
     outside: float
-    outputs: int | None = field(default=None, metadata={"static": True})  # columns of targets that are classes
+    columns: float = field(default_factory=float)  # of targets that are classes; 0 for one number
 
     @classmethod
     def none(cls) -> "Targets":
@@ -38,13 +38,18 @@ class Targets:
         y, outside = masked(block.weights, block.y), _outside(settings, block)[0]
         y = y if y.ndim == 1 else y[:, 0]  # of classes, whose targets are 0 or 1
         count = outside.sum() if block.weights is None else block.weights @ outside
-        outputs = None if block.y.ndim == 1 else block.y.shape[1]
-        return cls(Moments.of(replace(block, X=y[:, None])), float(y.min()), float(y.max()), float(count), outputs)
+        columns = 0.0 if block.y.ndim == 1 else float(block.y.shape[1])
+        return cls(Moments.of(replace(block, X=y[:, None])), float(y.min()), float(y.max()), float(count), columns)
 
     def __add__(self, other: "Targets") -> "Targets":
         low, high = min(self.low, other.low), max(self.high, other.high)
         outside = self.outside + other.outside
-        return Targets(self.moments + other.moments, low, high, outside, self.outputs or other.outputs)
+        return Targets(self.moments + other.moments, low, high, outside, max(self.columns, other.columns))
+
+    @property
+    def outputs(self) -> int | None:
+        """The number of outputs of a model of these targets; None for one that is a number."""
+        return int(self.columns) or None
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Seen:
 
     X: Moments
     y: Targets
+    offsets: float = field(default_factory=float)  # the number of rows with an offset
 
     @classmethod
     def nothing(cls, d: int) -> "Seen":
@@ -62,10 +68,25 @@ class Seen:
     @classmethod
     def of(cls, settings: Settings, block: Block) -> "Seen":
         """Return the summary of a block."""
-        return cls(Moments.of(block), Targets.of(settings, block))
+        if block.offset is not None:
+            check_offset(settings)
+        return cls(Moments.of(block), Targets.of(settings, block), 0.0 if block.offset is None else float(len(block)))
 
     def __add__(self, other: "Seen") -> "Seen":
-        return Seen(self.X + other.X, self.y + other.y)
+        return Seen(self.X + other.X, self.y + other.y, self.offsets + other.offsets)
+
+
+def check_offset(settings: Settings) -> None:
+    """Raise a ValueError if rows of a model with these settings cannot have an offset."""
+    loss = settings.likelihood
+    if settings.link == "identity" and not loss.quadratic and not loss.interacts:
+        return
+    advice = "Subtract it from the target instead." if loss.quadratic else "It would change no probability."
+    raise ValueError(
+        "offset must be left out, and exposure too, unless the link is the identity and the likelihood one of counts, "
+        f"outliers or two classes; got link={settings.parameters['link']!r} and "
+        f"likelihood={settings.parameters['likelihood']!r}. {advice}"
+    )
 
 
 def check_targets(settings: Settings, seen: Targets, new: Targets, rows: Block | Source) -> None:

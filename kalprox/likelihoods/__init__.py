@@ -4,11 +4,13 @@ from kalprox.likelihoods.base import Likelihood
 from kalprox.likelihoods.classes import Bernoulli, Categorical
 from kalprox.likelihoods.counts import NegativeBinomial, Poisson, QuasiPoisson
 from kalprox.likelihoods.gaussian import Gaussian
-from kalprox.likelihoods.robust import Huber, Student
+from kalprox.likelihoods.parameters import Learned
+from kalprox.likelihoods.robust import Contaminated, Huber, Student
 
 __all__ = [
     "Bernoulli",
     "Categorical",
+    "Contaminated",
     "Gaussian",
     "Huber",
     "Likelihood",

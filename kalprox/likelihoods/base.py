@@ -13,6 +13,7 @@ import numpy as np
 
 from kalprox._arrays import Array, certainly, namespace
 from kalprox._checks import concrete
+from kalprox.likelihoods.parameters import LearnedParameter
 from kalprox.predictive import Predictive
 
 __all__ = ["Likelihood"]
@@ -25,7 +26,7 @@ _FARTHEST, _MODERATE = 8.0, 300.0  # beyond the last node, and a size of f up to
 _STEPS, _CLOSE = 30, 1e-9  # of Newton's method or bisection, of which 4 to 8 are usual, and a step that ends it
 
 
-class Likelihood(ABC):
+class Likelihood(LearnedParameter, ABC):
     """The loss -log p(y | f) with f = h(theta, x), up to terms that do not depend on f.
 
     If the noise variance is learned, the loss is in units of the noise variance. Expanded to second order at theta, the
@@ -44,6 +45,14 @@ class Likelihood(ABC):
         The smallest and the largest possible observation.
     interacts : bool
         Whether the outputs of a row interact in the loss, which is then not elementwise: see `contrasts`.
+    majorizes : bool
+        Whether `least_squares` is an upper bound of the loss that is safe to descend with, rather than its expansion:
+        the information of rows is that of `matched`.
+    parameter : str or None
+        The name of a parameter that is learned together with theta if it is None; see
+        `kalprox.likelihoods.parameters.LearnedParameter`.
+    bounds : tuple of float
+        The smallest and the largest value of that parameter.
 
     Examples
     --------
@@ -61,6 +70,8 @@ class Likelihood(ABC):
     >>> gaussian.curvature_change(y, f, std=np.ones(2))
     array([0., 0.])
     >>> gaussian.check(y)  # every number is possible
+    >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
+    (1.0, None, array([1., 1.]))
     >>> gaussian.likely_size(3.0)
     1.0
     """
@@ -70,6 +81,7 @@ class Likelihood(ABC):
     location: ClassVar[bool] = False
     support: ClassVar[tuple[float, float]] = -np.inf, np.inf
     interacts: ClassVar[bool] = False
+    majorizes: ClassVar[bool] = False
 
     def check(self, y: Array) -> None:
         """Raise a ValueError that names the first rows of a block whose observations are not possible.
@@ -183,20 +195,20 @@ class Likelihood(ABC):
         size = variance * curvature
         wide, narrow = size >= _WIDE, size <= _NARROW
         nodes, shares = (xp.asarray(a, f.dtype).reshape(-1, *[1] * f.ndim) for a in (_NODES, _SHARES))
-        steps, tilt = nodes * xp.sqrt(variance), 0.0
+        steps, tilt = nodes * xp.sqrt(variance)[None], 0.0
         other, bend = -slope / curvature, curvature  # the expansion that serves where the moments do not
         if not certainly(~wide):
             mode = xp.where(wide, self._mode(y, f, variance), f)
             slope, bend = self.expand(y, mode)
             other = mode - f - slope / bend
             spread = xp.sqrt(variance / xp.where(wide, 1 + variance * bend, 1))
-            steps = (mode - f) + nodes * spread
-            tilt = (nodes**2 - steps**2 / variance) / 2
-        logs = tilt - self.loss(y, f + steps)
-        powers = shares * xp.exp(logs - logs.max(axis=0))
+            steps = (mode - f)[None] + nodes * spread[None]
+            tilt = (nodes**2 - steps**2 / variance[None]) / 2
+        logs = tilt - self.loss(y[None], f[None] + steps)
+        powers = shares * xp.exp(logs - logs.max(axis=0, keepdims=True))
         total = powers.sum(axis=0)
         mean = (powers * steps).sum(axis=0) / total
-        left = (powers * (steps - mean) ** 2).sum(axis=0) / total
+        left = (powers * (steps - mean[None]) ** 2).sum(axis=0) / total
         weights = 1 / left - 1 / variance
         targets = mean * (1 + 1 / (weights * variance))
         bad = narrow | ~(weights > 0)
@@ -243,6 +255,30 @@ class Likelihood(ABC):
             if certainly(xp.abs(t - before) <= _CLOSE * (1 + xp.abs(t))):
                 break
         return t
+
+    @property
+    def unit(self) -> Any:
+        """The noise variance for gamma = 1."""
+        return 1.0
+
+    @property
+    def first(self) -> "Likelihood | None":
+        """A likelihood whose estimate refinement should start from; None if it is not needed."""
+        return None
+
+    def row_weights(self, y: Array, predicted: Predictive) -> Array:
+        """Return the weights of rows in a fit, relative to that of a row that is exactly as predicted.
+
+        Parameters
+        ----------
+        y : array of shape (n,)
+        predicted : Predictive
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        return namespace(y).ones_like(y)
 
     def curvature_change(self, y: Array, f: Array, std: Array) -> Array:
         """Return by how much the curvature of the loss changes within a standard deviation of f, as a share of it.

@@ -1,6 +1,7 @@
 """Classes: yes or no, or one of several."""
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from kalprox.predictive import Categories, Classes
 
 __all__ = ["Bernoulli", "Categorical", "mean_of_sigmoid"]
 
+_CHUNK = 1 << 18  # numbers in an array of points of the belief about outputs
 _LEAST = 1e-12  # the smallest curvature and probability by which is divided
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(32)
 _SHARES = _SHARES / _SHARES.sum()
@@ -186,19 +188,75 @@ class Categorical(Likelihood):
         """
         return self._averaged(f, leverage)[1]
 
+    def matched_rows(self, y: Array, f: Array, D: Array, covariance: Array) -> tuple[Array, Array]:
+        """Return a least-squares problem that fits the loss over a belief about the outputs of each row.
+
+        Its slope and its curvature are those of the loss on average over the belief, E[p] - y and E[diag(p) - p p'].
+        The curvature does not see a number that is added to all outputs, so that m - 1 rows are enough; the last one of
+        each row is zero.
+
+        Parameters
+        ----------
+        y, f : arrays of shape (b, m)
+        D : array of shape (b, m, d)
+            The Jacobian of the outputs.
+        covariance : array of shape (b, m, m)
+
+        Returns
+        -------
+        targets : array of shape (b, m)
+        D : array of shape (b, m, d)
+
+        Examples
+        --------
+        >>> y, f = np.array([[0.0, 1.0]]), np.zeros((1, 2))
+        >>> targets, D = Categorical().matched_rows(y, f, np.eye(2)[None], 1e-9 * np.eye(2)[None])
+        >>> targets.round(3), D.round(3)
+        (array([[-1.,  0.]]), array([[[ 0.5, -0.5],
+                [ 0. ,  0. ]]]))
+        """
+        xp, m = namespace(f, covariance), f.shape[-1]
+        root, p, products = _root(covariance), 0 * f, 0 * covariance
+        for steps in _chunks(root):
+            q = _softmax(f + steps)
+            p = p + q.sum(axis=0)
+            products = products + xp.einsum("sbi,sbj->bij", q, q)
+        n = 2 * len(_points(m))
+        p = p / n
+        W = (p[..., None] * xp.eye(m, dtype=f.dtype) - products / n)[:, :-1, :-1]
+        L = xp.linalg.cholesky(W + _LEAST * xp.eye(m - 1, dtype=f.dtype))
+        slope = (p * y.sum(axis=-1, keepdims=True) - y)[:, :-1, None]
+        targets = -xp.linalg.solve(L, slope)[..., 0]
+        D = xp.swapaxes(L, -1, -2) @ (D[:, :-1] - D[:, -1:])
+        return xp.pad(targets, ((0, 0), (0, 1))), xp.pad(D, ((0, 0), (0, 1), (0, 0)))
+
     def _averaged(self, f: Array, covariance: Array) -> tuple[Array, Array]:
         """Return the mean and the standard deviation of the probabilities."""
-        xp, m = namespace(f, covariance), f.shape[-1]
-        size = xp.trace(covariance, axis1=-2, axis2=-1)[..., None, None] / m
-        least = xp.asarray(_LEAST, f.dtype) + float(xp.finfo(f.dtype).eps) ** 0.5 * size
-        root = xp.linalg.cholesky(covariance + least * xp.eye(m, dtype=f.dtype))  # the sum of the outputs may be known
-        mean = square = 0 * f
-        for point in _points(m):
-            step = (root * xp.asarray(point, f.dtype)).sum(axis=-1)
-            for p in (_softmax(f + step), _softmax(f - step)):
-                mean, square = mean + p, square + p**2
-        n = 2 * len(_points(m))
+        xp, mean = namespace(f, covariance), 0 * f
+        square = mean
+        for steps in _chunks(_root(covariance)):
+            p = _softmax(f + steps)
+            mean, square = mean + p.sum(axis=0), square + (p**2).sum(axis=0)
+        n = 2 * len(_points(f.shape[-1]))
         return mean / n, xp.sqrt(xp.maximum(square / n - (mean / n) ** 2, 0))
+
+
+def _root(covariance: Array) -> Array:
+    """Return a root of covariances of the outputs, whose sum may be known."""
+    xp, m = namespace(covariance), covariance.shape[-1]
+    size = xp.trace(covariance, axis1=-2, axis2=-1)[..., None, None] / m
+    least = xp.asarray(_LEAST, covariance.dtype) + float(xp.finfo(covariance.dtype).eps) ** 0.5 * size
+    return xp.linalg.cholesky(covariance + least * xp.eye(m, dtype=covariance.dtype))
+
+
+def _chunks(root: Array) -> Iterator[Array]:
+    """Yield the steps from the outputs of b rows to points of the belief about them, shape (s, b, m)."""
+    xp, points = namespace(root), _points(root.shape[-1])
+    length = max(1, _CHUNK // root[..., 0].size)
+    for start in range(0, len(points), length):
+        some = xp.asarray(points[start : start + length], root.dtype)
+        steps = xp.einsum("bij,sj->sbi", root, some)
+        yield from (steps, -steps)
 
 
 @lru_cache(maxsize=32)

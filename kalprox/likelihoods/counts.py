@@ -74,8 +74,9 @@ class NegativeBinomial(Likelihood):
 
     Parameters
     ----------
-    dispersion : float
-        Positive; Poisson is the limit at 0.
+    dispersion : float or None
+        Positive; Poisson is the limit at 0. None means that it is learned by maximum likelihood, with `kalprox.refine`
+        and `kalprox.proximal_filter`. Counts that vary no more than Poisson's have the smallest dispersion, 1e-6.
 
     Examples
     --------
@@ -87,7 +88,14 @@ class NegativeBinomial(Likelihood):
 
     support: ClassVar[tuple[float, float]] = 0.0, np.inf
 
-    dispersion: Any = 1.0
+    parameter: ClassVar[str | None] = "dispersion"
+    bounds: ClassVar[tuple[float, float]] = 1e-6, 1e6
+
+    dispersion: Any = None
+
+    @property
+    def first(self) -> Likelihood | None:
+        return Poisson() if self.dispersion is None else None
 
     def likely_size(self, largest: float) -> float:
         return _log_size(largest)
@@ -107,6 +115,26 @@ class NegativeBinomial(Likelihood):
         mean = xp.exp(f + leverage / 2)
         spread = xp.expm1(leverage) + self.dispersion * xp.exp(leverage)  # of the rate, relative to its mean, squared
         return Counts(mean, xp.sqrt(mean + mean**2 * spread))
+
+    def sums(self, y: Array, f: Array, variance: Array, counts: Array) -> Array:
+        xp = namespace(y, f, counts)
+        mean = xp.exp(f + variance / 2)
+        if self.dispersion is None:  # moments: the square of y - m is on average m + a m^2
+            parts = xp.stack([(y - mean) ** 2 - mean, mean**2])
+        else:
+            # A log rate with this variance is more dispersion, about a + variance. The score is that of 1/a.
+            functions, r = special_functions(xp), 1 / (self.dispersion + xp.expm1(variance))
+            score = r * (functions.digamma(r) - functions.digamma(y + r) + xp.log1p(mean / r) + (y - mean) / (r + mean))
+            score = self.dispersion * r * score
+            parts = xp.stack([score, score**2])
+        return xp.where(counts[None] > 0, counts[None] * parts, 0).sum(axis=1)
+
+    def guess(self, sums: Array) -> Any:
+        xp = namespace(sums)
+        return xp.clip(sums[0] / xp.where(sums[1] > 0, sums[1], 1), _FIRST, self.bounds[1])
+
+
+_FIRST = 1e-3  # the smallest dispersion that a fit starts with: a smaller one says little about where to go
 
 
 def _log_size(largest: float) -> float:

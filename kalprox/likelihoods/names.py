@@ -6,7 +6,7 @@ from kalprox.likelihoods.base import Likelihood
 from kalprox.likelihoods.classes import Bernoulli, Categorical
 from kalprox.likelihoods.counts import NegativeBinomial, Poisson, QuasiPoisson
 from kalprox.likelihoods.gaussian import Gaussian
-from kalprox.likelihoods.robust import Huber, Student
+from kalprox.likelihoods.robust import Contaminated, Huber, Student
 
 __all__ = ["LIKELIHOODS", "likelihood_of"]
 
@@ -14,6 +14,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": Gaussian,
     "student": Student,
     "huber": Huber,
+    "contaminated": Contaminated,
     "poisson": Poisson,
     "quasi-poisson": QuasiPoisson,
     "negative-binomial": NegativeBinomial,
@@ -22,12 +23,16 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 }
 
 
-def likelihood_of(likelihood: Any) -> Likelihood:
-    """Return a likelihood that is given by its name in `LIKELIHOODS`, or as an object.
+def likelihood_of(likelihood: Any, *, weights: str = "frequency", known: bool = False) -> Likelihood:
+    """Return a likelihood that is given by its name in `LIKELIHOODS`, or as an object, or None for the Gaussian.
 
     Parameters
     ----------
-    likelihood : str or Likelihood
+    likelihood : str, Likelihood or None
+    weights : str
+        What the weights of the rows mean: precisions need a likelihood with one noise variance.
+    known : bool
+        Whether its parameters must be known, because they cannot be learned.
 
     Returns
     -------
@@ -38,10 +43,22 @@ def likelihood_of(likelihood: Any) -> Likelihood:
     >>> likelihood_of("poisson"), likelihood_of(Huber(threshold=2.0)).threshold
     (Poisson(), 2.0)
     """
-    if isinstance(likelihood, Likelihood):
-        return likelihood
+    if likelihood is None:
+        return Gaussian()
     if isinstance(likelihood, str) and likelihood in LIKELIHOODS:
-        return LIKELIHOODS[likelihood]()
+        likelihood = LIKELIHOODS[likelihood]()
+    if isinstance(likelihood, Likelihood):
+        kind, name = type(likelihood).__name__, likelihood.parameter
+        if known and name is not None and getattr(likelihood, name) is None:
+            raise ValueError(
+                f"likelihood must have a {name} here, as in {kind}({name}=1.0): it is learned by kalprox.refine and "
+                f"kalprox.proximal_filter only; got {likelihood!r}."
+            )
+        if weights == "precision" and likelihood.majorizes:
+            raise ValueError(
+                f"weights must be 'frequency' for the likelihood {kind}, whose rows have one scale; got 'precision'."
+            )
+        return likelihood
     hint = ""
     if isinstance(likelihood, type) and issubclass(likelihood, Likelihood):
         hint = f" Give an object: {likelihood.__name__}()."

@@ -1,10 +1,11 @@
 """The sections of a model's page about its calibration and its error along the rows."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kalprox.calibration import LEVELS, Calibration, Verdict
+from kalprox.calibration import LEVELS, Calibration, CategoryCalibration, ClassCalibration, Verdict
 from kalprox.calibration.showing import coverage_curve, independent_rows
 from kalprox.display import plots, readings
 from kalprox.display.axes import is_narrow, label_ends, thousands
@@ -32,7 +33,16 @@ def section(fitted: TableModel) -> Section:
         return Section(title, text, [], [table])
     tables = [table, _checks(verdict), *summary.conformal(fitted)]
     text = as_options(str(verdict).replace(verdict.word, f"**{verdict.word.capitalize()}**", 1))
-    return Section(title, text, [_coverage(score), _pit(score)], tables)
+    return Section(title, text, _figures(score), tables)
+
+
+def _figures(score: Calibration) -> list[Figure]:
+    if isinstance(score, ClassCalibration):
+        curves = [_roc(score), _lift(score)] if math.isfinite(score.auc) else []
+        return [_reliability(score, "had the event"), *curves]
+    if isinstance(score, CategoryCalibration):
+        return [_reliability(score, "were of the most probable class")]
+    return [_coverage(score), _pit(score)]
 
 
 def _checks(verdict: Verdict) -> Table:
@@ -88,6 +98,71 @@ def _pit(score: Calibration) -> Figure:
         {"bars": shares * len(shares), "rows": verdict.rows, "worth": verdict.worth},
         draw,
         (6.4, 3.4),
+    )
+
+
+def _reliability(score: ClassCalibration | CategoryCalibration, event: str) -> Figure:
+    found = score.reliability()
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        ax = fig.subplots()
+        readings.reliability(ax, *found[:4])
+        label_ends(ax)
+
+    return Figure(
+        "reliability",
+        "Stated probabilities and what came",
+        f"The share of the rows that {event}, against the stated probability, in groups with about as many rows each. "
+        "Calibrated probabilities lie on the diagonal: below it they are too large, above it too small. Bars: 95% "
+        "intervals of the shares.",
+        found._asdict(),
+        draw,
+        (4.8, 4.6),
+    )
+
+
+def _roc(score: ClassCalibration) -> Figure:
+    found, area = score.roc(), score.auc
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        ax = fig.subplots()
+        readings.roc(ax, found.false_positive_rate, found.true_positive_rate)
+        ax.legend(loc="lower right")
+
+    return Figure(
+        "roc",
+        "Events found and false alarms (ROC)",
+        "For every threshold of the probability, the share of the events above it, against the share of the other rows "
+        f"above it. The area under the curve is {area:.4f}: the probability that a row with the event has the larger "
+        "probability of two.",
+        {
+            "false_positive_rate": found.false_positive_rate,
+            "true_positive_rate": found.true_positive_rate,
+            "area": area,
+        },
+        draw,
+        (4.6, 4.6),
+    )
+
+
+def _lift(score: ClassCalibration) -> Figure:
+    found = score.lift()
+    tenth = float(np.interp(0.1, found.rows, found.events))
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        ax = fig.subplots()
+        readings.lift(ax, found.rows, found.events)
+        ax.legend(loc="lower right")
+
+    return Figure(
+        "lift",
+        "Events among the most probable rows (lift)",
+        "The share of all events among the rows with the largest probabilities, against the share of these rows. The "
+        f"tenth of the rows with the largest probabilities has {tenth:.1%} of the events, {10 * tenth:.3g} times as "
+        "many as a tenth in random order.",
+        found._asdict(),
+        draw,
+        (6.4, 4.0),
     )
 
 

@@ -4,14 +4,12 @@ from typing import Any
 
 from kalprox._text import MAX_NAME, code, count, shorten
 from kalprox.jobs.model import TableModel
-from kalprox.jobs.record import DataQuality
+from kalprox.jobs.record import WHOLE_FILES, DataQuality
 from kalprox.pages import Section, Table
 from kalprox.reports.summary import MAX_ROWS, contents
 from kalprox.reports.words import code_columns, date
 
 __all__ = ["rejected", "section"]
-
-_WHOLE_FILES = ("empty file", "unreadable")  # reasons that concern a file, not a row
 
 
 def section(fitted: TableModel) -> Section:
@@ -19,7 +17,7 @@ def section(fitted: TableModel) -> Section:
     quality, columns = fitted.record.quality, fitted.columns
     if not quality.total:
         return Section("Data", "There is no record of the rows of this model.")
-    good = quality.read - quality.bad + _rejected_files(quality)
+    good = quality.good
     rows: list[list[Any]] = []
     levels: list[list[Any]] = []
     j = 0  # the column of X
@@ -106,4 +104,4 @@ def _reasons(quality: DataQuality) -> list[tuple[str, str, int]]:
 
 def _rejected_files(quality: DataQuality) -> int:
     """How many of the rejected rows stand for whole files."""
-    return sum(n for column, reason, n in _reasons(quality) if column == "" and reason in _WHOLE_FILES)
+    return sum(n for column, reason, n in _reasons(quality) if column == "" and reason in WHOLE_FILES)

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.calibration import LEVELS
+from kalprox.calibration import LEVELS, CategoryCalibration, ClassCalibration
 from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Belief
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
-from kalprox.learning.summary import TINY, about_errors, about_noise, about_penalty
+from kalprox.learning.summary import TINY, about_errors, about_likelihood, about_noise, about_penalty
 from kalprox.pages import Table
 from kalprox.reports.words import plain
 from kalprox.sources.formula import FormulaColumns
@@ -46,15 +46,17 @@ def overview(fitted: TableModel) -> Table:
     """Target, link, penalty, rows, noise and passes."""
     learner, belief, found = fitted.learner, fitted.belief, fitted.summary()
     settings = learner.settings
+    roles = ("offset", fitted.columns.offset), ("exposure", fitted.columns.exposure)
     rows: list[list[Any]] = [
         ["target", str(fitted.columns.target)],
         *([["formula", fitted.columns.formula]] if isinstance(fitted.columns, FormulaColumns) else []),
-        ["link", getattr(settings.link, "__name__", str(settings.link))],
+        *([name, value] for name, value in about_likelihood(belief, fitted.columns.classes).items()),
+        *([name, column] for name, column in roles if column is not None),
         ["penalty", about_penalty(belief)],
         ["columns", f"{len(fitted.columns.names):,}"],
         ["rows learned", f"{learner.n_rows:,}"],
         ["rows rejected", f"{found.rejected:,}"],
-        ["noise std", about_noise(belief)],
+        *([name, value] for name, value in about_noise(belief).items()),
         ["standard errors", about_errors(belief, fitted.columns.cluster)],
         *([name, found.facts[name]] for name in ("R2", "effective dof", "log evidence") if name in found.facts),
         ["passes over the rows", f"{belief.n_passes:,}, {'converged' if belief.converged else 'not converged'}"],
@@ -82,6 +84,7 @@ def contents(fitted: TableModel) -> str:
         "held rows": fitted.learner.n_held,
         "ranges of columns": len(quality.low),
         "levels": sum(map(len, levels.values())),
+        "classes": len(columns.classes),
         "labels of clusters": clusters,
     }
     return ", ".join(f"{name}: {n:,}" for name, n in parts.items() if n) or "none"
@@ -93,18 +96,25 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     With `top`, only the coefficients with the largest effects are shown; their numbers stay those of the columns.
     """
     belief, columns = fitted.belief, fitted.columns.names
-    found, effect, zero = fitted.summary(level), belief.effects, belief.exact_zeros
+    found, effect, zero = fitted.summary(level), np.ravel(belief.effects), np.ravel(belief.exact_zeros)
     shown = np.sort(np.argsort(-effect, kind="stable")[:top])
-    first = len(found.names) - len(columns)  # 1 with an intercept
+    outputs, d = effect.size // len(columns), len(columns)
+    first = len(found.names) // outputs - d  # 1 with an intercept
+    kinds = [[name] for name in fitted.columns.classes] if outputs > 1 else [[]]
 
     def cells(i: int) -> list[Any]:
         tests: list[Any] = [None if np.isnan(value) else _three_digits(value) for value in (found.t[i], found.p[i])]
         tests[1] = f"<{TINY:.0e}" if found.p[i] < TINY else tests[1]
         return [float(found.coef[i]), *_uncertainty(*(float(a[i]) for a in (found.std, found.low, found.high))), *tests]
 
-    rows: list[list[Any]] = [[0, "intercept", *cells(0), None]] if first else []
-    for j in shown:
-        rows.append([int(j) + 1, columns[j], *cells(first + j), "0 (exact)" if zero[j] else _three_digits(effect[j])])
+    rows: list[list[Any]] = []
+    for c, kind in enumerate(kinds):
+        start = c * (first + d)
+        rows += [[0, *kind, "intercept", *cells(start), None]] if first else []
+        for at in shown[shown // d == c]:
+            j = int(at) % d
+            size = "0 (exact)" if zero[at] else _three_digits(effect[at])
+            rows.append([j + 1, *kind, columns[j], *cells(start + first + j), size])
     caption = f"Coefficients with {about_intervals(belief, level)} "
     if belief.debiased:
         caption += (
@@ -116,11 +126,17 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
         caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
     caption += "".join(f"{note} " for note in found.notes if note.startswith("t and p are empty"))
     caption += about_levels(fitted) + "The effect is |coefficient| times the standard deviation of the column."
-    if len(shown) < len(columns):
-        caption += f" The {len(shown):,} with the largest effects, of {len(columns):,}, are shown."
-    kind = fitted.learner.settings.coef_cov
-    error = "std error" if kind == "model" else f"{kind} std error"
-    return Table(["#", "column", "coefficient", error, "low", "high", "t", "p", "effect"], rows, caption)
+    if outputs > 1:
+        caption += " The coefficients of a class move its own linear predictor; over all classes they add up to 0."
+    if len(shown) < effect.size:
+        caption += f" The {len(shown):,} with the largest effects, of {effect.size:,}, are shown."
+    cov = fitted.learner.settings.coef_cov
+    error = "std error" if cov == "model" else f"{cov} std error"
+    return Table(
+        ["#", *(["class"] if outputs > 1 else []), "column", "coefficient", error, "low", "high", "t", "p", "effect"],
+        rows,
+        caption,
+    )
 
 
 def about_levels(fitted: TableModel) -> str:
@@ -157,11 +173,22 @@ def calibration(fitted: TableModel) -> Table:
     """The prequential scores: of rows that were predicted before they were learned."""
     score = fitted.learner.score
     scored = float(score.rows)
+    number: Any = int(scored) if scored.is_integer() else scored
+    if isinstance(score, (ClassCalibration, CategoryCalibration)):
+        found = {"log loss": score.log_loss, "Brier score": score.brier, "accuracy": score.accuracy}
+        found |= {"AUC": score.auc} if isinstance(score, ClassCalibration) else {}
+        return Table(
+            ["rows scored", *found, "verdict"],
+            [[number, *(None if np.isnan(one) else float(one) for one in found.values()), score.verdict().word]],
+            "Scores of rows that were predicted before they were learned: the mean of -log of the probability of the "
+            "class that came, the mean squared error of the probabilities, the share of the rows whose most probable "
+            "class came, and, for two classes, the area under the ROC curve.",
+        )
     coverage = [f"{float(share):.1%}" if scored > 0 else None for share in score.coverage[::-1]]
     cells = [float(score.rmse), *coverage, float(score.nis)] if scored > 0 else [None, *coverage, None]
     return Table(
         ["rows scored", "RMSE", *(f"within {level:.0%}" for level in LEVELS[::-1]), "NIS", "verdict"],
-        [[int(scored) if scored.is_integer() else scored, *cells, score.verdict().word]],
+        [[number, *cells, score.verdict().word]],
         "Scores of rows that were predicted before they were learned: the root mean squared error, the share of the "
         "rows within their intervals, and the mean squared error in units of the predicted variance (NIS; 1 if "
         "calibrated).",

@@ -46,6 +46,8 @@ class Block:
     counts, squares : array of shape (b,), or None
         What each row adds to `rows` and to `squares` of an `Information`; None where the weight of a row is the number
         of times that it counts, and no forgetting has faded it.
+    offset : array of shape (b,), or None
+        What is added to the linear predictor of each row.
     """
 
     X: Array
@@ -58,6 +60,7 @@ class Block:
     counts: Array | None = None
     squares: Array | None = None
     notes: Notes = NO_NOTES
+    offset: Array | None = None
 
     def __post_init__(self) -> None:
         if self.read < 0:
@@ -71,8 +74,8 @@ class Block:
         if start == 0 and stop >= len(self):
             return self
         rows = slice(start, stop)
-        weights, groups = (None if a is None else a[rows] for a in (self.weights, self.groups))
-        return Block(self.X[rows], self.y[rows], weights, groups=groups)
+        weights, groups, offset = (None if a is None else a[rows] for a in (self.weights, self.groups, self.offset))
+        return Block(self.X[rows], self.y[rows], weights, groups=groups, offset=offset)
 
     def ranges(self) -> tuple[Array, Array]:
         """The minimum and the maximum of each column of X, which must have two dimensions and a row."""
@@ -85,6 +88,10 @@ class Block:
             for reduce in (np.min, np.max)
         )
         return low, high
+
+    def target_sums(self) -> Array:
+        """The sum of each column of y: for one-hot classes, the number of rows of each."""
+        return np.ones(len(self)) @ np.reshape(self.y, (len(self), -1))
 
     @property
     def count(self) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -18,48 +18,32 @@ from kalprox.sources.cell_parsing import (
     parse_numbers,
 )
 from kalprox.sources.cell_types import is_number, plain
-from kalprox.sources.encoding import BadCells, CellNotes, one_hot, parse_weights, put_columns, too_heavy, without_unseen
+from kalprox.sources.classes import TargetClasses, encode_classes
+from kalprox.sources.encoding import (
+    BadCells,
+    CellNotes,
+    Encoded,
+    also_bad,
+    encode_offset,
+    one_hot,
+    parse_weights,
+    put_columns,
+    too_heavy,
+    without_unseen,
+)
 from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.inference import first_rows, infer_features
-from kalprox.sources.level_scan import in_order, most_frequent_first, scan_levels
-from kalprox.sources.levels import LevelIndex
-from kalprox.sources.notes import Notes
-from kalprox.sources.readers.base import Cell, Wanted
+from kalprox.sources.level_scan import most_frequent_first, scan_levels
+from kalprox.sources.levels import LevelIndex, in_order
+from kalprox.sources.quarantine import Reason
+from kalprox.sources.readers.base import Wanted
 
 __all__ = ["BINS", "SPOOL", "Columns", "Encoded"]
 
 Levels = Mapping[str, Sequence[str] | None]
 BINS = 1024  # of a hashed feature, by default
 SPOOL = 1 << 34  # bytes of standard input to store, by default
-
-
-class Encoded(NamedTuple):
-    """The rows of a table as arrays.
-
-    Attributes
-    ----------
-    X : array of shape (n, d), float64
-    y, weights : array of shape (n,), or None
-    groups : array of str of shape (n,), or None
-        The label of the cluster of each row.
-    bad : list of Cell
-        The first bad cell of each bad row.
-    notes : Notes
-        What must be said about the cells of all rows, bad rows included.
-    """
-
-    X: np.ndarray
-    y: np.ndarray | None
-    weights: np.ndarray | None
-    groups: np.ndarray | None
-    bad: list[Cell]
-    notes: Notes
-
-    def rows(self, which: np.ndarray) -> "Encoded":
-        """Return some rows, by a mask or by their positions."""
-        X, y, weights, groups = (None if a is None else a[which] for a in self[:4])
-        return Encoded(X, y, weights, groups, self.bad, self.notes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -94,6 +78,12 @@ class Columns(PickledFields):
     full : tuple of str
         The categorical and hashed features that keep their first level with `drop_first`. Without an intercept, one of
         them takes its place.
+    classes : tuple of str
+        The classes of the target, if its cells are classes; see `kalprox.sources.classes.encode_classes` for y.
+    offset, exposure : str, optional
+        A column that is added to the linear predictor, and one whose log is added to it.
+    counts : bool
+        Whether the target holds counts: a negative one is a bad cell.
 
     Examples
     --------
@@ -114,6 +104,10 @@ class Columns(PickledFields):
     booleans: tuple[str, ...] = ()
     hashed: Mapping[str, int] = field(default_factory=dict)
     full: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    offset: str | None = None
+    exposure: str | None = None
+    counts: bool = False
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -125,6 +119,7 @@ class Columns(PickledFields):
         put("categorical", {name: tuple(levels) for name, levels in self.categorical.items()})
         put("hashed", dict(self.hashed))
         put("full", tuple(self.full))
+        put("classes", tuple(self.classes))
         kinds = (*self.numeric, *self.categorical, *self.dates, *self.hashed)
         put("features", tuple(self.features) or kinds)
         if len(set(kinds)) < len(kinds) or sorted(self.features) != sorted(kinds):
@@ -135,9 +130,16 @@ class Columns(PickledFields):
             raise SourceError("Every feature in booleans must be in numeric.")
         if self.unseen not in ("zero", "reject"):
             raise SourceError(f"unseen must be 'zero' or 'reject'; got {self.unseen!r}.")
-        others = [name for name in (self.target, self.weight, self.cluster) if name is not None]
+        others = [*self._numbers, *(name for name in (self.target, self.cluster) if name is not None)]
         if len(set(others)) < len(others) or set(others) & set(self.features):
-            raise SourceError("The target, the weight, the clusters and the features must be different columns.")
+            raise SourceError(
+                "The target, the weight, offset, exposure, the clusters and the features must be different columns."
+            )
+
+    @property
+    def _numbers(self) -> tuple[str, ...]:
+        """The columns that hold a number for each row besides those of X and the target."""
+        return tuple(name for name in (self.weight, self.offset, self.exposure) if name is not None)
 
     @cached_property
     def names(self) -> list[str]:
@@ -158,15 +160,18 @@ class Columns(PickledFields):
     @property
     def wanted(self) -> Wanted:
         """The columns that are read from a file."""
-        numbers = tuple(name for name in (self.target, self.weight) if name is not None)
+        target = () if self.target is None else (self.target,)
         labels = () if self.cluster is None else (self.cluster,)
-        numeric = tuple(name for name in self.numeric if name not in self.booleans)
-        return Wanted(numbers + numeric, (*self.categorical, *self.hashed, *self.booleans), self.dates, labels)
+        numbers = (*self._numbers, *(name for name in self.numeric if name not in self.booleans))
+        texts = (*self.categorical, *self.hashed, *self.booleans)
+        if self.classes:
+            return Wanted(numbers, texts + target, self.dates, labels)
+        return Wanted(target + numbers, texts, self.dates, labels)
 
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
         data = asdict(self)
-        for name in ("booleans", "hashed", "full"):
+        for name in ("booleans", "hashed", "full", "classes", "offset", "exposure", "counts"):
             if not data[name]:
                 del data[name]  # as in the files of version 0.1
         return data
@@ -206,6 +211,10 @@ class Columns(PickledFields):
         thousands: str | None = None,
         exclude: Sequence[str] = (),
         samples: bool = True,
+        classes: TargetClasses | None = None,
+        offset: str | None = None,
+        exposure: str | None = None,
+        counts: bool = False,
     ) -> "Columns":
         """Infer the types of the columns from the first rows of the first file that has any, and find all levels.
 
@@ -248,6 +257,9 @@ class Columns(PickledFields):
             Columns to leave out.
         samples : bool
             Whether error messages may contain values of cells.
+        classes : TargetClasses, optional
+            That the cells of the target are classes, and what is known of them. The default is a target of numbers.
+        offset, exposure, counts : see `Columns`
 
         Returns
         -------
@@ -260,8 +272,8 @@ class Columns(PickledFields):
             raise SourceError(
                 f"contrast must be 'reference' or 'full', and 'reference' with drop_first; got {contrast!r}."
             )
-        numbers = [name for name in (target, weight) if name is not None]
-        needed = numbers if cluster is None else [*numbers, cluster]
+        needed = [name for name in (target, weight, offset, exposure, cluster) if name is not None]
+        numbers = [name for name in needed if name != cluster and not (classes and name == target)]
         names = None if features is None else list(dict.fromkeys([*needed, *features]))
         first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable, exclude=exclude)
         first = replace(first, samples=samples)
@@ -270,25 +282,25 @@ class Columns(PickledFields):
         features = [name for name in features if name not in exclude]
         if not features:
             raise SourceError(
-                f"{first.file}: there must be at least one column besides the target, the weight and the clusters."
+                f"{first.file}: there must be at least one column besides {', '.join(map(repr, needed))}."
             )
         given = dict(categorical) if isinstance(categorical, Mapping) else dict.fromkeys(categorical or ())
         bins = dict(hashed or {})
         if both := [name for name in given if name in bins]:
             raise SourceError(f"Column {both[0]!r} must be either categorical or hashed, not both.")
-        kinds = infer_features(first, numbers, features, given | dict.fromkeys(bins), dates)
+        kinds = infer_features(first, numbers, features, given | dict.fromkeys(bins), dates, [str(target)])
         levels = {name: known for name, known in kinds.levels.items() if name not in bins}
-        missing = {
-            name: is_number(plain(first.table.column(name)).type) for name, known in levels.items() if known is None
-        }
-        counts = scan_levels(files, missing, target, max_levels, options, spool=spool, watch=watch)
+        unknown = [name for name, known in levels.items() if known is None]
+        unknown += [str(target)] if classes and not classes.listed else []
+        missing = {name: is_number(plain(first.table.column(name)).type) for name in unknown}
+        found = scan_levels(files, missing, target, max_levels, options, spool=spool, watch=watch, classes=classes)
         arranged = in_order if drop_first or contrast == "full" else most_frequent_first
         encoded = [name for name in features if name in kinds.levels]
         columns = cls(
             target,
             weight,
             kinds.numeric,
-            {name: arranged(counts[name]) if known is None else known for name, known in levels.items()},
+            {name: arranged(found[name]) if known is None else known for name, known in levels.items()},
             kinds.dates,
             contrast == "reference",
             unseen,
@@ -297,6 +309,10 @@ class Columns(PickledFields):
             kinds.booleans,
             {name: n or BINS for name, n in bins.items()},
             () if intercept or contrast == "full" else tuple(encoded[:1]),
+            classes.arranged(str(target), found.get(str(target), {})) if classes else (),
+            offset,
+            exposure,
+            counts,
         )
         if not columns.names:
             raise SourceError(
@@ -318,9 +334,12 @@ class Columns(PickledFields):
         """
         bad, notes = BadCells(table), CellNotes(table)
         y = w = groups = None
-        if self.target is not None:
-            y, faults = parse_numbers(table.column(self.target))
+        if self.target is not None and self.classes:
+            y, faults = encode_classes(table.column(self.target), self.classes)
             bad.note(self.target, faults)
+        elif self.target is not None:
+            y, faults = parse_numbers(table.column(self.target))
+            bad.note(self.target, also_bad(faults, y < 0, Reason.NEGATIVE_COUNT) if self.counts else faults)
             notes.note_rounded(self.target, y)
         if self.weight is not None:
             w, faults = parse_weights(table.column(self.weight))
@@ -329,6 +348,7 @@ class Columns(PickledFields):
         if self.cluster is not None:
             groups, faults = parse_labels(table.column(self.cluster))
             bad.note(self.cluster, faults)
+        offset = encode_offset(table, self.offset, self.exposure, bad, notes)
         X = np.empty((table.num_rows, len(self.names)))
         numbers: dict[int, np.ndarray] = {}
         at = 0
@@ -355,7 +375,7 @@ class Columns(PickledFields):
         put_columns(numbers, X)
         if self.weight is not None and w is not None:
             bad.note(self.weight, too_heavy(w, *((X,) if y is None else (X, y))))
-        return Encoded(X, y, w, groups, bad.in_order(), notes.notes())
+        return Encoded(X, y, w, groups, bad.in_order(), notes.notes(), offset)
 
     def _encoded_names(self, feature: str) -> list[str]:
         if feature not in self.categorical and feature not in self.hashed:

@@ -1,7 +1,7 @@
 """Encoding the cells of a table's columns as numbers, and collecting the bad cells."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,53 @@ from kalprox.sources.notes import MAX_EXAMPLES, ColumnNote, HashNote, Notes
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell
 
-__all__ = ["BadCells", "CellNotes", "one_hot", "parse_weights", "put_columns", "too_heavy", "without_unseen"]
+__all__ = [
+    "BadCells",
+    "CellNotes",
+    "Encoded",
+    "also_bad",
+    "encode_offset",
+    "one_hot",
+    "parse_weights",
+    "put_columns",
+    "too_heavy",
+    "without_unseen",
+]
 
 _TILE = 1 << 11  # rows that are put into their columns at a time
 _MAX_LOOKED_AT = 1000  # cells among which examples are looked for
+
+
+class Encoded(NamedTuple):
+    """The rows of a table as arrays.
+
+    Attributes
+    ----------
+    X : array of shape (n, d), float64
+    y : array of shape (n,), or (n, m) for m > 2 classes, or None
+    weights : array of shape (n,), or None
+    groups : array of str of shape (n,), or None
+        The label of the cluster of each row.
+    bad : list of Cell
+        The first bad cell of each bad row.
+    notes : Notes
+        What must be said about the cells of all rows, bad rows included.
+    offset : array of shape (n,), or None
+        What is added to the linear predictor of each row: the offset, and the log of the exposure.
+    """
+
+    X: np.ndarray
+    y: np.ndarray | None
+    weights: np.ndarray | None
+    groups: np.ndarray | None
+    bad: list[Cell]
+    notes: Notes
+    offset: np.ndarray | None = None
+
+    def rows(self, which: np.ndarray) -> "Encoded":
+        """Return some rows, by a mask or by their positions."""
+        X, y, weights, groups, offset = (None if a is None else a[which] for a in (*self[:4], self.offset))
+        return Encoded(X, y, weights, groups, self.bad, self.notes, offset)  # type: ignore[arg-type]
 
 
 class BadCells:
@@ -79,11 +122,43 @@ class CellNotes:
 def parse_weights(column: Any) -> tuple[np.ndarray, Faults | None]:
     """A column of weights as float64; a negative weight is a bad cell."""
     values, faults = parse_numbers(column)
-    if not (values < 0).any():
-        return values, faults
+    return values, also_bad(faults, values < 0, Reason.NEGATIVE_WEIGHT)
+
+
+def also_bad(faults: Faults | None, bad: np.ndarray, reason: Reason) -> Faults | None:
+    """The bad cells of a column, and those of a mask that are bad for another reason."""
+    if not bad.any():
+        return faults
     why = dict(zip(faults.at.tolist(), faults.why, strict=True)) if faults else {}
-    why |= dict.fromkeys((i for i in np.flatnonzero(values < 0).tolist() if i not in why), Reason.NEGATIVE_WEIGHT)
-    return values, Faults(np.array(sorted(why)), [why[i] for i in sorted(why)])
+    why |= dict.fromkeys((i for i in np.flatnonzero(bad).tolist() if i not in why), reason)
+    return Faults(np.array(sorted(why)), [why[i] for i in sorted(why)])
+
+
+def encode_offset(
+    table: Any, offset: str | None, exposure: str | None, bad: BadCells, notes: CellNotes
+) -> np.ndarray | None:
+    """What is added to the linear predictor of each row: a column, and the log of another one, which must be positive.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or RecordBatch
+    offset, exposure : str or None
+        The names of the two columns.
+    bad, notes
+        Where bad cells, and numbers that are rounded, are noted.
+    """
+    total = None
+    for name in (offset, exposure):
+        if name is None:
+            continue
+        values, faults = parse_numbers(table.column(name))
+        notes.note_rounded(name, values)
+        if name == exposure:
+            faults = also_bad(faults, ~(values > 0), Reason.NO_EXPOSURE)
+            values = np.log(np.where(values > 0, values, 1.0))
+        bad.note(name, faults)
+        total = values if total is None else total + values
+    return total
 
 
 def too_heavy(weights: np.ndarray, *values: np.ndarray) -> Faults | None:

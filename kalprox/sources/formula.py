@@ -11,11 +11,12 @@ import numpy as np
 from kalprox._checks import LARGEST
 from kalprox.sources.cell_parsing import parse_booleans, parse_days, parse_labels, parse_levels, parse_numbers, why_bad
 from kalprox.sources.cell_parsing import shown as cell_shown
-from kalprox.sources.columns import Encoded
-from kalprox.sources.encoding import BadCells, CellNotes, parse_weights, too_heavy
+from kalprox.sources.classes import encode_classes
+from kalprox.sources.encoding import BadCells, CellNotes, Encoded, encode_offset, parse_weights, too_heavy
 from kalprox.sources.files import SourceError
 from kalprox.sources.formula_syntax import FUNCTIONS, Factor, load_formulaic, parse_factor
 from kalprox.sources.levels import LevelIndex
+from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, Wanted
 
 __all__ = ["FormulaColumns", "factor_matrix"]
@@ -45,6 +46,10 @@ class FormulaColumns:
     levels : dict of str to tuple of str
         The columns whose cells are levels, with their levels. The first level is the reference, unless a contrast
         names another one.
+    classes : tuple of str
+        The classes of the target, if its cells are classes; the left-hand side is then a column.
+    offset, exposure, counts
+        See `Columns`.
     state : dict of str to dict of str to float
         For each expression such as center(x) the mean, and for scale(x) the std, of all rows.
     unseen : {"reject"}
@@ -62,6 +67,10 @@ class FormulaColumns:
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     state: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     unseen: str = "reject"
+    classes: tuple[str, ...] = ()
+    offset: str | None = None
+    exposure: str | None = None
+    counts: bool = False
 
     # What the columns of a table have, and those of a formula do not: each column of X is a number.
     categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -74,7 +83,7 @@ class FormulaColumns:
             object.__setattr__(self, name, value)
 
         put("terms", tuple(tuple(term) for term in self.terms))
-        for name in ("numeric", "booleans", "dates"):
+        for name in ("numeric", "booleans", "dates", "classes"):
             put(name, tuple(getattr(self, name)))
         put("levels", {name: tuple(levels) for name, levels in self.levels.items()})
         if self.unseen != "reject":
@@ -101,9 +110,11 @@ class FormulaColumns:
         widths = (np.prod([len(self.levels.get(name, "1")) for name in self._names(term)]) for term in self.terms)
         if sum(widths) > _MOST:
             raise SourceError(f"formula must not make more than {_MOST:,} columns; leave out interactions of levels.")
-        own = [name for name in (self.weight, self.cluster) if name is not None]
+        own = [name for name in (self.weight, self.cluster, self.offset, self.exposure) if name is not None]
         if len({*own, *self._left}) < len(own) + len(self._left) or {*own, *self._left} & {*there, *self.levels}:
-            raise SourceError("The target, the weight, the clusters and the terms must have different columns.")
+            raise SourceError(
+                "The target, the weight, offset, exposure, the clusters and the terms must have different columns."
+            )
 
     @cached_property
     def _factors(self) -> list[Factor]:
@@ -121,7 +132,8 @@ class FormulaColumns:
         if self.target is None:
             return ()
         factor = parse_factor(self.target)
-        if factor.levels or factor.stateful or factor.is_literal:
+        expression = self.classes and factor.lookup is None  # which has no classes
+        if expression or factor.levels or factor.stateful or factor.is_literal:
             raise SourceError(f"formula must have numbers on its left-hand side; got {self.target!r}.")
         return factor.numbers or (str(factor.lookup),)
 
@@ -150,15 +162,23 @@ class FormulaColumns:
     @property
     def wanted(self) -> Wanted:
         """The columns that are read from a file."""
-        weight = () if self.weight is None else (self.weight,)
-        numeric = tuple(name for name in self.numeric if name not in self.booleans)
+        numbers = tuple(name for name in (self.weight, self.offset, self.exposure) if name is not None)
+        numbers += tuple(name for name in self.numeric if name not in self.booleans)
         labels = () if self.cluster is None else (self.cluster,)
-        return Wanted((*self._left, *weight, *numeric), (*self.levels, *self.booleans), self.dates, labels)
+        texts = (*self.levels, *self.booleans)
+        if self.classes:
+            return Wanted(numbers, (*texts, *self._left), self.dates, labels)
+        return Wanted((*self._left, *numbers), texts, self.dates, labels)
 
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
         hidden = ("categorical", "hashed", "references", "drop_first")
-        return {name: value for name, value in asdict(self).items() if name not in hidden}
+        optional = ("classes", "offset", "exposure", "counts")  # left out where they are not given, as in older files
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in hidden and (value or name not in optional)
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "FormulaColumns":
@@ -170,12 +190,19 @@ class FormulaColumns:
 
     def encode(self, table: Any) -> Encoded:
         """Encode the rows of a table; see `Columns.encode`. A term that is not finite makes a bad row."""
-        frame, cells, notes = self.parse(table)
+        frame, bad, notes = self.parse(table)
+        offset = encode_offset(table, self.offset, self.exposure, bad, notes)
+        cells = {cell.at: cell for cell in bad.in_order()}
         n = table.num_rows
         y = w = groups = None
-        if self.target is not None:
+        if self.target is not None and self.classes:
+            y = frame[self._left[0]]
+        elif self.target is not None:
             y = factor_matrix(self.target, frame)[:, 0]
             _note_values(cells, table, y[:, None], [self.target], [list(self._left)])
+            for at in np.flatnonzero(y < 0).tolist() if self.counts else ():
+                value = cell_shown(table.column(self._left[0]), at)
+                cells.setdefault(at, Cell(at, self.target, Reason.NEGATIVE_COUNT, value))
         if self.weight is not None:
             w = frame.pop(self.weight)
         if self.cluster is not None:
@@ -188,13 +215,16 @@ class FormulaColumns:
             for at in [] if faults is None else faults.at.tolist():
                 why, value = faults.why[0], cell_shown(table.column(self.weight), at)  # type: ignore[union-attr]
                 cells.setdefault(at, Cell(at, self.weight, why, value))
-        return Encoded(X, y, w, groups, [cells[at] for at in sorted(cells)], notes.notes())
+        return Encoded(X, y, w, groups, [cells[at] for at in sorted(cells)], notes.notes(), offset)
 
-    def parse(self, table: Any) -> tuple[dict[str, Any], dict[int, Cell], CellNotes]:
-        """The cells of a table as numbers, levels and labels by column, the first bad cell of each row, and notes."""
+    def parse(self, table: Any) -> tuple[dict[str, Any], BadCells, CellNotes]:
+        """The cells of a table as numbers, levels, classes and labels by column, the bad cells, and notes."""
         pandas = load_formulaic("pandas")
         bad, notes, frame = BadCells(table), CellNotes(table), {}
-        for name in (*self._left, *self.numeric):
+        for name in self._left if self.classes else ():
+            frame[name], faults = encode_classes(table.column(name), self.classes)
+            bad.note(name, faults)
+        for name in self.numeric if self.classes else (*self._left, *self.numeric):
             frame[name], faults = (parse_booleans if name in self.booleans else parse_numbers)(table.column(name))
             bad.note(name, faults)
             notes.note_rounded(name, frame[name])
@@ -212,7 +242,7 @@ class FormulaColumns:
             codes, faults = parse_levels(table.column(name), self._level_indices[name])
             bad.note(name, faults)
             frame[name] = pandas.Categorical.from_codes(np.maximum(codes, 0), categories=list(levels))
-        return frame, {cell.at: cell for cell in bad.in_order()}, notes
+        return frame, bad, notes
 
     @property
     def _right(self) -> tuple[str, ...]:

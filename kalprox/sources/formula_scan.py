@@ -3,21 +3,23 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kalprox.sources.arrow_arrays import to_numpy
 from kalprox.sources.cell_parsing import Faults, parse_booleans, parse_days, parse_labels, parse_numbers
-from kalprox.sources.cell_types import plain
-from kalprox.sources.columns import SPOOL, Encoded
-from kalprox.sources.encoding import BadCells, parse_weights
+from kalprox.sources.cell_types import is_number, plain
+from kalprox.sources.classes import TargetClasses
+from kalprox.sources.columns import SPOOL
+from kalprox.sources.encoding import BadCells, Encoded, parse_weights
 from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.formula import FormulaColumns, factor_matrix
 from kalprox.sources.formula_syntax import STATEFUL, Parsed, parse_factor, parse_formula
-from kalprox.sources.inference import FirstRows, first_rows, infer_features
+from kalprox.sources.inference import FeatureKinds, FirstRows, first_rows, infer_features
 from kalprox.sources.labels import number_in
+from kalprox.sources.level_scan import LevelCounts, scan_levels
 from kalprox.sources.notes import NO_NOTES
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, Wanted
@@ -42,6 +44,10 @@ def infer_formula(
     samples: bool = True,
     spool: int = SPOOL,
     watch: Callable[[str], None] = lambda text: None,
+    classes: TargetClasses | None = None,
+    offset: str | None = None,
+    exposure: str | None = None,
+    counts: bool = False,
     **options: Any,
 ) -> FormulaColumns:
     """The columns of a formula over files.
@@ -56,8 +62,8 @@ def infer_formula(
         Such as "arr_delay ~ dep_delay + C(carrier) + distance:hour", in the syntax of formulaic.
     categorical : dict of str to levels, optional
         Columns whose cells are levels, and the levels that are given.
-    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch
-        See `Columns.infer`.
+    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch, classes, offset, exposure, counts
+        See `Columns.infer`. With classes the left-hand side of the formula is a column.
     **options
         How files are read; see `kalprox.sources.readers.reader`.
     """
@@ -66,7 +72,8 @@ def infer_formula(
         raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
     if STDIN in files:
         options["stdin"] = standard_input(options.get("stdin"))
-    needed = [name for name in (*_left(parsed), weight, cluster) if name is not None]
+    roles = _Roles(weight, cluster, offset, exposure)
+    needed = [*_left(parsed), *(name for name in roles if name is not None)]
     names = list(dict.fromkeys([*needed, *_right(parsed)]))
     first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable)
     first = replace(first, samples=samples)
@@ -78,11 +85,24 @@ def infer_formula(
         table = Table(files, scan, skip_unreadable=skip_unreadable, samples=samples, **options)  # type: ignore[arg-type]
         return (block.X for block in table.blocks())
 
-    return _columns(first, parsed, categorical or {}, dates, weight, cluster, max_levels, blocks)
+    found: tuple[str, ...] = ()
+    if classes is not None:
+        target = _class_column(parsed)
+        numbers = {} if classes.listed else {target: is_number(plain(first.table.column(target)).type)}
+        levels = scan_levels(files, numbers, target, 0, options, spool=spool, watch=watch, classes=classes)
+        found = classes.arranged(target, levels.get(target, {}))
+    columns = _columns(first, parsed, categorical or {}, dates, roles, max_levels, blocks, found)
+    return replace(columns, counts=counts)
 
 
 def infer_formula_of_table(
-    formula: str, table: Any, *, weight: str | None = None, cluster: str | None = None, max_levels: int = 1000
+    formula: str,
+    table: Any,
+    *,
+    weight: str | None = None,
+    cluster: str | None = None,
+    max_levels: int = 1000,
+    classes: TargetClasses | None = None,
 ) -> FormulaColumns:
     """The columns of a formula over a pyarrow table; its text is text, also where it spells numbers."""
     parsed, first = parse_formula(formula), FirstRows("data", table, text_may_be_number=False)
@@ -95,7 +115,13 @@ def infer_formula_of_table(
         good[[cell.at for cell in encoded.bad]] = False
         return [encoded.X[good]]
 
-    return _columns(first, parsed, {}, (), weight, cluster, max_levels, blocks)
+    found: tuple[str, ...] = ()
+    if classes is not None:
+        column = table.column(target := _class_column(parsed))
+        counts = LevelCounts(numbers=is_number(plain(column).type))
+        counts.add(column)
+        found = classes.arranged(target, counts.counts)
+    return _columns(first, parsed, {}, (), _Roles(weight, cluster), max_levels, blocks, found)
 
 
 def formula_names(formula: str) -> list[str]:
@@ -113,6 +139,14 @@ def _left(parsed: Parsed) -> list[str]:
     return [] if factor is None else list(factor.numbers or ((factor.lookup,) if factor.lookup else ()))
 
 
+def _class_column(parsed: Parsed) -> str:
+    """The target, if it is a column, which may hold classes."""
+    factor = parse_factor(str(parsed.target))
+    if factor.lookup is None:
+        raise SourceError(f"formula must have a column of classes on its left-hand side; got {parsed.target!r}.")
+    return factor.lookup
+
+
 def _right(parsed: Parsed) -> list[str]:
     factors = [parse_factor(text) for term in parsed.terms for text in term]
     names = (name for f in factors for name in (*f.numbers, *f.levels, *((f.lookup,) if f.lookup else ())))
@@ -124,17 +158,18 @@ def _columns(
     parsed: Parsed,
     given: Mapping[str, Sequence[str] | None],
     dates: Sequence[str],
-    weight: str | None,
-    cluster: str | None,
+    roles: "_Roles",
     max_levels: int,
     blocks: Blocks,
+    classes: tuple[str, ...],
 ) -> FormulaColumns:
     """The columns of a formula, given the first rows and what returns the blocks of a scan."""
     factors = [parse_factor(text) for term in parsed.terms for text in term]
     as_levels = {name: given.get(name) for factor in factors for name in factor.levels} | dict(given)
     dates = [name for name in dates if name not in as_levels]
-    numbers = [*_left(parsed), *((weight,) if weight is not None else ())]
-    kinds = infer_features(first, numbers, _right(parsed), as_levels, dates)
+    left, numbers = _left(parsed), [name for name in roles if name is not None and name != roles.cluster]
+    numbers = numbers if classes else [*left, *numbers]
+    kinds = infer_features(first, numbers, _right(parsed), as_levels, dates, left)
     for factor in factors:
         for name in factor.numbers:
             if name in kinds.levels:
@@ -148,7 +183,7 @@ def _columns(
     levels = {name: tuple(given[name] or ()) if given.get(name) else () for name in kinds.levels}
     state: dict[str, dict[str, float]] = {}
     if open_levels or stateful:
-        scan = _Scan(_left(parsed), weight, cluster, kinds.numeric, kinds.booleans, kinds.dates, open_levels, stateful)
+        scan = _Scan(left, roles, kinds, open_levels, stateful, classes=bool(classes))
         sums = [_Moments() for _ in stateful]
         found: list[set[int]] = [set() for _ in open_levels]
         for X in blocks(scan):
@@ -165,14 +200,26 @@ def _columns(
         parsed.terms,
         parsed.intercept,
         parsed.target,
-        weight,
-        cluster,
+        roles.weight,
+        roles.cluster,
         kinds.numeric,
         kinds.booleans,
         kinds.dates,
         levels,
         state,
+        classes=classes,
+        offset=roles.offset,
+        exposure=roles.exposure,
     )
+
+
+class _Roles(NamedTuple):
+    """The columns of the weights, the clusters, the offset and the exposure."""
+
+    weight: str | None = None
+    cluster: str | None = None
+    offset: str | None = None
+    exposure: str | None = None
 
 
 class _Moments:
@@ -206,21 +253,24 @@ class _Scan:
     """What a table reads to find levels and moments: as columns of X the expressions inside of center() and the like,
     and then the numbers of levels, in the order in which they came."""
 
-    target = weight = cluster = None
+    target = weight = cluster = offset = exposure = None
+    classes = ()
 
     def __init__(
         self,
         left: list[str],
-        weight: str | None,
-        cluster: str | None,
-        numeric: Sequence[str],
-        booleans: Sequence[str],
-        dates: Sequence[str],
+        roles: _Roles,
+        kinds: FeatureKinds,
         levels: list[str],
         stateful: Mapping[str, str],
+        *,
+        classes: bool,
     ) -> None:
-        self.numbers, self.booleans, self.dates = [*left, *numeric], booleans, dates
-        self.weights, self.labels = [weight] if weight else [], [cluster] if cluster else []
+        numbers = [name for name in (roles.offset, roles.exposure) if name is not None]
+        self.numbers = [*(() if classes else left), *kinds.numeric, *numbers]
+        self.booleans, self.dates = kinds.booleans, kinds.dates
+        self.weights, self.labels = [roles.weight] if roles.weight else [], [roles.cluster] if roles.cluster else []
+        self.labels += left if classes else []
         self.inner = dict(stateful)
         self.levels: dict[str, dict[str, int]] = {name: {} for name in levels}
         self.names = [*self.inner, *self.levels]

@@ -117,6 +117,7 @@ def infer_features(
     features: Sequence[str],
     categorical: Mapping[str, Sequence[str] | None],
     dates: Sequence[str],
+    target: Sequence[str] = (),
 ) -> FeatureKinds:
     """The kinds of the features.
 
@@ -124,12 +125,14 @@ def infer_features(
     ----------
     first : FirstRows
     numbers : sequence of str
-        The columns that must be numeric: the target and the weight.
+        The columns that must be numeric: the target, the weight, the offset and the exposure.
     features : sequence of str
     categorical : dict of str to sequence of str, or None
         The features that are categorical, with their levels; None where they are not given.
     dates : sequence of str
         The features that are dates whatever their cells are. Others are found.
+    target : sequence of str
+        Which of `numbers` are columns of the target, for error messages.
     """
     file, table = first.file, first.table
     check_names(file, features, [*categorical, *dates])
@@ -137,7 +140,10 @@ def infer_features(
         if (kind := _kind(first, name)) != "number":
             like = _likeness(first, name) if kind == "text" else None
             holds = f"{kind}." if like is None else like.text(samples=first.samples)
-            raise SourceError(f"{file}: column {name!r} must hold numbers; it holds {holds}")
+            remedy = ""
+            if like is None and name in target and _can_be_levels(table.column(name)):
+                remedy = " If these are classes, use likelihood='bernoulli' for two of them, 'categorical' for more."
+            raise SourceError(f"{file}: column {name!r} must hold numbers; it holds {holds}{remedy}")
     numeric: list[str] = []
     booleans: list[str] = []
     levels: dict[str, tuple[str, ...] | None] = {}

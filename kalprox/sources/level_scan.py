@@ -1,7 +1,6 @@
 """Finding the levels of categorical columns: a pass over these columns of all files, before any row is learned."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,16 @@ from kalprox.sources._arrow import pa
 from kalprox.sources.arrow_arrays import from_bytes, to_numpy
 from kalprox.sources.cell_parsing import cell_labels, parse_numbers
 from kalprox.sources.cell_types import plain
+from kalprox.sources.classes import TargetClasses, have_class
 from kalprox.sources.files import STDIN, SourceError, Unreadable
 from kalprox.sources.labels import number_in
+from kalprox.sources.levels import in_order
 from kalprox.sources.prefetch import parsers
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers import reader
 from kalprox.sources.readers.base import Wanted
 
-__all__ = ["LevelCounts", "in_order", "most_frequent_first", "scan_levels"]
+__all__ = ["LevelCounts", "most_frequent_first", "scan_levels"]
 
 _MOST = 100_000  # levels of a column that are counted
 _LONG = 1 << 28  # bytes of files whose scan is announced
@@ -72,16 +73,6 @@ class LevelCounts:
         return [self._labels[text] for text in texts]
 
 
-def in_order(levels: Iterable[str]) -> tuple[str, ...]:
-    """The levels sorted by their values where all are numbers, else by their text.
-
-    >>> in_order(["10", "9.5", "2"]), in_order(["10", "9E", "2"])
-    (('2', '9.5', '10'), ('10', '2', '9E'))
-    """
-    texts = sorted(levels)
-    return tuple(sorted(texts, key=Decimal) if all(map(number_in, texts)) else texts)
-
-
 def most_frequent_first(counts: Mapping[str, int]) -> tuple[str, ...]:
     """The levels in order, with the most frequent one, the first of them in a tie, moved to the front.
 
@@ -102,6 +93,7 @@ def scan_levels(
     *,
     spool: int,
     watch: Callable[[str], None],
+    classes: TargetClasses | None = None,
 ) -> dict[str, dict[str, int]]:
     """The levels of some columns in all rows of all files.
 
@@ -112,7 +104,7 @@ def scan_levels(
     ----------
     files : sequence of Path
     columns : dict of str to bool
-        The columns, and whether each of them holds numbers; see `LevelCounts`.
+        The columns, and whether each of them holds numbers; see `LevelCounts`. The target may be among them.
     target : str, optional
         Rows without a usable target are not counted, although their levels are found.
     max_levels : int
@@ -123,6 +115,8 @@ def scan_levels(
         The largest number of bytes of standard input that may be stored.
     watch : callable
         Called with a sentence before a scan that may take long.
+    classes : TargetClasses, optional
+        What is known of the classes of the target, if it has classes. More of them than there may be are an error.
 
     Returns
     -------
@@ -135,23 +129,27 @@ def scan_levels(
     if STDIN in files:
         watch(
             f"Storing standard input in a temporary file, to find the levels of {names}. To learn rows as they arrive, "
-            "list the levels or hash the columns."
+            f"list {'the classes of the target, and ' if target in columns else ''}the levels, or hash the columns."
         )
         options["stdin"].store(spool, f"to find the levels of {names}")
     elif sum(file.stat().st_size for file in files if file.exists()) > _LONG:
         watch(f"Finding the levels of {names}.")
     found = {name: LevelCounts(numbers=numbers) for name, numbers in columns.items()}
-    wanted = Wanted(() if target is None else (target,), tuple(columns))
+    others = () if target is None or target in columns else (target,)
+    wanted = Wanted((), (*columns, *others)) if classes else Wanted(others, tuple(columns))
     for file in files:
         try:
             for table in _tables(file, wanted, options):
-                counted = None if target is None else _usable(table.column(target))
+                usable = have_class if classes else _usable
+                counted = None if target is None else usable(table.column(target))
                 for name, levels in found.items():
                     levels.add(table.column(name), counted)
+                if classes and target in found:
+                    classes.check_number(str(target), found[target].counts)
                 _check(found, _MOST)
         except (Unreadable, OSError):
             continue
-    _check(found, max_levels)
+    _check({name: levels for name, levels in found.items() if name != target}, max_levels)
     return {name: levels.counts for name, levels in found.items()}
 
 

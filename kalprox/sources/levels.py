@@ -2,10 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from decimal import Decimal
 
 from kalprox.sources.labels import label_of, number_in
 
-__all__ = ["LevelIndex", "level_hash", "same_levels"]
+__all__ = ["LevelIndex", "in_order", "level_hash", "same_levels"]
 
 
 class LevelIndex:
@@ -18,12 +19,15 @@ class LevelIndex:
     ----------
     levels : dict of str to int
         The number of each level.
+    any_case : bool
+        Whether a level that is not found is looked for in upper and lower case.
     """
 
-    def __init__(self, levels: Mapping[str, int]) -> None:
+    def __init__(self, levels: Mapping[str, int], *, any_case: bool = False) -> None:
         self._by_text = {level.encode("utf-8", "surrogatepass"): number for level, number in levels.items()}
         self._by_label = _unique(levels, label_of)
         self._by_number = _unique(levels, _number)
+        self._by_case = _unique(levels, _folded) if any_case else {}
 
     def find(self, text: bytes | None, label: str | None = None) -> int | None:
         """The number of the level with this text, or with this label; None where there is none."""
@@ -32,7 +36,18 @@ class LevelIndex:
         if label is None:
             return None
         found = self._by_text.get(label.encode("utf-8", "surrogatepass"), self._by_label.get(label))
-        return self._by_number.get(number_in(label)) if found is None else found
+        found = self._by_number.get(number_in(label)) if found is None else found
+        return self._by_case.get(label.casefold()) if found is None else found
+
+
+def in_order(levels: Iterable[str]) -> tuple[str, ...]:
+    """The levels sorted by their values where all are numbers, else by their text.
+
+    >>> in_order(["10", "9.5", "2"]), in_order(["10", "9E", "2"])
+    (('2', '9.5', '10'), ('10', '2', '9E'))
+    """
+    texts = sorted(levels)
+    return tuple(sorted(texts, key=Decimal) if all(map(number_in, texts)) else texts)
 
 
 def same_levels(levels: Iterable[str]) -> tuple[str, str] | None:
@@ -61,6 +76,11 @@ def level_hash(label: str) -> int:
 def _number(level: str) -> Hashable:
     label = label_of(level)
     return None if label is None else number_in(label)
+
+
+def _folded(level: str) -> Hashable:
+    label = label_of(level)
+    return None if label is None else label.casefold()
 
 
 def _unique(levels: Mapping[str, int], key: Callable[[str], Hashable]) -> dict[Hashable, int]:

@@ -35,9 +35,12 @@ class Reason(StrEnum):
     NOT_DATE = "not a date"
     NOT_TEXT = "not text"
     UNSEEN = "unseen level"
+    UNSEEN_CLASS = "unseen class"
     NOT_UTF8 = "not UTF-8"
     NUL = "NUL byte"
     NEGATIVE_WEIGHT = "negative weight"
+    NO_EXPOSURE = "exposure not positive"
+    NEGATIVE_COUNT = "negative count"
     TOO_FEW = "too few fields"
     TOO_MANY = "too many fields"
     UNCLOSED = "unclosed quote"
@@ -203,6 +206,11 @@ def _remedies(rows: Sequence[BadRow]) -> str:
     marks = [found[1] for value in values if (found := _THOUSANDS.fullmatch(value))]
     if marks:
         remedies.append(f"Use thousands={marks[0]!r} to read numbers with marks between thousands. ")
+    if any(row.reason == Reason.UNSEEN_CLASS for row in rows):
+        remedies.append(
+            "An unseen class is neither listed nor one that the model was fitted to: list it with classes (--classes), "
+            "or correct the cell. "
+        )
     return "".join(remedies)
 
 

@@ -100,7 +100,9 @@ class Table:
         self._snapshot = snapshot or Snapshot(self.files)
         self.columns, self.skip_unreadable, self.shuffle, self.memory = columns, skip_unreadable, shuffle, memory
         self.samples = samples
-        self.block_rows = int(np.clip(memory // (_COPIES * 8 * (len(columns.names) + 2)), 64, _MAX_ROWS))
+        d, m = len(columns.names), len(columns.classes)
+        width = d + 2 if m <= 2 else m * m * (d + 1)  # of a row, or of its Jacobian if it has several classes
+        self.block_rows = int(np.clip(memory // (_COPIES * 8 * width), 64, _MAX_ROWS))
         self._options: dict[str, Any] = {
             "format": format,
             "encoding": encoding,
@@ -218,14 +220,15 @@ class Table:
 
     def _bad_file(self, index: int, reason: Reason, value: str = "") -> Block:
         """A block without rows and with one bad row, number 0, which stands for the file."""
-        columns, file, none = self.columns, str(self.files[index]), np.empty(0)
+        columns, file, none, m = self.columns, str(self.files[index]), np.empty(0), len(self.columns.classes)
         return Block(
             np.empty((0, len(columns.names))),
-            None if columns.target is None else none,
+            None if columns.target is None else np.empty((0, m)) if m > 2 else none,
             None if columns.weight is None else none,
             bad=[BadRow(file, 0, "", reason, value)],
             place=Place(file, np.empty(0, np.int64), np.empty(0, bool), Cursor(index + 1)),
             groups=None if columns.cluster is None else np.empty(0, str),
+            offset=None if columns.offset is None and columns.exposure is None else none,
         )
 
     def _blocks_of_file(self, file: Path, cursor: Cursor, threads: int) -> Iterator[Block]:
@@ -277,13 +280,13 @@ class Table:
         after = replace(cursor, skip=end, row=cursor.row + end)
         if end == raw.read:
             after = replace(after, offset=raw.offset, skip=0, sha256=raw.sha256)
-        X, y, weights, groups, _, notes = encoded
+        X, y, weights, groups, _, notes, offset = encoded
         place = Place(file, rows, good, after)
         if self.keep:
             place = replace(place, kept=_aligned(part.select(list(self.keep)), places, end - begin))
         if not self.samples:
             notes = notes.without_examples()
-        return Block(X, y, weights, end - begin, bad_rows, place, groups, notes=notes)
+        return Block(X, y, weights, end - begin, bad_rows, place, groups, notes=notes, offset=offset)
 
 
 def _aligned(part: Any, places: np.ndarray, n: int) -> Any:

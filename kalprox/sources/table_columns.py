@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
-from kalprox.sources.columns import Encoded
+from kalprox.sources.encoding import Encoded
 from kalprox.sources.readers.base import Wanted
 
 __all__ = ["TableColumns"]
@@ -28,6 +28,18 @@ class TableColumns(Protocol):
     @property
     def cluster(self) -> str | None:
         """The column of the clusters."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of the target; empty if it holds numbers."""
+
+    @property
+    def offset(self) -> str | None:
+        """The column that is added to the linear predictor."""
+
+    @property
+    def exposure(self) -> str | None:
+        """The column whose log is added to the linear predictor."""
 
     @property
     def names(self) -> list[str]:

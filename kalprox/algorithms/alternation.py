@@ -1,0 +1,134 @@
+"""Refinement of theta and of the parameter of a likelihood, such as the scale of good rows, in turn."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.algorithms.descent import Point, Problem, about, descend
+from kalprox.likelihoods import Likelihood
+from kalprox.posterior import InformationPosterior
+
+__all__ = ["descend_jointly"]
+
+_ROUGH = 1e-2  # the first tolerance of theta, relative, which falls with the steps of the parameter
+_FIRST = 0.05  # and no more than as many standard errors
+_FAR = np.log(10.0)  # the largest step of the log of the parameter
+_NEAR = 0.1  # steps below this are not kept within the interval in which the solution lies, found with a rough theta
+_ROUNDING = 64  # times the rounding error, below which a step of the parameter cannot be found
+
+
+def descend_jointly(
+    problem: Problem, theta: Array, max_passes: int, tol: float, *, straight: bool = False
+) -> tuple[Point, float, float] | None:
+    """Descend from theta to a minimum, at which the parameter that the likelihood learns solves its equation.
+
+    Theta is refined with the parameter held, roughly at first, and the parameter moves by a step of the secant method
+    for its score at the refined theta, until neither moves. Refinement with the likelihood `first` finds the start, if
+    there is one. `problem.likelihood` has the parameter in the end.
+
+    Returns
+    -------
+    point : Point
+    left : float
+        The relative length of the next step of theta.
+    change : float
+        The relative change of the parameter that is left over, 0 if none is learned.
+
+    None if the model is not finite at theta.
+    """
+    given = problem.given
+    if given.first is not None and not straight:
+        problem.given = problem.likelihood = given.first
+        found = descend_jointly(problem, theta, max_passes, _ROUGH)
+        problem.given = problem.likelihood = given
+        if found is None:
+            return None
+        theta = found[0].theta
+    if _value(problem.likelihood) is None:
+        problem.likelihood = given.learned(given, problem.errors(theta))
+    point = problem.at(theta)
+    if point is None:
+        return None
+    point, left, change = _alternate(problem, point, max_passes, tol, straight)
+    if point.sums is not None:
+        problem.likelihood = given.finished(problem.likelihood, point.sums, _edf(problem, point))
+    return point, left, change
+
+
+def _alternate(
+    problem: Problem, point: Point, max_passes: int, tol: float, straight: bool
+) -> tuple[Point, float, float]:
+    if problem.given.parameter is None or _value(problem.given) is not None:
+        return *descend(problem, point, max_passes, tol, straight=straight), 0.0
+    eps = float(np.finfo(np.dtype(point.information.T.dtype)).eps)
+    enough = max(tol, _ROUNDING * eps)
+    low, high, share, before = -np.inf, np.inf, 1.0, None
+    while True:
+        inner = max(tol, share * _rough(problem, point))
+        point, left = descend(problem, point, max_passes, inner, straight=straight)
+        straight = True
+        phi, score, slope, least = *_score(problem, point), _least(problem, point, eps)
+        low, high = (phi, high) if score > 0 else (low, phi)
+        if high - low < _NEAR:  # found with a rough theta
+            low, high = -np.inf, np.inf
+        if before is not None and phi != before[0]:
+            secant = (before[1] - score) / (phi - before[0])
+            slope = secant if slope / 4 < secant < 4 * slope else slope
+        goal = phi + float(np.clip(score / slope, -_FAR, _FAR))
+        if abs(goal - phi) > _NEAR and not low < goal < high:
+            goal = (low + high) / 2
+        goal = float(np.clip(goal, least, np.log(problem.given.bounds[1])))
+        change = abs(goal - phi)
+        if (change <= enough and inner <= tol) or problem.passes >= max_passes:
+            return point, left, change if change > enough else 0.0
+        share = min(1.0, change) if change > enough else 0.0
+        if change > enough:
+            before = phi, score
+            old = problem.likelihood
+            problem.likelihood = _with_value(old, float(np.exp(goal)))
+            trial = problem.at(point.theta)
+            if trial is None:  # not finite with this parameter
+                problem.likelihood = old
+                return point, left, change
+            point = trial
+
+
+def _score(problem: Problem, point: Point) -> tuple[float, float, float]:
+    """Return the log of the parameter, its score, and how fast that falls."""
+    likelihood, sums = problem.likelihood, point.sums
+    assert sums is not None
+    score = float(likelihood.score(sums, _edf(problem, point)))
+    return float(np.log(_value(likelihood))), score, max(float(sums[1]), np.finfo(float).tiny)
+
+
+def _rough(problem: Problem, point: Point) -> float:
+    """Return the relative precision of theta that is enough while the parameter still moves by a lot."""
+    size = float(np.linalg.norm(np.linalg.norm(point.R, axis=0) * point.theta))
+    errors = float(problem.likelihood.unit) ** 0.5 * len(point.theta) ** 0.5
+    return min(_ROUGH, _FIRST * errors / size) if size > 0 else _ROUGH
+
+
+def _least(problem: Problem, point: Point, eps: float) -> float:
+    """Return the smallest log of the parameter: a scale of errors is at least the rounding error of f."""
+    least = problem.given.bounds[0]
+    if problem.given.majorizes:
+        least = max(least, eps * (point.size / float(point.information.rows)) ** 0.5)
+    return float(np.log(least))
+
+
+def _edf(problem: Problem, point: Point) -> float:
+    """Return the effective degrees of freedom of the fit at a point."""
+    information = about(point.information, point.theta)
+    g, before = problem.regularizer, problem.before
+    return float(InformationPosterior(information, g, prior=before, mean=point.theta).edf)
+
+
+def _value(likelihood: Likelihood) -> float | None:
+    """Return the parameter; None if it is not known, 0 if there is none."""
+    return 0.0 if likelihood.parameter is None else getattr(likelihood, likelihood.parameter)
+
+
+def _with_value(likelihood: Likelihood, value: float) -> Likelihood:
+    changes = {str(likelihood.parameter): value}
+    return replace(likelihood, **changes)  # type: ignore[type-var]

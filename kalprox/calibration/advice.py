@@ -1,0 +1,64 @@
+"""What each word of a verdict means for numbers, counts and classes, and what to change."""
+
+__all__ = ["FEWEST_EVENTS", "FEWEST_ROWS", "advice"]
+
+FEWEST_ROWS = 30  # from this number on, a std wrong by a factor of two is detected with probability 0.99
+FEWEST_EVENTS = 50.0  # the sum of p (1 - p) from which on odds wrong by a factor of two are detected so surely
+
+_NUMBERS = {
+    "calibrated": "The stated std is reliable.",
+    "drifting": "The rows at the end of the stream do not follow the model of those at its beginning. Let the model "
+    "follow them, with forget below 1, such as 0.999.",
+    "correlated": "Successive errors are correlated, so that the std of the coefficients is not reliable. "
+    'Use coef_cov="clustered".',
+    "unequal spread": "The size of the errors depends on the prediction: the std is too small in some places and too "
+    'large in others. Use noise="inputs".',
+    "heavy tails": "A few errors are much larger than a normal distribution would have them. Use intervals that do not "
+    'assume one, method="conformal", or likelihood="student", by which such rows do not move the estimate either.',
+    "skewed": "Errors to one side are larger than those to the other. Use intervals that do not assume a normal "
+    'distribution: method="conformal".',
+    "over-confident": 'The stated std is too small. Use noise="learn"; where it is learned, look for what the model '
+    "leaves out, such as a missing input, or a linearisation far from the solution.",
+    "under-confident": 'The stated std is too large. Use noise="learn", or give a smaller noise variance.',
+    "exact": "Every prediction was right to the last digit: the rows have no noise, and no std can be judged by them. "
+    "Look whether the target is constant, or copied from a column.",
+    "too few rows to say": f"At least {FEWEST_ROWS} scored predictions are needed; with fewer, a std off by a factor "
+    "of two could go unnoticed.",
+}
+_COUNTS = {
+    "calibrated": "The stated means and intervals of the counts are reliable.",
+    "biased": "The counts are larger, or smaller, than predicted on average. Give the exposure of each row if it "
+    "differs, and let the model follow a change, with forget below 1.",
+    "unequal spread": "How much the counts vary about their means changes with the mean otherwise than stated. Use "
+    'likelihood="negative-binomial", whose variance grows with the square of the mean, or likelihood="quasi-poisson", '
+    "whose variance is a multiple of it.",
+    "over-confident": 'The counts vary more than stated. Use likelihood="quasi-poisson" or '
+    'likelihood="negative-binomial", which allow for over-dispersion; where one of them is used, look for a missing '
+    "input, or a larger dispersion.",
+    "under-confident": 'The counts vary less than stated. Use likelihood="poisson", or a smaller dispersion.',
+    "too few rows to say": f"At least {FEWEST_ROWS} scored predictions are needed, and as many events predicted in "
+    "all; with fewer, a std off by a factor of two could go unnoticed.",
+}
+_CLASSES = {
+    "calibrated": "The stated probabilities are reliable.",
+    "biased": "The event comes more often, or more rarely, than stated on average. Fit an intercept, and give "
+    "classes no weights, which change probabilities; let the model follow a change, with forget below 1.",
+    "over-confident": "The probabilities are too extreme: what is stated as nearly certain is less so. Use a larger "
+    "alpha or fewer columns, and look for rows that come several times.",
+    "under-confident": "The probabilities are not extreme enough: what happens can be told better than stated. Use a "
+    "smaller alpha.",
+    "nonlinear": "The probabilities are too high in some places and too low in others. The log odds are not a "
+    "straight line in the inputs: add squares, products or splines of columns.",
+    "too few rows to say": f"The sum of p (1 - p) over the scored rows must be at least {FEWEST_EVENTS:g}, about as "
+    "many as there are rows of the rarer outcome; with less, odds wrong by a factor of two could go unnoticed.",
+}
+_ADVICE = {"numbers": _NUMBERS, "counts": _NUMBERS | _COUNTS, "classes": _NUMBERS | _CLASSES}
+
+
+def advice(kind: str, word: str) -> str:
+    """Return what a word means for "numbers", "counts" or "classes", and what to change; empty for other words.
+
+    >>> advice("classes", "under-confident").split(". ")[1]
+    'Use a smaller alpha.'
+    """
+    return _ADVICE[kind].get(word, "")

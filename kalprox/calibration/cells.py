@@ -1,0 +1,206 @@
+"""What the cells of a `ClassCalibration` show: rows by stated probability, and how many of them had the event.
+
+A cell is an interval of the log odds. The number of events in it is a sum of independent events with known
+probabilities, if these are right, whatever they are: no model of the rows is needed to test them.
+"""
+
+import math
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from kalprox._arrays import Array, special_functions
+from kalprox.calibration.checks import Check
+
+__all__ = ["CELLS", "PROBABILITY_ALARMS", "Cells", "cell_of"]
+
+CELLS = 512
+WIDTH = 1 / 16  # of a cell, in log odds; 256 cells to each side of 0 reach probabilities of 1e-7
+PROBABILITY_ALARMS = 0.005  # the largest probability of each of three checks to find something in a calibrated stream
+MATERIAL_ODDS = 0.1  # a smaller shift of the log odds, or relative error of their differences, is not named
+MATERIAL_CURVE = 0.15  # the root mean square of the shifts of the log odds about a straight line
+FEWEST_VARIANCE = 10.0  # of the number of events: of all rows to judge a slope, and of each group to compare groups
+_MOST_GROUPS = 10
+_STEPS = 50
+
+
+def cell_of(xp: ModuleType, p: Array) -> Array:
+    """Return the cells of probabilities.
+
+    >>> cell_of(np, np.array([0.0, 0.5, 1.0]))
+    array([  0, 256, 511])
+    """
+    odds = special_functions(xp).logit(p)
+    return xp.clip(xp.floor(odds / WIDTH) + CELLS // 2, 0, CELLS - 1).astype(int)
+
+
+class Cells(NamedTuple):
+    """Cells that have rows, in the order of the stated probability.
+
+    Attributes
+    ----------
+    rows, events : array of shape (c,)
+        The number of rows, and of events among them.
+    stated : array of shape (c,)
+        The mean of the stated probabilities.
+    """
+
+    rows: np.ndarray
+    events: np.ndarray
+    stated: np.ndarray
+
+    @classmethod
+    def of(cls, outcomes: Array, stated: Array) -> "Cells":
+        """Return the cells of rows without and with the event, shape (2, CELLS), and sums of the probabilities."""
+        outcomes, stated = np.asarray(outcomes, float), np.asarray(stated, float)
+        rows = outcomes.sum(axis=0)
+        some = rows > 0
+        return cls(rows[some], outcomes[1, some], np.clip(stated[some] / rows[some], 0.0, 1.0))
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The variance of the number of events of each cell, if the probabilities are right."""
+        variance: np.ndarray = self.rows * self.stated * (1 - self.stated)
+        return variance
+
+    @property
+    def odds(self) -> np.ndarray:
+        """The log odds of the mean probability of each cell, at most 36 in size."""
+        tiny = 2.0**-52
+        odds: np.ndarray = special.logit(np.clip(self.stated, tiny, 1 - tiny))
+        return odds
+
+    def bias(self) -> tuple[float, float]:
+        """Return by how much the log odds of the event exceed those stated, on average, and the p-value of none."""
+        expected, events = float(self.rows @ self.stated), float(self.events.sum())
+        variance = float(self.variance.sum())
+        if not variance > 0:
+            return (0.0, 1.0) if abs(events - expected) < 0.5 else (math.copysign(math.inf, events - expected), 0.0)
+        ones = np.ones(len(self.rows))
+        upper = _tail(self, ones, events) if events > expected else _tail(self._without(), ones, self._misses())
+        return (events - expected) / variance, min(2 * upper, 1.0)
+
+    def slope(self) -> tuple[float, float]:
+        """Return the factor by which log odds differ, of those stated, and the p-value of 1; NaN if they do not vary.
+
+        A factor below 1 says that the stated probabilities are too extreme. The test is the score test of logistic
+        regression of the events on the stated log odds, at the slope 1 and the intercept that fits, with the tail of
+        its statistic by a saddle point; the factor is that of the regression.
+        """
+        cells, odds = self._shifted(), self.odds
+        V = cells.variance
+        if not V.sum() >= FEWEST_VARIANCE:
+            return math.nan, math.nan
+        w = odds - float(V @ odds / V.sum())
+        if not float(V @ w**2) > 1e-6 * V.sum():
+            return math.nan, math.nan
+        found = float(w @ cells.events)
+        above = found > float(w @ (cells.rows * cells.stated))
+        tail = _tail(cells, w, found) if above else _tail(cells, -w, -found)
+        return 1 + cells._regression(w), min(2 * tail, 1.0)
+
+    def curve(self) -> tuple[float, float]:
+        """Return the root mean square of the shifts of the log odds about a straight line, and the p-value of none.
+
+        Neighbouring cells are joined to groups, up to ten. The numbers of events in the groups, less what a shift and a
+        slope explain, are chi-square with two degrees of freedom less than there are groups.
+        """
+        V, odds = self.variance, self.odds
+        total = float(V.sum())
+        groups = min(int(total / FEWEST_VARIANCE), _MOST_GROUPS)
+        if groups < 4:
+            return math.nan, math.nan
+        group = np.minimum(((np.cumsum(V) - V / 2) / total * groups).astype(int), groups - 1)
+        sums = [np.bincount(group, values, groups) for values in (V, self.events - self.rows * self.stated, V * odds)]
+        variance, beyond, at = (a[sums[0] >= FEWEST_VARIANCE / 2] for a in sums)
+        if len(variance) < 4:
+            return math.nan, math.nan
+        root = np.sqrt(variance)
+        line = np.linalg.qr(np.column_stack([root, at / root]))[0]
+        z = beyond / root
+        left, dof = float(z @ z - ((line.T @ z) ** 2).sum()), len(z) - 2
+        return math.sqrt(max(left - dof, 0.0) / float(variance.sum())), float(special.chdtrc(dof, max(left, 0.0)))
+
+    def checks(self, event: str) -> tuple[Check, Check, Check]:
+        """Return the checks of the slope, the shift and the curve of the log odds; `event` is what they are about."""
+        level, rows = PROBABILITY_ALARMS, float(self.rows.sum())
+        came, stated = (100 * float(a.sum()) / rows for a in (self.events, self.rows * self.stated))
+        shift, p_shift = self.bias()
+        factor, p_factor = self.slope()
+        size, p_size = self.curve()
+        biased = p_shift < level and abs(shift) >= MATERIAL_ODDS
+        sloped = p_factor < level and abs(factor - 1) >= MATERIAL_ODDS
+        curved = p_size < level and size >= MATERIAL_CURVE and not biased and not sloped
+        confident = "over-confident" if not factor > 1 else "under-confident"
+        return (
+            Check(confident, f"the log odds differ {factor:.2f} times as much as stated", p_factor, sloped),
+            Check("biased", f"{event} in {came:.3g}% of the rows ({stated:.3g}% were stated)", p_shift, biased),
+            Check("nonlinear", f"the log odds are off by {size:.2f} about a straight line", p_size, curved),
+        )
+
+    def _without(self) -> "Cells":
+        """The same cells with the rows that do not have the event in place of those that have."""
+        return Cells(self.rows, self.rows - self.events, 1 - self.stated)
+
+    def _misses(self) -> float:
+        return float(self.rows.sum() - self.events.sum())
+
+    def _regression(self, w: np.ndarray) -> float:
+        """The slope of logistic regression of the events on w, with the stated log odds as the offset."""
+        X, theta = np.column_stack([np.ones(len(w)), w]), np.zeros(2)
+        for _ in range(_STEPS):
+            p = special.expit(self.odds + X @ theta)
+            V = self.rows * p * (1 - p)
+            H = (X.T * V) @ X
+            step = np.linalg.solve(H + 1e-6 * np.eye(2), X.T @ (self.events - self.rows * p) - 1e-6 * theta)
+            step *= min(1.0, 1 / max(float(np.abs(step).max()), 1e-12))  # far from the solution the parabola misleads
+            theta += step
+            if np.abs(step).max() < 1e-8:
+                break
+        return float(theta[1])
+
+    def _shifted(self) -> "Cells":
+        """The same cells with the log odds shifted so that as many events are expected as came."""
+        low, high, events = -40.0, 40.0, float(self.events.sum())
+        for _ in range(60):
+            shift = (low + high) / 2
+            more = float(self.rows @ special.expit(self.odds + shift)) > events
+            low, high = (low, shift) if more else (shift, high)
+        return self._replace(stated=special.expit(self.odds + (low + high) / 2))
+
+
+def _tail(cells: Cells, w: np.ndarray, found: float) -> float:
+    """The probability that the sum of w over the events is at least as large as found, which exceeds its mean.
+
+    It is that of Lugannani and Rice: with the cumulant generating function K of the sum and the t at which K'(t) is
+    what was found, in closed form. Where all w are 1, the sum is a whole number, and the correction of Daniels for
+    lattices applies.
+
+    References
+    ----------
+    R. Lugannani and S. Rice, "Saddle point approximation for the distribution of the sum of independent random
+    variables", Advances in Applied Probability 12(2), 1980. H. E. Daniels, "Tail probability approximations",
+    International Statistical Review 55(1), 1987.
+    """
+    n, odds = cells.rows, cells.odds
+    lattice = bool((w == 1).all())
+    low, high = 0.0, 1.0
+    while float((n * w) @ special.expit(odds + high * w)) < found and high < 1e3:
+        low, high = high, 2 * high
+    for _ in range(60):  # bisection: few cells, and never outside
+        t = (low + high) / 2
+        low, high = (t, high) if float((n * w) @ special.expit(odds + t * w)) < found else (low, t)
+    t = (low + high) / 2
+    q = special.expit(odds + t * w)
+    K = float(n @ (np.logaddexp(0, odds + t * w) - np.logaddexp(0, odds)))
+    bent = float((n * w**2) @ (q * (1 - q)))
+    r = math.sqrt(max(2 * (t * found - K), 0.0))
+    u = (-math.expm1(-t) if lattice else t) * math.sqrt(bent)
+    if r < 1e-4:  # the mean itself
+        return 0.5
+    if not u > 0:  # the largest sum that there is: every row has, or has not, the event, as w is positive or negative
+        return math.exp(-float(n @ np.logaddexp(0, -np.sign(w) * odds)))
+    tail = float(special.ndtr(-r) + math.exp(-r * r / 2) / math.sqrt(2 * math.pi) * (1 / u - 1 / r))
+    return min(max(tail, 0.0), 1.0)

@@ -1,0 +1,382 @@
+"""The calibration of predicted classes: of the probability of yes, or of the most probable of several classes."""
+
+import math
+from abc import abstractmethod
+from types import ModuleType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from kalprox._arrays import Array, namespace, pytree
+from kalprox._checks import concrete
+from kalprox.calibration import curves
+from kalprox.calibration.advice import FEWEST_EVENTS
+from kalprox.calibration.blocks import CLASSES, Family, Given, Judged
+from kalprox.calibration.cells import CELLS, Cells, cell_of
+from kalprox.calibration.checks import Check, Dependence, Shape, correlated, drifting
+from kalprox.calibration.showing_classes import ShownClasses
+from kalprox.calibration.sums import Calibration, zeros
+from kalprox.calibration.verdict import LEVELS, Verdict, coverage_range, expected_ranges
+from kalprox.predictive import Categories, Classes
+
+__all__ = ["CategoryCalibration", "ClassCalibration"]
+
+
+@pytree
+class _Probabilities(ShownClasses, Calibration):
+    """The calibration of an event that has a stated probability; what the event is, subclasses say."""
+
+    outcomes: Any = zeros(2, CELLS)
+    stated: Any = zeros(CELLS)
+    right: Any = zeros()
+
+    family: ClassVar[Family] = CLASSES
+    has_intervals: ClassVar[bool] = False
+    event: ClassVar[str]
+
+    def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
+        p, w = rows.mean if rows.mean.ndim else rows.mean + 0 * rows.y, rows.weights
+        cell = cell_of(xp, p)
+        parts = (w * (1 - rows.y), w * rows.y, w * p)
+        if xp is np:
+            without, events, stated = (np.bincount(cell, part, CELLS) for part in parts)
+        else:
+            without, events, stated = (xp.zeros(CELLS, p.dtype).at[cell].add(part) for part in parts)
+        return {"outcomes": xp.stack([without, events]), "stated": stated, "right": (self._rights(p, rows.y) * w).sum()}
+
+    @abstractmethod
+    def _rights(self, p: Array, y: Array) -> Array:
+        """Return 1 for rows whose most probable class came, else 0."""
+
+    @property
+    def cells(self) -> Cells:
+        """The rows by stated probability; see `kalprox.calibration.cells`."""
+        return Cells.of(self.outcomes, self.stated)
+
+    @property
+    def log_loss(self) -> Array:
+        """The mean of -log of the probability of the class that came, which is at most 708; lower is better."""
+        return -self.mean_log_score
+
+    @property
+    def brier(self) -> Array:
+        """The Brier score: the mean of (y - p)^2, summed over the classes if there are more than two."""
+        return self._mean(self.squared_errors)
+
+    @property
+    def accuracy(self) -> Array:
+        """The share of the rows whose most probable class came."""
+        return self._mean(self.right)
+
+    def reliability(self, bins: int = 10) -> curves.Reliability:
+        """Return the share of events among rows with about the same stated probability.
+
+        Parameters
+        ----------
+        bins : int
+            The number of groups, with about as many rows each. There are fewer where the probabilities hardly differ:
+            those within 1/16 of the log odds stay together.
+
+        Returns
+        -------
+        Reliability
+            `stated`, `observed`, `low`, `high` and `rows`: arrays with an entry for each group.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.uniform(size=4000)
+        >>> score = ClassCalibration().add(Classes(p), rng.random(4000) < p)
+        >>> found = score.reliability(bins=4)
+        >>> found.stated.round(2), found.observed.round(2)
+        (array([0.12, 0.37, 0.62, 0.87]), array([0.13, 0.38, 0.63, 0.87]))
+        """
+        if not bins >= 1:
+            raise ValueError(f"bins must be at least 1; got {bins!r}.")
+        self._check_rows()
+        return curves.reliability(self.cells, int(bins))
+
+    def _check_rows(self) -> None:
+        if not float(self.rows) > 0:
+            raise ValueError(f"There are no scored rows: {self.verdict()}")
+
+    def verdict(self) -> Verdict:
+        """Calibrated, or what is wrong with the probabilities and the one thing to change; with the numbers.
+
+        Calibrated probabilities are called something else with probability 0.02 (`FALSE_ALARMS`) at most, however rare
+        the event is. What is looked for, the first that is found giving the word:
+
+        drifting, correlated
+            As in `Calibration.verdict`, by scores that are randomised.
+        over-confident, under-confident
+            The log odds of the event differ less, or more, than those stated.
+        biased
+            The number of events is not the sum of the probabilities. For several classes, where the event is that the
+            most probable one came, this is called over-confident or under-confident, too.
+        nonlinear
+            The log odds of the event are not a straight line in those stated.
+
+        The number of events with given probabilities has a known distribution, whose tails are computed by a saddle
+        point. An error of the log odds below 0.1, or of their differences below 10%, is not named. Rows that were not
+        predicted, and targets that are not whole, such as shares, are not judged.
+
+        Returns
+        -------
+        Verdict
+        """
+        if self.not_judged and float(self.rows) + float(self.undetermined) == 0:
+            return Verdict.not_judged(self.not_judged)
+        rows, cells, sequence = float(self.rows), self.cells, self._sequence
+        scores, sizes = Dependence.of_sequence(sequence)
+        shape = Shape.of(np.asarray(self.powers, float))
+        checks: tuple[Check, ...] = (drifting(sequence, scores, sizes, shape), correlated(scores))
+        measured = ""
+        if rows > 0:
+            checks += self._checks(cells)
+            slope, bias = (check.measured for check in checks[2:4])
+            about = bias if math.isnan(checks[2].p_value) else f"{bias}, and {slope}"
+            measured = f"{about}; log loss {self.log_loss:.3g}, Brier score {self.brier:.3g}"
+        findings = tuple(dict.fromkeys(check.word for check in checks if check.found))
+        enough = float(cells.variance.sum()) >= FEWEST_EVENTS
+        nis_bounds, coverage_bounds = expected_ranges(rows)
+        coverages = tuple(float(share) for share in self.coverage)
+        return Verdict(
+            findings[0] if findings else "calibrated" if enough else "too few rows to say",
+            rows,
+            rows,
+            float(self.undetermined),
+            float(self.nis),
+            nis_bounds,
+            coverages[-1],
+            coverage_bounds,
+            self.uniformity[1] if rows >= 100 else math.nan,
+            coverages,
+            tuple(coverage_range(rows, level) for level in LEVELS),
+            checks,
+            findings,
+            kind="classes",
+            measured=measured,
+        )
+
+    def _checks(self, cells: Cells) -> tuple[Check, ...]:
+        return cells.checks(self.event)
+
+
+@pytree
+class ClassCalibration(_Probabilities):
+    """The `Calibration` of the probability of yes, y = 1, in place of no, y = 0.
+
+    Log loss and Brier score are exact. For reliability, ROC and lift the rows are counted in 512 cells of the stated
+    log odds, of the width 1/16: the area under the ROC curve is accurate to 0.001. The state has a fixed size, and adds
+    up: see `merge`.
+
+    The score of a row is randomised, as that of `CountCalibration`. A y that is neither 0 nor 1, such as a share with
+    its number as the weight, cannot be judged: it is counted in `undetermined`. `errors` and `squared_errors` are sums
+    of y - p and of its square.
+
+    Attributes
+    ----------
+    outcomes : array
+        The number of rows with y = 0 and with y = 1 in each cell, shape (2, 512).
+    stated : array
+        The sum of the probabilities in each cell, shape (512,).
+    right : array
+        The number of rows whose more probable class came; a probability of 0.5 predicts 0.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.beta(1, 5, size=5000)
+    >>> y = rng.random(5000) < p
+    >>> honest = ClassCalibration().add(Classes(p), y)
+    >>> honest
+    ClassCalibration(5,000 rows: calibrated, log loss 0.3631, AUC 0.7892)
+    >>> extreme = p**3 / (p**3 + (1 - p) ** 3)
+    >>> verdict = ClassCalibration().add(Classes(extreme), y).verdict()
+    >>> verdict.word, verdict.measured.split("; ")[0]
+    ('over-confident', 'the event came in 16.1% of the rows (5.85% were stated), and the log odds differ 0.36 times as \
+much as stated')
+    """
+
+    predictives: ClassVar[tuple[type, ...]] = (Classes,)
+    event: ClassVar[str] = "the event came"
+
+    def update(
+        self,
+        mean: Array,
+        std: Array,
+        y: Array,
+        dof: Any = math.inf,
+        weights: Array | None = None,
+        together: Array | None = None,
+    ) -> Self:
+        """Add a block's probabilities of yes, made before it was learned, and the classes that came; see `add`.
+
+        Parameters
+        ----------
+        mean : array of shape (b,)
+            The probabilities; NaN for rows that were not predicted.
+        std : array
+            Infinite where nothing was predicted. Finite values are not used: the probability says what it is.
+        y : array of shape (b,)
+        dof : array
+            Not used.
+        weights : array, optional
+            Repetitions, shape (b,); 1 by default.
+        together : array, optional
+            Not used: a probability shares no estimate of the noise with others.
+
+        Returns
+        -------
+        ClassCalibration
+            The sums including the block.
+        """
+        _check_probabilities(mean)
+        return self._updated(mean, std, y, math.inf, weights, together)
+
+    def _rights(self, p: Array, y: Array) -> Array:
+        return ((p > 0.5) == (y == 1)).astype(p.dtype)
+
+    @property
+    def auc(self) -> float:
+        """The area under the ROC curve: the probability that a row with y = 1 has the larger p of two, to 0.001.
+
+        It is NaN as long as all rows have the same class.
+        """
+        return curves.area(self.cells)
+
+    def roc(self) -> curves.Roc:
+        """Return the receiver operating characteristic, at the thresholds between the cells.
+
+        Returns
+        -------
+        Roc
+            `false_positive_rate`, `true_positive_rate` and `threshold`: arrays.
+
+        Examples
+        --------
+        >>> score = ClassCalibration().add(Classes(np.array([0.2, 0.4, 0.6, 0.8])), np.array([0, 1, 0, 1]))
+        >>> score.roc().true_positive_rate, score.auc
+        (array([0. , 0.5, 0.5, 1. , 1. ]), 0.75)
+        """
+        self._check_both()
+        return curves.roc(self.cells)
+
+    def lift(self) -> curves.Lift:
+        """Return how many of the events are among the rows with the largest probabilities.
+
+        Returns
+        -------
+        Lift
+            `rows`, `events` and `lift`: arrays.
+
+        Examples
+        --------
+        >>> score = ClassCalibration().add(Classes(np.array([0.2, 0.4, 0.6, 0.8])), np.array([0, 1, 0, 1]))
+        >>> score.lift().rows, score.lift().lift.round(2)
+        (array([0.25, 0.5 , 0.75, 1.  ]), array([2.  , 1.  , 1.33, 1.  ]))
+        """
+        self._check_both()
+        return curves.lift(self.cells)
+
+    def _check_both(self) -> None:
+        self._check_rows()
+        if not (np.asarray(self.outcomes).sum(axis=1) > 0).all():
+            raise ValueError("The ROC and lift curves need rows of both classes; all scored rows have the same one.")
+
+
+@pytree
+class CategoryCalibration(_Probabilities):
+    """The `Calibration` of the probabilities of several classes.
+
+    What is judged is the most probable class of each row: whether it came, with the probability stated of it. This is
+    what the scores, cells, reliability and verdict are about, and `errors`. The log score and the Brier score are those
+    of all classes: `squared_errors` is the sum of (y_c - p_c)^2 over rows and classes. ROC and lift are curves of two
+    classes; to have them of one class against the others, give its probabilities to a `ClassCalibration`.
+
+    A row of y that does not have a single 1 and zeros cannot be judged, and is counted in `undetermined`.
+
+    Attributes
+    ----------
+    outcomes : array
+        The number of rows whose most probable class did not come, and came, in each cell, shape (2, 512).
+    stated : array
+        The sum of the probabilities of the most probable class in each cell, shape (512,).
+    right : array
+        The number of rows whose most probable class came.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.dirichlet(np.ones(3), size=3000)
+    >>> y = np.array([rng.multinomial(1, one) for one in p])
+    >>> CategoryCalibration().add(Categories(p), y)
+    CategoryCalibration(3,000 rows: calibrated, log loss 0.8366)
+    """
+
+    predictives: ClassVar[tuple[type, ...]] = (Categories,)
+    event: ClassVar[str] = "the most probable class came"
+    of_whole_rows: ClassVar[bool] = True
+
+    def update(
+        self,
+        mean: Array,
+        std: Array,
+        y: Array,
+        dof: Any = math.inf,
+        weights: Array | None = None,
+        together: Array | None = None,
+    ) -> Self:
+        """Add a block's probabilities of m classes, made before it was learned, and the classes that came; see `add`.
+
+        Parameters
+        ----------
+        mean : array of shape (b, m)
+            The probabilities; NaN for rows that were not predicted.
+        std : array
+            Not used: the probabilities say what it is.
+        y : array of shape (b, m)
+            A 1 for the class of each row.
+        dof : array
+            Not used.
+        weights : array, optional
+            Repetitions, shape (b,); 1 by default.
+        together : array, optional
+            Not used.
+
+        Returns
+        -------
+        CategoryCalibration
+            The sums including the block.
+        """
+        xp = namespace(mean, y, weights)
+        p, y = (np.asarray(a, float) if xp is np else xp.asarray(a) * 1.0 for a in (mean, y))
+        if p.ndim != 2 or p.shape != y.shape:
+            raise ValueError(f"mean and y must have the same shape (b, m); got {p.shape} and {y.shape}.")
+        _check_probabilities(p)
+        best = p.argmax(axis=1)
+        one = ((y == 0) | (y == 1)).all(axis=1) & (y.sum(axis=1) == 1)
+        right = xp.where(one, xp.take_along_axis(y, best[:, None], axis=1)[:, 0], 0.5 + 0 * y.sum(axis=1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_prob = xp.maximum(xp.log((p * y).sum(axis=1)), float(np.log(np.finfo(p.dtype).tiny)))
+        given = Given(log_prob, ((y - p) ** 2).sum(axis=1))
+        top = p.max(axis=1)
+        return self._updated(top, 0 * top, right, math.inf, weights, together, given)
+
+    def _rights(self, p: Array, y: Array) -> Array:
+        return y
+
+    def _checks(self, cells: Cells) -> tuple[Check, ...]:
+        slope, bias, curve = cells.checks(self.event)
+        word = "over-confident" if cells.events.sum() < cells.rows @ cells.stated else "under-confident"
+        return slope, bias._replace(word=word), curve
+
+
+def _check_probabilities(p: Array) -> None:
+    numbers = concrete(p)
+    wrong = None if numbers is None else (np.asarray(numbers) < 0) | (np.asarray(numbers) > 1)
+    if wrong is not None and wrong.any():
+        raise ValueError(
+            f"mean must hold probabilities, between 0 and 1; got {np.asarray(numbers)[wrong].flat[0]:g}, and "
+            f"{wrong.sum()} such value(s) in all."
+        )

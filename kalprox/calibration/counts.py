@@ -1,0 +1,78 @@
+"""The calibration of predicted counts."""
+
+import math
+from types import ModuleType
+from typing import Any, ClassVar
+
+from kalprox._arrays import Array, pytree
+from kalprox.calibration.advice import FEWEST_ROWS
+from kalprox.calibration.blocks import COUNTS, Family, Judged
+from kalprox.calibration.checks import CHECK_ALARMS, Check, Dependence, two_sided
+from kalprox.calibration.sums import Calibration, zeros
+from kalprox.predictive import Counts
+
+__all__ = ["CountCalibration"]
+
+MATERIAL_BIAS = 0.05  # of the mean, relative to it
+_FEWEST_EVENTS = 10.0  # for the check of the mean
+
+
+@pytree
+class CountCalibration(Calibration):
+    """The `Calibration` of predicted counts: Poisson, over-dispersed or negative binomial.
+
+    The score of a count is randomised: u = Phi^-1(F(y - 1) + v P(y)), where v is a uniform number that depends on the
+    number of the row in the stream and on its prediction only. If the predictions are right, u is standard normal
+    however small the means are, so that `verdict` has the bounds of `Calibration.verdict`. It looks for a wrong mean
+    ("biased") besides, and not for heavy tails and skewness, which are part of the spread of counts.
+
+    A y that is no count, such as a rate with its exposure as the weight, cannot be judged by the probability of a
+    count: it is counted in `undetermined`. Model counts with the log of the exposure as an offset to have them judged.
+
+    Attributes
+    ----------
+    expected : array
+        The sum of the means.
+    variance : array
+        The sum of the squared std.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> mean = np.exp(rng.normal(size=2000))
+    >>> right = CountCalibration().add(Counts(mean, np.sqrt(mean)), rng.poisson(mean))
+    >>> right.verdict().word
+    'calibrated'
+    >>> scattered = CountCalibration().add(Counts(mean, np.sqrt(mean)), rng.poisson(mean * rng.gamma(1.0, 1.0, 2000)))
+    >>> print(scattered.verdict().word, scattered.verdict().advice.split(",")[0], sep=": ")
+    over-confident: The counts vary more than stated. Use likelihood="quasi-poisson" or "negative-binomial"
+    """
+
+    expected: Any = zeros()
+    variance: Any = zeros()
+
+    family: ClassVar[Family] = COUNTS
+    predictives: ClassVar[tuple[type, ...]] = (Counts,)
+
+    def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
+        return {"expected": (rows.mean * rows.weights).sum(), "variance": (rows.std**2 * rows.weights).sum()}
+
+    def _judge_options(self) -> dict[str, Any]:
+        return {"bias": self._bias(), "few": float(self.expected) < FEWEST_ROWS}
+
+    def _bias(self) -> Check:
+        """Are the counts as large as predicted on average?
+
+        The sum of the errors is normal. Its variance is the larger of that stated and that observed, times
+        `Dependence.long_run`, so that neither over-dispersion nor correlation is called bias.
+        """
+        expected, errors = float(self.expected), float(self.errors)
+        observed = expected + errors
+        measured = f"the counts add up to {observed:,.0f}, and {expected:,.0f} were predicted"
+        if not expected >= _FEWEST_EVENTS:
+            return Check("biased", measured, math.nan, False)
+        variance = max(float(self.variance), float(self.squared_errors))
+        z = errors / math.sqrt(variance * Dependence.of_sequence(self._sequence)[0].long_run)
+        p_value = two_sided(z)
+        return Check("biased", measured, p_value, p_value < CHECK_ALARMS and abs(errors) >= MATERIAL_BIAS * expected)

@@ -1,0 +1,92 @@
+"""Merging of two streams that are not exact: their information in common coordinates, and what the merge leaves open.
+
+The rows of each stream were linearised at its own estimates. Their information adds up as that of any rows, with the
+prior counted once, but the sum is not that of one linearisation at the merged estimate. How far the merged estimate is
+from the minimiser is estimated from the difference of slopes; see `distance`.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.information import Information
+from kalprox.learning.design import Design
+from kalprox.likelihoods import Likelihood
+from kalprox.linalg.triangle import triangle_of
+from kalprox.models import Model
+from kalprox.posterior import InformationPosterior
+
+__all__ = ["change", "distance", "in_coordinates", "likely_rows"]
+
+_SAMPLE = 512  # rows on which a distance is estimated
+
+
+def in_coordinates(info: Information, of: Design, to: Design) -> Information:
+    """Return information about the parameters of one design as information about those of another."""
+    if (J := change(of, to)) is None:
+        return info
+    T, shift = np.asarray(info.T), np.asarray(info.shift)
+    T = triangle_of(np.column_stack([T[:, :1], T[:, 1:-1] @ J, T[:, -1:]]))
+    return replace(info, T=T, shift=np.append(shift[:-1] @ J, shift[-1]))
+
+
+def change(of: Design, to: Design) -> Array | None:
+    """Return J such that J theta are the parameters of one design for those of another; None if they are the same."""
+    A, B = of.jacobian(), to.jacobian()
+    if A is None or B is None or np.array_equal(A, B):
+        return None
+    return np.kron(np.linalg.solve(A, B), np.eye(of.outputs or 1))
+
+
+def likely_rows(mean: Array, std: Array) -> Array:
+    """Return rows with these means and standard deviations of the columns, which are normal and independent."""
+    return mean + std * np.random.default_rng(0).standard_normal((_SAMPLE, len(mean)))
+
+
+def distance(
+    model: Model, likelihood: Likelihood, posterior: InformationPosterior, parts: list[tuple[float, Array, Array]]
+) -> float:
+    """Return about how many standard errors the merged estimate is from the minimiser, at most over the coefficients.
+
+    A part that was linearised at its own estimate t has, at the merged estimate, the slope s + c (f - f_t) where the
+    loss has the slope at f. The difference, summed over the rows of all parts, moves the estimate by V times as much.
+
+    Parameters
+    ----------
+    model : Model
+    likelihood : Likelihood
+    posterior : InformationPosterior
+        Of all rows.
+    parts : list of tuples
+        For each part the number of its rows, its estimate, and inputs of h that are like those of its rows.
+    """
+    theta = np.asarray(posterior.mean)
+    missing = np.zeros_like(theta)
+    for rows, own, inputs in parts:
+        (here, D), (there, D0) = (model.linearize_rows(t, inputs) for t in (theta, own))
+        y = _typical(likelihood, there)
+        slope, old = likelihood.expand(y, here)[0], likelihood.expand(y, there)
+        straight = old[0] + _times_curvature(likelihood, old[1], D0 @ (theta - own))
+        left = slope.ravel() @ D.reshape(-1, len(theta)) - straight.ravel() @ D0.reshape(-1, len(theta))
+        missing += rows / len(inputs) * left
+    factor = posterior.metric_factors[0]
+    moved = np.asarray(factor.covariance()) @ missing
+    std = np.sqrt(np.asarray(factor.variances()))
+    return float(np.max(np.abs(moved) / np.where(std > 0, std, np.inf)))
+
+
+def _times_curvature(likelihood: Likelihood, curvature: Array, step: Array) -> Array:
+    """Return the curvature of the loss times a step of the outputs."""
+    if not likelihood.interacts:
+        return curvature * step
+    return curvature * (step - (curvature * step).sum(axis=-1, keepdims=True))  # diag p - p p'
+
+
+def _typical(likelihood: Likelihood, f: Array) -> Array:
+    """Return observations whose loss has about its mean slope at f, zero: the mean of the predictive distribution."""
+    from kalprox.noise import Noise
+
+    leverage: Any = np.zeros((*f.shape, f.shape[-1]) if likelihood.interacts else f.shape)
+    return likelihood.predict(f, leverage, Noise.known(1.0)).mean
