@@ -132,14 +132,16 @@ class FilteredBelief(Belief):
     def matches_rows(self) -> bool:
         """Whether single rows are learned by moment matching, and exactly so by a filter that is updated in place.
 
-        The model must be linear with one output, the loss elementwise, without a noise variance and not quadratic, the
-        penalty quadratic, and no row forgotten.
+        The model must be linear with one output, the loss elementwise, not quadratic, and without a parameter or a
+        noise variance that is learned, the penalty quadratic, and no row forgotten.
         """
         settings, design = self.settings, self.fixed
         loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
-        if not named or loss.quadratic or loss.interacts or loss.learns_noise or design.outputs is not None:
+        if not named or loss.quadratic or loss.interacts or loss.learns or loss.learns_noise:
             return False
-        if settings.forget != 1 or settings.coef_cov != "model" or not np.all(design.scale == 1) or design.row_offsets:
+        if settings.forget != 1 or settings.coef_cov != "model" or design.outputs is not None or design.row_offsets:
+            return False
+        if not np.all(design.scale == 1):
             return False
         g, size = self.state.problem.regularizer, design.size
         return diagonal_curvature(g, size) is not None or g.root(size) is not None
