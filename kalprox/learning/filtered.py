@@ -146,13 +146,17 @@ class FilteredBelief(Belief):
         g, size = self.state.problem.regularizer, design.size
         return diagonal_curvature(g, size) is not None or g.root(size) is not None
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the rows of a warm-up have not been checked yet, so that they are held and nothing else is known."""
+        return self.state.held is not None and not np.any(self.state.data.T)
+
     def row_filter(self) -> SquareRootFilter | None:
         """Return a filter of single rows that continues from this belief; None if a coefficient is undetermined.
 
         In a warm-up that has had no check, it learns the rows held, which need not be refined then.
         """
-        state = self.state
-        fresh = state.held is not None and not np.any(state.data.T)
+        state, fresh = self.state, self.is_fresh
         posterior = self._before_rows() if fresh else state.posterior
         if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
             return None
