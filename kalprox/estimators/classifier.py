@@ -176,8 +176,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         with self._lock:
             labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
             weights = self._weighted(labels, missing, sample_weight)
-            given = np.shape(weights) == labels.shape  # otherwise there are none, or they will be refused
-            classes = checked_classes(labels[~missing], np.asarray(weights)[~missing] if given else None)
+            given = None if weights is None else np.asarray(weights)
+            known = given is not None and given.shape == labels.shape and given.any()  # else they will be refused
+            classes = checked_classes(labels[~missing], given[~missing] if known else None)  # type: ignore[index]
             with self._classes_until_done(classes):
                 return super().fit(X, class_targets(labels, missing, classes), weights, groups)
 

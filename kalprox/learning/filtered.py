@@ -24,6 +24,7 @@ from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import LINKS
+from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Separable, Zero
 from kalprox.solvers.curvature import diagonal_curvature
@@ -138,25 +139,31 @@ class FilteredBelief(Belief):
     def matches_rows(self) -> bool:
         """Whether single rows are learned by moment matching, and exactly so by a filter that is updated in place.
 
-        The model must be linear with one output, the loss elementwise, without a noise variance and not quadratic, the
-        penalty quadratic, and no row forgotten.
+        The model must be linear with one output, the loss elementwise, not quadratic, and without a parameter or a
+        noise variance that is learned, the penalty quadratic, and no row forgotten.
         """
         settings, design = self.settings, self.fixed
         loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
-        if not named or loss.quadratic or loss.interacts or loss.learns_noise or loss.parameter is not None:
+        if not named or loss.quadratic or loss.interacts or loss.learns or loss.learns_noise:
             return False
-        if settings.forget != 1 or settings.coef_cov != "model" or not np.all(design.scale == 1) or design.row_offsets:
+        if settings.forget != 1 or settings.coef_cov != "model" or design.outputs is not None or design.row_offsets:
+            return False
+        if not np.all(design.scale == 1):
             return False
         g, size = self.state.problem.regularizer, design.size
         return diagonal_curvature(g, size) is not None or g.root(size) is not None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the rows of a warm-up have not been checked yet, so that they are held and nothing else is known."""
+        return self.state.held is not None and not np.any(self.state.data.T)
 
     def row_filter(self) -> SquareRootFilter | None:
         """Return a filter of single rows that continues from this belief; None if a coefficient is undetermined.
 
         In a warm-up that has had no check, it learns the rows held, which need not be refined then.
         """
-        state = self.state
-        fresh = state.held is not None and not np.any(state.data.T)
+        state, fresh = self.state, self.is_fresh
         posterior = self._before_rows() if fresh else state.posterior
         if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
             return None
@@ -191,7 +198,7 @@ class FilteredBelief(Belief):
 
     def matched_innovations(self, y: Array, matched: Array) -> Innovations:
         """Return the innovations of rows that a filter of single rows has predicted and learned."""
-        predicted = self.settings.likelihood.predict(matched[:, 0], matched[:, 1], self.noise)
+        predicted = self.settings.likelihood.predict(matched[:, 0], matched[:, 1], Noise.known(1.0))
         return Innovations.of(y, predicted, predicted.std)._replace(together=1)
 
     def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
@@ -220,11 +227,9 @@ class FilteredBelief(Belief):
         """
         if not isinstance(other, FilteredBelief) or self.settings.forget != 1:
             return super().merge(other)
-        mine, theirs = ((b.fixed.size, b.fixed.outputs, b.fixed.row_offsets) for b in (self, other))
-        if mine != theirs:
-            raise ValueError(
-                "merge needs two models of the same features and classes, both with offsets or both without."
-            )
+        sizes = {(one.fixed.size, one.fixed.outputs, one.fixed.row_offsets) for one in (self, other)}
+        if len(sizes) > 1:
+            raise ValueError("merge needs two models of the same features and classes, with offsets or without.")
         if other.state.held is not None:
             rows = other._held_block()
             return self if rows is None else self.learn(rows)

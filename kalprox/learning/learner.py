@@ -264,6 +264,8 @@ class Learner:
             assert recent is not None
         found = recent.append(batch, predict=predict)
         self.n_rows += len(batch)
+        if not isinstance(recent, RecentRows) and recent.are_full:  # so that a fold does not change a prediction issued
+            self._keep(*self._folded())
         return found
 
     def configure(self, settings: Settings) -> None:
@@ -394,7 +396,8 @@ class Learner:
             return None
         if X.shape[0] == 1 and alone:
             return self._following()
-        return None if self._rows is None else self._rows.followed()
+        recent = self._rows if isinstance(self._belief, ExactBelief) else self._recent
+        return None if recent is None else recent.followed()
 
     @property
     def _predicts_row(self) -> bool:
