@@ -98,8 +98,8 @@ class Problem:
             return point.information
         self.count_pass()
         part = partial(linearize, self.model, self.likelihood, point.theta, descent=False)
-        rows: Linearized = self.source.fold(part).total
-        assert rows.information is not None
+        rows = self.source.fold(part).total
+        assert rows is not None and rows.information is not None
         return rows.information
 
     def errors(self, theta: Array) -> Array:

@@ -160,9 +160,7 @@ class Linearized:
         return type(self)(self.loss + other.loss, self.rss + other.rss, self.size + other.size, information, sums)
 
 
-def linearize(
-    model: Model, likelihood: Likelihood, theta: Array, block: Block, *, descent: bool = True
-) -> Linearized:
+def linearize(model: Model, likelihood: Likelihood, theta: Array, block: Block, *, descent: bool = True) -> Linearized:
     """Linearise a block at theta, to descend or, without `descent`, for the information of the rows."""
     at = expand(model, likelihood, theta, block, descent=descent)
     f, D, targets, w, loss, counts, squared = at

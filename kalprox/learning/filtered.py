@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.algorithms.proximal_filter import ProximalState, learned_by, proximal_filter, with_prior
+from kalprox.algorithms.parameters import learned_by
+from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information, merge
@@ -21,7 +22,7 @@ from kalprox.learning.merging import change, distance, in_coordinates, likely_ro
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
-from kalprox.likelihoods import Learned
+from kalprox.likelihoods.parameters import Learned
 from kalprox.models import LINKS
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Separable, Zero
@@ -279,6 +280,11 @@ class FilteredBelief(Belief):
         return self.fit_outside if self.seen is None else self.seen.y.outside
 
     @property
+    def n_outliers(self) -> float | None:  # type: ignore[override]
+        """The number of rows flagged as outliers, each before it was learned; None if the likelihood is not robust."""
+        return self.state.outliers
+
+    @property
     def n_held(self) -> int:  # type: ignore[override]
         """The number of rows held: those of the warm-up, and those that extrapolate."""
         held, far = self.state.held, self.state.extrapolating
@@ -374,7 +380,9 @@ def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> 
 
 def _warming_up(held: HeldRows | None) -> str:
     """Return that the rows held do not determine the coefficients; nothing if they do, or none are held."""
-    return "" if held is None or held.settled else (
+    if held is None or held.settled:
+        return ""
+    return (
         f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the coefficients "
         "well, and the estimate may be far off. Learn more rows, or use fit."
     )

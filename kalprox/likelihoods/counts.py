@@ -124,12 +124,7 @@ class NegativeBinomial(Likelihood):
         else:
             # A log rate with this variance is more dispersion, about a + variance. The score is that of 1/a.
             functions, r = special_functions(xp), 1 / (self.dispersion + xp.expm1(variance))
-            score = r * (
-                functions.digamma(r)
-                - functions.digamma(y + r)
-                + xp.log1p(mean / r)
-                + (y - mean) / (r + mean)
-            )
+            score = r * (functions.digamma(r) - functions.digamma(y + r) + xp.log1p(mean / r) + (y - mean) / (r + mean))
             score = self.dispersion * r * score
             parts = xp.stack([score, score**2])
         return xp.where(counts[None] > 0, counts[None] * parts, 0).sum(axis=1)

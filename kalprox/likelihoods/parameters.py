@@ -67,7 +67,6 @@ class Learned:
         total = xp.concatenate([sums[:1], before[1:] + sums[1:]])  # the score of rows before has been used
         return Learned(given.learned(self.likelihood(given), total).numbers, total)
 
-
     def merge(self, other: "Learned") -> "Learned":
         """Return what is known from the rows of both: logs are averaged by how much each says.
 
