@@ -554,6 +554,7 @@ class Belief(PickledFields, ABC):
 
     # ---- saving ----------------------------------------------------------------------------------------
 
+    n_outliers: ClassVar[float | None] = None  # rows flagged as outliers, if the likelihood is robust
     n_held: ClassVar[int] = 0  # rows that are held as they came, and that a model file would hold too
 
     def without_rows(self) -> Self:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.algorithms.proximal_filter import ProximalState, learned_by, proximal_filter, take_matched, with_prior
+from kalprox.algorithms.parameters import learned_by
+from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, take_matched, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information, merge
@@ -359,6 +360,11 @@ class FilteredBelief(Belief):
     @property
     def targets_outside(self) -> float:
         return self.fit_outside if self.seen is None else self.seen.y.outside
+
+    @property
+    def n_outliers(self) -> float | None:  # type: ignore[override]
+        """The number of rows flagged as outliers, each before it was learned; None if the likelihood is not robust."""
+        return self.state.outliers
 
     @property
     def n_held(self) -> int:  # type: ignore[override]

@@ -101,7 +101,7 @@ def test_reading_saving_and_copying_change_nothing(tmp_path):
         plain.partial_fit(X[i : i + 1], y[i : i + 1], classes=[0, 1])
         model.partial_fit(X[i : i + 1], y[i : i + 1], classes=[0, 1])
         if i % 37 == 0:
-            model.coef_, model.diagnostics_, model.predict_proba(X[:3])  # noqa: B018
+            model.coef_, model.diagnostics_, model.predict_proba(X[:3])
             model.save(tmp_path / "model")
             loads = (KalproxClassifier.load, lambda path: copy.copy(model), lambda path: copy.deepcopy(model))
             model = loads[i % 3](tmp_path / "model")
