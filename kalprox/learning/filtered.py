@@ -473,7 +473,7 @@ class FilteredBelief(Belief):
         )
         learned = saved.value(Learned, "learned") if "learned" in saved else None
         if learned is not None:
-            expect(learned.numbers.shape == settings.likelihood.numbers.shape and (learned.numbers > 0).all())
+            expect(learned.numbers.shape == settings.likelihood.numbers.shape and (learned.numbers >= 0).all())
             expect(learned.sums.ndim == 1 and len(learned.sums) > 1)
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far, learned=learned)
         message = _warming_up(held)
