@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from operator import add
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -43,6 +43,13 @@ _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
 
 
+class Columns(NamedTuple):
+    """The middle and the spread of each column, shape (d,)."""
+
+    middle: Array
+    spread: Array
+
+
 @dataclass(frozen=True, eq=False)
 class FilteredBelief(Belief):
     """The state of the proximal filter, in the coordinates of a design that the rows of the warm-up fixed.
@@ -61,7 +68,7 @@ class FilteredBelief(Belief):
     fit_column_std: Array | None = None  # of the rows of `fit`, which `seen` does not summarise
     fit_outside: float = 0.0
     merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
-    spread: Array | None = None  # of the columns, on which the weak prior rests; see `_spread`
+    columns: Columns | None = None  # on which the weak prior rests; see `_columns`
     unscored: float = 0.0  # rows of the warm-up, which have no scores
 
     in_one_pass: ClassVar[bool] = False
@@ -135,10 +142,10 @@ class FilteredBelief(Belief):
         step = _filter(self.settings, belief.fixed, warmup=belief.state.problem.warmup).step
         inputs = belief.fixed.block(block)
         state = step(belief.state, inputs.X, inputs.y, inputs.weights)
-        if belief.spread is not None and self.state.held is not None and state.held is None:
-            prior = _weak_prior(self.settings, belief.fixed, seen, belief.spread, _noise_of(state))
+        if belief.columns is not None and self.state.held is not None and state.held is None:
+            prior = _weak_prior(self.settings, belief.fixed, seen, belief.columns, _noise_of(state))
             state = with_prior(state, prior)
-        message = self.message if self.state.held is None else _warming_up(state.held)
+        message = self.message if self.state.held is None or self._convex else _warming_up(state.held)
         unscored = self.unscored + (0.0 if self.predicts else float(new.X.rows))
         return replace(belief, state=state, message=message, unscored=unscored)
 
@@ -219,31 +226,33 @@ class FilteredBelief(Belief):
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
         noise_var = _noise_of(state) if held is None else np.inf
-        spread = self._spread(seen, block)
-        state = replace(state, prior=_weak_prior(self.settings, design, seen, spread, noise_var))
-        return replace(self, state=state, fixed=design, seen=seen, spread=spread)
+        columns = self._columns(seen, block)
+        state = replace(state, prior=_weak_prior(self.settings, design, seen, columns, noise_var))
+        return replace(self, state=state, fixed=design, seen=seen, columns=columns)
 
-    def _spread(self, seen: Seen, block: Block) -> Array:
-        """Return the spread of each column, their standard deviation unless a few values are far from all others.
+    def _columns(self, seen: Seen, block: Block) -> Columns:
+        """Return the mean and the standard deviation of each column, unless a few values are far from all others.
 
-        In the warm-up it is then that of the absolute deviations from the median. After it, the spread does not become
-        larger: a value far away makes the prior no stronger. A column that was constant has the spread of its size
-        until it varies.
+        In the warm-up they are then the median and the size of the usual deviations from it. After it the middle stays,
+        and the spread does not become larger: a value far away makes the prior no stronger. A column that was constant
+        has the spread of its size until it varies.
         """
         square, constant = _squares(seen.X, self.fixed)
-        std, held = np.sqrt(square), self.state.held
+        std, held, mean = np.sqrt(square), self.state.held, seen.X.mean
         if held is None:
             before = None if self.seen is None else _squares(self.seen.X, self.fixed)[1]
-            if self.spread is None or before is None:
-                return std
-            return np.where(before, std, np.minimum(std, self.spread))
+            if self.columns is None or before is None:
+                return Columns(mean, std)
+            spread = np.where(before, std, np.minimum(std, self.columns.spread))
+            return Columns(np.where(before, mean, self.columns.middle), spread)
         X = block.X if not held.rows else np.concatenate([self._held_block().X, block.X])  # type: ignore[union-attr]
-        away = np.abs(X - np.median(X, axis=0)) if (np.abs(X - seen.X.mean).max(axis=0) > _FAR * std).any() else None
-        if away is None:
-            return std
+        if not (np.abs(X - mean).max(axis=0) > _FAR * std).any():
+            return Columns(mean, std)
+        median = np.median(X, axis=0)
+        away = np.abs(X - median)
         usual = np.median(away, axis=0) / special.ndtri(0.75)
         far = (away.max(axis=0) > _FAR * std) & (usual > 0) & ~constant
-        return np.where(far, np.minimum(usual, std), std)
+        return Columns(np.where(far, median, mean), np.where(far, np.minimum(usual, std), std))
 
     def with_settings(self, settings: Settings) -> "FilteredBelief":
         """Return the same rows under another penalty or noise variance; earlier blocks are not linearised again."""
@@ -275,10 +284,10 @@ class FilteredBelief(Belief):
             learned = learned.merge(other.state.learned)
         both = replace(self.state, data=data, extrapolating=None, learned=learned)
         seen = None if self.seen is None or other.seen is None else self.seen + other.seen
-        state, spread = with_prior(both, self.state.prior), self.spread
-        if seen is not None and self.spread is not None and other.spread is not None:
-            spread = np.minimum(self.spread, other.spread)
-            state = with_prior(both, _weak_prior(self.settings, self.fixed, seen, spread, _noise_of(state)))
+        state, columns = with_prior(both, self.state.prior), self.columns
+        if seen is not None and self.columns is not None and other.columns is not None:
+            columns = Columns(self.columns.middle, np.minimum(self.columns.spread, other.columns.spread))
+            state = with_prior(both, _weak_prior(self.settings, self.fixed, seen, columns, _noise_of(state)))
         J = change(other.fixed, self.fixed)
         parts = [(one._rows, one._estimate_in(self.fixed), self._like_rows_of(one)) for one in (self, other)]
         found = self.merge_distance + other.merge_distance
@@ -291,7 +300,7 @@ class FilteredBelief(Belief):
         outside = self.fit_outside + other.fit_outside
         passes = max(self.n_passes, other.n_passes)
         about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
-        about |= {"spread": spread, "unscored": self.unscored + other.unscored}
+        about |= {"columns": columns, "unscored": self.unscored + other.unscored}
         return replace(self, state=state, seen=seen, sandwich=sandwich, **about)
 
     def _estimate_in(self, design: Design) -> Array:
@@ -334,13 +343,21 @@ class FilteredBelief(Belief):
 
     @property
     def predicts(self) -> bool:
-        """Whether the warm-up has ended; until then the rows held do not determine theta well."""
+        """Whether the warm-up has ended; until then the rows held do not determine theta well.
+
+        Predictions of those rows are not scored: where the rows determine theta badly, they are too certain.
+        """
         return self.state.held is None or self.state.held.settled
+
+    @property
+    def _convex(self) -> bool:
+        """Whether the objective has no other minima than the one found, also among the few rows of a warm-up."""
+        return self.settings.likelihood.log_concave and self.model.linear
 
     @property
     def converged(self) -> bool:
         """Whether the fit converged, and a stream has left its warm-up or is before its first check."""
-        return self.fit_converged and self.state.converged
+        return self.fit_converged and (self.state.converged or (self._convex and not self.state.cut_short))
 
     @property
     def design(self) -> Design:
@@ -441,7 +458,7 @@ class FilteredBelief(Belief):
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
             **({} if not self.merge_distance else {"merge_distance": self.merge_distance}),
-            **({} if self.spread is None else {"spread": self.spread, "unscored": self.unscored}),
+            **({} if self.columns is None else {"columns": self.columns._asdict(), "unscored": self.unscored}),
         }
 
     @classmethod
@@ -480,11 +497,10 @@ class FilteredBelief(Belief):
         std = saved.arrays.get("column_std")
         names = ("outside", "merge_distance", "unscored")
         outside, apart, unscored = (float(saved.arrays.get(name, 0.0)) for name in names)
-        spread = saved.arrays.get("spread")
-        expect(spread is None or (spread.shape == (d,) and (spread >= 0).all()))
-        expect(std is None or (std.shape == (d,) and (std >= 0).all()))
+        found = Columns(saved["columns.middle"], saved["columns.spread"]) if "columns" in saved else None
+        expect(found is None or (found.middle.shape == found.spread.shape == (d,) and (found.spread >= 0).all()))
         passes, converged = saved.count("n_passes"), bool(saved["converged"])
-        return cls(settings, state, design, seen, passes, converged, message, std, outside, apart, spread, unscored)
+        return cls(settings, state, design, seen, passes, converged, message, std, outside, apart, found, unscored)
 
 
 def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:
@@ -589,12 +605,12 @@ def _squares(X: Moments, design: Design) -> tuple[Array, Array]:
     return np.where(constant, np.where(mean > 0, mean, 1.0), square), constant
 
 
-def _weak_prior(settings: Settings, design: Design, seen: Seen, spread: Array, noise_var: float) -> Information:
+def _weak_prior(settings: Settings, design: Design, seen: Seen, columns: Columns, noise_var: float) -> Information:
     """Return a weak prior, which adds (theta_j spread_j / s)^2 v / 200 to the objective, in units of the noise.
 
     Here s is the likely size of the linear predictor: a coefficient that moves the predictor by 10 s costs as much as
-    one residual of the size sqrt(v); so does an intercept of 10 s at the mean of X. Here v is the variance of y during
-    the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak; for other
+    one residual of the size sqrt(v); so does an intercept of 10 s at the middle of X. Here v is the variance of y
+    during the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak; for other
     likelihoods than the Gaussian, whose losses have units of their own, it is 1 at most. The prior keeps the warm-up of
     a stream from diverging; `fit` does not use it.
     """
@@ -604,10 +620,10 @@ def _weak_prior(settings: Settings, design: Design, seen: Seen, spread: Array, n
         size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
     loss = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
     loss = min(loss if settings.likelihood.location else 1.0, noise_var)
-    A = np.diag(np.sqrt(loss) / (_WEAK * size) * spread)
+    A = np.diag(np.sqrt(loss) / (_WEAK * size) * columns.spread)
     if design.intercept:
-        at_mean = np.append(1.0, (X.mean - design.center) / design.scale)
-        A = np.vstack([np.sqrt(loss) / (_WEAK * size) * at_mean, np.hstack([np.zeros((len(A), 1)), A])])
+        at_middle = np.append(1.0, (columns.middle - design.center) / design.scale)
+        A = np.vstack([np.sqrt(loss) / (_WEAK * size) * at_middle, np.hstack([np.zeros((len(A), 1)), A])])
     A = np.kron(A, np.eye(design.outputs or 1))
     prior, sums = Information.from_prior(_first_theta(settings, design), A), _sums_to_zero(settings, design, X)
     return prior if sums is None else merge(prior, sums)

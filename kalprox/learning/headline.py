@@ -222,7 +222,7 @@ def _estimate(belief: Belief) -> Iterator[Line]:
         any_allowed = settings.targets == "any"
         text += ". Scale the target, or choose another link." if any_allowed else ", as noise may have it."
         yield Line("Targets", text, any_allowed)
-    if not belief.converged or not belief.predicts:
+    if not belief.converged or (not belief.predicts and belief.message):
         found = belief.message or "The coefficients may still change. Increase max_passes."
         yield Line("Fit", f"not converged: {found}", True)
     if belief.alpha_limit is not None:

@@ -38,6 +38,7 @@ class Robust(Likelihood):
     parameter: ClassVar[str | None] = "scale"
     majorizes: ClassVar[bool] = True
     location: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = False  # nor is it where the scale is learned
 
     scale: Any
     spread: Any
