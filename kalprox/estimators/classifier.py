@@ -15,6 +15,7 @@ from kalprox.estimators.checks import batch_of
 from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, class_weights, plain_target
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
+from kalprox.estimators.frames import is_raw
 from kalprox.estimators.plain import Rows
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
@@ -146,7 +147,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Self:
         """Fit the model to these rows, discarding everything learned before.
 
         Parameters
@@ -172,12 +175,16 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         _refuse_collection(X)
         with self._lock:
             labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
-            classes = checked_classes(labels[~missing])
             weights = self._weighted(labels, missing, sample_weight)
+            given = None if weights is None else np.asarray(weights)
+            known = given is not None and given.shape == labels.shape and given.any()  # else they will be refused
+            classes = checked_classes(labels[~missing], given[~missing] if known else None)  # type: ignore[index]
             with self._classes_until_done(classes):
                 return super().fit(X, class_targets(labels, missing, classes), weights, groups)
 
-    def refine(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def refine(  # type: ignore[override]
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Self:
         """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
 
         Parameters
@@ -205,15 +212,17 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             return super().refine(X, class_targets(labels, missing, self.classes_), weights, groups)
 
     def partial_fit(  # type: ignore[override]
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, groups: Any = None
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> Self:
         """Learn these rows in addition to those learned before.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
+            A model that was fitted to files also takes a frame of pandas, polars or pyarrow with the columns of those
+            files.
         y : array-like of shape (n,)
-            The labels of the classes.
+            The labels of the classes. May be left out if X is such a frame, which has a column of them.
         classes : array-like of shape (m,), optional
             The labels of all classes, in the first call; later it may be left out.
         sample_weight : array-like of shape (n,), optional
@@ -234,6 +243,8 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         (4, array([[0.409]]))
         """
         with self._lock:
+            if y is None and classes is None and self._table is not None and is_raw(self._table.columns, X):
+                return super().partial_fit(X, None, sample_weight, groups)
             mine = vars(self)
             if "_learner" in mine and sample_weight is None and self.class_weight is None:
                 target = plain_target(y, classes, mine["classes_"])
@@ -432,9 +443,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         return found
 
     def decision_function(self, X: Any) -> Array:
-        """Return the outputs of the model at the estimate: the log odds of the second class, or one for each class.
+        """Return the log odds of the second class, or for several classes their log probabilities less the mean.
 
-        They are not averaged over the posterior, as `predict_proba` is.
+        They are those of `predict_proba`, averaged over the posterior, and order rows and classes in the same way.
 
         Parameters
         ----------
@@ -449,7 +460,7 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).decision_function([[0.0], [9.0]]).shape
         (2,)
         """
-        return self._by_rows(X, Belief.output)
+        return self._by_rows(X, Belief.log_odds)
 
     def _by_rows(self, X: Any, function: Callable[[Any, Array], Array], *, live: bool = False) -> Array:
         """Return a function of the belief and rows, block by block; NaN for rows that were skipped.
