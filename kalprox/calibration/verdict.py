@@ -160,7 +160,7 @@ class Verdict(NamedTuple):
         text += [f"{measured[0].upper()}{measured[1:]}." for measured in found]
         if more := self.findings[1:]:
             text.append(f"Also: {', '.join(more)}.")
-        if self.word == "calibrated" and self.shape_p_value < SPREAD_ALARMS:
+        if self.word == "calibrated" and self.shape_p_value < SPREAD_ALARMS and self.kind != "classes":
             text.append(
                 "The spread is right but the shape is not (the PIT histogram is not uniform, "
                 f"p = {self.shape_p_value:.1g}): look for bias, skewness or outliers."
