@@ -13,7 +13,8 @@ from kalprox.reports.calibration import section
 
 
 def report(score):
-    return section(SimpleNamespace(learner=SimpleNamespace(score=score, quantiles=Quantiles.normal(None))))
+    learner = SimpleNamespace(score=score, quantiles=Quantiles.normal(None))
+    return section(SimpleNamespace(learner=learner, columns=SimpleNamespace(classes=())))
 
 
 @pytest.fixture
