@@ -8,7 +8,7 @@ EXTRAS := dask,estimator,files,formula,processes,report
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all docs wheel-test attack bench uncertainty lint clean
+.PHONY: demo test test-all docs wheel-test attack bench uncertainty classes lint clean
 
 demo: .venv/.run
 	$(BIN)/kalprox demo
@@ -48,6 +48,10 @@ bench: .bench/.run
 # How often intervals cover, and the verdict on real data: rewrites docs/explanation/intervals.md. make uncertainty ARGS=--quick
 uncertainty: .bench/.run
 	.bench/bin/python -m benchmarks.uncertainty $(ARGS)
+
+# Classes one row at a time, beside other libraries: rewrites docs/explanation/classes.md. make classes ARGS=--quick
+classes: .bench/.run
+	.bench/bin/python -m benchmarks.classes $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

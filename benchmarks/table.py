@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["markdown", "of_peers", "one_line", "plain"]
+__all__ = ["grid", "markdown", "of_peers", "one_line", "plain"]
 
 _COLUMNS = {  # key in the JSON file -> heading; shown if any peer has a value
     "rows": "rows",
@@ -54,6 +54,16 @@ def of_peers(rows: list[dict[str, Any]], leave: tuple[str, ...] = ()) -> str:
         name = row["peer"] + (f" ({row['note']})" if row["note"] else "")
         lines.append([name, row["version"], *(_cell(c, row.get(c)) for c in columns)])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def grid(head: list[str], lines: list[list[str]]) -> str:
+    """Return a table in Markdown; columns of numbers are aligned on the right."""
+    numbers = [
+        all(cell.lstrip("*-")[:1].isdigit() or not cell for cell in column) for column in zip(*lines, strict=True)
+    ]
+    rule = ["---:" if number else "---" for number in numbers]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in (head, rule, *lines)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
 
 
 def _is(value: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 from benchmarks.coverage import CLAIMS, DRAWN, KINDS
 from benchmarks.page import insert
+from benchmarks.table import grid
 from kalprox.display.style import FAINT, INK, LINES
 
 __all__ = ["write_page"]
@@ -38,16 +39,6 @@ def _run(found: Found) -> str:
     return f"\n{seeds}{found['date']}, {found['cpu']}, {found['minutes']} minutes{quick}.\n"
 
 
-def _table(head: list[str], lines: list[list[str]]) -> str:
-    """A table in Markdown; columns of numbers are aligned on the right."""
-    numbers = [
-        all(cell.lstrip("*-")[:1].isdigit() or not cell for cell in column) for column in zip(*lines, strict=True)
-    ]
-    rule = ["---:" if number else "---" for number in numbers]
-    cells = [[cell.replace("|", "\\|") for cell in line] for line in (head, rule, *lines)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
-
-
 def _share(found: Found | None, claimed: bool = True) -> str:
     """A share with its bounds, in italics if nothing is claimed."""
     if found is None:
@@ -68,11 +59,11 @@ def _streams(found: Found) -> dict[str, str]:
     looked = [kind for kind in kinds if _LOOKS[0] in found[kind]]
     noisy = [kind for kind in kinds if "noise=inputs" in found[kind]]
     return {
-        "coefficients": _table(["kind of stream", *_COEFFICIENTS], [[k, *cells(k, _COEFFICIENTS)] for k in kinds]),
-        "looks": _table(["kind of stream", *_LOOKS], [[k, *cells(k, _LOOKS)] for k in looked]),
-        "predictive": _table(["kind of stream", *_PREDICTIVE], [[k, *cells(k, _PREDICTIVE)] for k in kinds]),
+        "coefficients": grid(["kind of stream", *_COEFFICIENTS], [[k, *cells(k, _COEFFICIENTS)] for k in kinds]),
+        "looks": grid(["kind of stream", *_LOOKS], [[k, *cells(k, _LOOKS)] for k in looked]),
+        "predictive": grid(["kind of stream", *_PREDICTIVE], [[k, *cells(k, _PREDICTIVE)] for k in kinds]),
         "noise": _noise(found, noisy),
-        "verdicts": _table(
+        "verdicts": grid(
             ["kind of stream", "right word", "share", "all words"],
             [[kind, KINDS[kind], _share(found[kind]["verdict"]), _words(found[kind]["words"])] for kind in kinds],
         ),
@@ -101,7 +92,7 @@ def _noise(found: Found, kinds: list[str]) -> str:
             shares = [_share(one[name], claimed) for name in ("gaussian", "gaussian, noisiest")]
             shares.append(_share(one["conformal, in blocks, noisiest"], False))
             lines.append([kind, noise, *shares, f"{one['log score']['share']:.3f}"])
-    return _table(head, lines)
+    return grid(head, lines)
 
 
 def _settings(found: Found) -> dict[str, str]:
@@ -111,7 +102,7 @@ def _settings(found: Found) -> dict[str, str]:
         if isinstance(shares, dict)
         for measured, share in shares.items()
     ]
-    return {"settings": _table(["setting", "intervals of", "coverage"], lines)}
+    return {"settings": grid(["setting", "intervals of", "coverage"], lines)}
 
 
 # ---- real data ---------------------------------------------------------------------------------------------
@@ -134,8 +125,8 @@ def _flights(found: Found) -> dict[str, str]:
     return {
         "flights score": f"{found['rows']:,} rows, {found['inputs']} inputs: NIS {found['nis']:.3f}, 95% intervals "
         f"cover {found['coverage']:.3f}. The verdict:\n\n> {found['text']}",
-        "flights std": _table(["coef_cov", "statsmodels", "ours / theirs", "the model's / theirs"], stds),
-        "flights intervals": _table(
+        "flights std": grid(["coef_cov", "statsmodels", "ours / theirs", "the model's / theirs"], stds),
+        "flights intervals": grid(
             ["90% intervals", "coverage", "worst window of 1,000 rows", "mean width, minutes"], lines
         ),
     }
@@ -146,7 +137,7 @@ def _bikeshare(found: Found) -> dict[str, str]:
         [name, f"{one['log score']:.3f}", f"{one['coverage']:.3f}", one.get("verdict", "")]
         for name, one in found["models"].items()
     ]
-    return {"bikeshare": _table(["model", "log score a row", "coverage of 90% intervals", "verdict"], lines)}
+    return {"bikeshare": grid(["model", "log score a row", "coverage of 90% intervals", "verdict"], lines)}
 
 
 def _series(found: Found) -> dict[str, str]:
@@ -157,7 +148,7 @@ def _series(found: Found) -> dict[str, str]:
         low, high = one["std, clustered / model"]
         shares = [f"{one['gaussian']:.3f}", f"{one['conformal']:.3f}", f"{low:.2f} to {high:.2f}"]
         lines.append([name, f"{one['rows']:,}", *shares, one["verdict"], ", ".join(one["findings"])])
-    return {"series": _table(head, lines)}
+    return {"series": grid(head, lines)}
 
 
 # ---- figures -------------------------------------------------------------------------------------------------

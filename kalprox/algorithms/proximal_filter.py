@@ -33,6 +33,7 @@ from kalprox.algorithms.warmup import (
     ExtrapolatingRows,
     HeldRows,
     WarmupCutShort,
+    far_rows,
     leverages,
     refine_held,
 )
@@ -50,7 +51,7 @@ from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import check_weights, counts_of
 
-__all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter", "with_prior"]
+__all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter", "take_matched", "with_prior"]
 
 
 @pytree
@@ -353,22 +354,54 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
     learned = state.learned
     if learned is not None and (V is not None or is_traced(at.D, state)):  # else the predictions say nothing
         learned = next_numbers(learned, problem.likelihood, at, block, V, left, held=state.held is not None)
-    near: Any = slice(None)
-    tol = TOL
-    extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
+    tol, far = TOL, np.zeros(len(block), bool)
     if problem.warmup > 0 and state.held is None and not is_traced(at.D, state):
         leverage, far = leverages(problem.model, state.posterior, block)
         tol = _precision(state.posterior)
         far = far if leverage.sum() < _MUCH else np.ones(len(block), bool)
-        if far.any():
-            new = ExtrapolatingRows.of(block, far)
-            extrapolating = new if extrapolating is None else extrapolating.plus(new)
-            near = np.repeat(~far, len(at.f) // len(block))
+    extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
+    return _taken(replace(state, extrapolating=extrapolating, learned=learned), before, block, at, far, tol)
+
+
+def take_matched(state: ProximalState, block: Block, matched: Array) -> ProximalState:
+    """Return the state after rows that a filter has learned one by one, each by moment matching under the belief then.
+
+    Parameters
+    ----------
+    state : ProximalState
+        Of a linear model with one output and an elementwise likelihood without a noise variance, after its warm-up,
+        and without forgetting.
+    block : Block
+        The rows, with weights.
+    matched : array of shape (b, 4)
+        The output of the model before each row, its variance, and `Likelihood.matched`: what
+        `kalprox.learning.innovations.SquareRootFilter.match` returns.
+    """
+    p, weights = state.problem, block.weights
+    assert weights is not None and state.held is None
+    f, variance, targets, curvature = matched.T
+    far = far_rows(p.likelihood, block.y, f, variance, weights, float(state.data.rows))
+    far = far if p.warmup > 0 else np.zeros(len(block), bool)
+    loss = weights @ p.likelihood.loss(block.y, f)
+    at = Expansion(f, block.X, targets + (f - block.X @ state.estimate), weights * curvature, loss, weights, None)
+    return _taken(state, state.data, block, at, far, _precision(state.posterior))
+
+
+def _taken(
+    state: ProximalState, before: Information, block: Block, at: Expansion, far: Array, tol: float
+) -> ProximalState:
+    """Fold a block into `before`, except its rows that are `far`: they are held, and refined with those held before."""
+    near: Any = slice(None)
+    extrapolating = state.extrapolating
+    if far.any():
+        new = ExtrapolatingRows.of(block, far)
+        extrapolating = new if extrapolating is None else extrapolating.plus(new)
+        near = np.repeat(~far, len(at.f) // len(block))
     targets, data = at.targets + at.D @ state.estimate, before
     if isinstance(near, slice) or near.any():
         rows = (None if a is None else a[near] for a in (at.weights, at.counts, at.squares))
         data = before.fold(at.D[near], targets[near], *rows)
-    state = replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating, learned=learned)
+    state = replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating)
     return _reestimated(state) if extrapolating is None else _refined_together(state, extrapolating, tol)
 
 

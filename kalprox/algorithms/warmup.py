@@ -32,6 +32,7 @@ __all__ = [
     "ExtrapolatingRows",
     "HeldRows",
     "WarmupCutShort",
+    "far_rows",
     "leverages",
     "refine_held",
 ]
@@ -204,5 +205,18 @@ def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tup
             f, std = (a.reshape(rows.y.shape) for a in (at.f, np.sqrt(found * noise_var)))
             bent = posterior.likelihood.curvature_change(rows.y, f, std) > _MAX_CHANGE
     found = np.asarray(found if at.weights is None else at.weights * found).reshape(len(rows), -1)
-    far = (found >= MAX_LEVERAGE) | (bent.reshape(len(rows), -1) & (found * float(posterior.data.rows) >= MAX_LEVERAGE))
+    far = _is_far(found, bent.reshape(len(rows), -1), float(posterior.data.rows))
     return found.max(axis=1), far.any(axis=1)
+
+
+def far_rows(likelihood: Likelihood, y: Array, f: Array, variance: Array, weights: Array, rows: float) -> Array:
+    """Return for which observations one linearisation is not enough, as in `leverages`.
+
+    The beliefs about the outputs were N(f, variance), the loss is elementwise, and `rows` were learned before.
+    """
+    found = likelihood.expand(y, f)[1] * weights * variance
+    return _is_far(found, likelihood.curvature_change(y, f, np.sqrt(variance)) > _MAX_CHANGE, rows)
+
+
+def _is_far(leverage: Array, bent: Array, rows: float) -> Array:
+    return (leverage >= MAX_LEVERAGE) | (bent & (leverage * rows >= MAX_LEVERAGE))

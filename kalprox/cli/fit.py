@@ -315,7 +315,7 @@ def fit(
             passes=belief.n_passes,
             converged=bool(belief.converged),
             rmse=float(score.rmse),
-            coverage=float(score.coverage[-1]),
+            coverage=float(score.coverage[-1]) if score.has_intervals else None,
             headline=headline.to_json(),
             **events_of(quality.notes),
         )

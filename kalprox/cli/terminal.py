@@ -154,7 +154,9 @@ def _text(now: "Progress", rate: float) -> str:
     if now.bad:
         parts.append(f"{now.bad:,} bad")
     if not math.isnan(now.rmse):
-        parts += [f"RMSE {now.rmse:.4g}", f"95% intervals cover {now.coverage:.1%}"]
+        parts.append(f"RMSE {now.rmse:.4g}")
+    if not math.isnan(now.coverage):
+        parts.append(f"95% intervals cover {now.coverage:.1%}")
     return ", ".join(parts)
 
 

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from kalprox._arrays import Array
-from kalprox.estimators.checks import checked_inputs
+from kalprox.estimators.checks import checked_inputs, checked_offset
 from kalprox.estimators.frame_encoder import FrameEncoder
 from kalprox.estimators.frames import check_encoded, is_raw
 from kalprox.estimators.plain import plain_inputs
@@ -133,17 +133,29 @@ class LearnerEstimator(BaseEstimator):
 
     def _inputs(self, X: Any) -> tuple[Any, Array | None]:
         """Return rows to predict as an array or a sparse matrix, and which of the rows are good: None if all are."""
+        X, good, _ = self._inputs_and_offset(X)
+        return X, good
+
+    def _inputs_and_offset(
+        self, X: Any, offset: Any = None, exposure: Any = None
+    ) -> tuple[Any, Array | None, Array | None]:
+        """Return what `_inputs` returns, and the offsets of the good rows, given or from the columns of a frame."""
         self._fitted  # noqa: B018  # raises an error if there is nothing to predict with
         if self._table is None or not is_raw(self._table.columns, X):
             plain = plain_inputs(self, X)
-            return checked_inputs(self, X) if plain is None else (plain, None)
-        encoded = self._encoder("target", "weight", "cluster").encode(X)
+            found, good = checked_inputs(self, X) if plain is None else (plain, None)
+            added = checked_offset(self, offset, exposure, found.shape[0] if good is None else len(good))
+            return found, good, added if added is None or good is None else added[good]
+        added = checked_offset(self, offset, exposure, len(X))
+        left_out = ("offset", "exposure") if added is not None else ()
+        encoded = self._encoder("target", "weight", "cluster", *left_out).encode(X)
+        added = encoded.offset if added is None else added
         bad = check_encoded(encoded, self.on_bad_rows)
         if not bad:
-            return encoded.X, None
+            return encoded.X, None, added
         good = np.ones(len(encoded.X), bool)
         good[[row.row - 1 for row in bad]] = False
-        return encoded.X[good], good
+        return encoded.X[good], good, None if added is None else added[good]
 
     def _encoder(self, *left_out: str) -> FrameEncoder:
         """Return what encodes frames that need not have some of the target, the weight and the clusters. It is kept."""

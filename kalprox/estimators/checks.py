@@ -12,7 +12,7 @@ from kalprox.estimators.plain import Rows
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.labels import labels_of
 
-__all__ = ["batch_of", "checked_encoded", "checked_inputs", "checked_rows"]
+__all__ = ["batch_of", "checked_encoded", "checked_inputs", "checked_offset", "checked_rows"]
 
 _BLOCK_BYTES = 1 << 25  # the size of a block of dense rows if block_size="auto"
 
@@ -23,6 +23,8 @@ def checked_rows(
     y: Any,
     sample_weight: Any,
     groups: Any = None,
+    offset: Any = None,
+    exposure: Any = None,
     *,
     reset: bool,
     several: bool,
@@ -59,24 +61,55 @@ def checked_rows(
         else:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     labels = None if groups is None else _checked_groups(groups, len(y))
-    return _usable_rows(model, Rows(X, y, weights, labels))
+    return _usable_rows(model, Rows(X, y, weights, labels, checked_offset(model, offset, exposure, len(y))))
 
 
-def checked_encoded(model: Any, X: Array, y: Any, sample_weight: Any, groups: Any) -> tuple[Rows, int]:
+def checked_offset(model: Any, offset: Any, exposure: Any, n: int) -> Array | None:
+    """Return what is added to the linear predictors of n rows: the offset, and the log of the exposure, or None.
+
+    With on_bad_rows="skip" it is NaN for exposures that are not positive.
+    """
+    total = None
+    for name, given in (("offset", offset), ("exposure", exposure)):
+        if given is None:
+            continue
+        values = _as_floats(given)
+        if values is None or values.shape != (n,):
+            raise ValueError(f"{name} must have shape ({n},), one number per row of X; got shape {np.shape(given)}.")
+        if model.on_bad_rows == "raise":
+            _check_finite(name, values)
+        if name == "exposure":
+            bad = np.flatnonzero(~(values > 0))
+            if len(bad) and model.on_bad_rows == "raise":
+                raise ValueError(
+                    f"exposure must be positive; got {values[bad[0]]:g} in row {bad[0]}, and {len(bad)} such row(s) in "
+                    "all. Correct them, or set on_bad_rows='skip'."
+                )
+            values = np.log(np.where(values > 0, values, np.nan))
+        total = values if total is None else total + values
+    return total
+
+
+def checked_encoded(
+    model: Any, X: Array, y: Any, sample_weight: Any, groups: Any, offset: Array | None = None
+) -> tuple[Rows, int]:
     """Return rows whose X was encoded from a frame, and the number of skipped rows; see `checked_rows`."""
     targets = _as_floats(y)
-    if targets is None or targets.shape != (len(X),):
+    if targets is None or targets.shape[:1] != (len(X),) or targets.ndim > 2:
         raise ValueError(f"y must have shape ({len(X)},), one number per row of X; got shape {np.shape(y)}.")
     weights, labels = None, None if groups is None else _checked_groups(groups, len(X))
     if sample_weight is not None:
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    return _usable_rows(model, Rows(X, targets, weights, labels))
+    return _usable_rows(model, Rows(X, targets, weights, labels, offset))
 
 
 def _usable_rows(model: Any, rows: Rows) -> tuple[Rows, int]:
     """Return the good rows and the number of others; with on_bad_rows="raise" those are an error."""
-    X, y, weights, labels = rows
-    good = None if all_usable(weights, _entries(X), y) else usable(weights, np.maximum(_sizes(X), _sizes(y)))
+    X, y, weights, labels, offset = rows
+    added = () if offset is None else (offset,)
+    good = None
+    if not all_usable(weights, _entries(X), y, *added):
+        good = usable(weights, np.maximum.reduce([_sizes(a) for a in (X, y, *added)]))
     if good is None or good.all():
         return rows, 0
     if model.on_bad_rows == "raise":
@@ -87,8 +120,8 @@ def _usable_rows(model: Any, rows: Rows) -> tuple[Rows, int]:
         raise ValueError(
             f"X and y must have at least one row without NaN, infinity or values above {LARGEST:g}; got none."
         )
-    weights, labels = (None if a is None else a[good] for a in (weights, labels))
-    return Rows(X[good], y[good], weights, labels), int((~good).sum())
+    weights, labels, offset = (None if a is None else a[good] for a in (weights, labels, offset))
+    return Rows(X[good], y[good], weights, labels, offset), int((~good).sum())
 
 
 def checked_inputs(model: Any, X: Any) -> tuple[Any, Array | None]:
@@ -137,7 +170,7 @@ def _sizes(a: Any) -> Array:
 
 def _why_too_large(model: Any, rows: Rows, row: int) -> str:
     """Return the error message for finite rows, of which this one is too large."""
-    X, y, weights, _ = rows
+    X, y, weights, *_ = rows
     values = np.append(X[[row]].toarray() if scipy.sparse.issparse(X) else X[row], y[row])
     at = int(np.abs(values).argmax())
     names = getattr(model, "feature_names_in_", range(X.shape[1]))
@@ -163,8 +196,8 @@ def _checked_groups(groups: Any, n: int) -> Array:
 
 def batch_of(rows: Rows, block_size: int | str, *, whole: bool) -> Block | ArraySource:
     """Return rows in memory as one block if X is dense and `whole` is True, else as a source of blocks."""
-    X, y, weights, groups = rows
+    X, y, weights, groups, offset = rows
     if whole and isinstance(X, np.ndarray):
-        return Block(X, y, weights, groups=groups)
+        return Block(X, y, weights, groups=groups, offset=offset)
     size = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if isinstance(block_size, str) else block_size
-    return ArraySource(X, y, weights, block_rows=size, groups=groups)
+    return ArraySource(X, y, weights, block_rows=size, groups=groups, offset=offset)

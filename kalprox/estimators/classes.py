@@ -1,5 +1,6 @@
 """Labels of classes, and the targets that stand for them: 0 and 1 for two classes, a column for each of several."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, column_or_1d
 
 from kalprox._arrays import Array
+from kalprox._checks import check_positive
 
-__all__ = ["checked_classes", "checked_labels", "class_targets"]
+__all__ = ["checked_classes", "checked_labels", "class_targets", "class_weights", "plain_target"]
 
 _SHOWN = 5  # labels that an error message names
 
@@ -28,6 +30,7 @@ def checked_labels(y: Any, *, may_be_missing: bool = False) -> tuple[Array, Arra
         missing = np.array([one is None or one != one for one in labels], bool)
     elif labels.dtype.kind in "fc":
         missing = np.isnan(labels)
+        assert_all_finite(labels[~missing], input_name="y")
     if missing.any() and not may_be_missing:
         if labels.dtype.kind != "O":
             assert_all_finite(labels, input_name="y")
@@ -39,15 +42,72 @@ def checked_labels(y: Any, *, may_be_missing: bool = False) -> tuple[Array, Arra
     return labels, missing
 
 
-def checked_classes(classes: Any) -> Array:
-    """Return different labels, sorted; raise a ValueError unless there are at least two."""
-    found = np.unique(column_or_1d(classes))
+def checked_classes(classes: Any, weights: Array | None = None) -> Array:
+    """Return different labels, sorted; raise a ValueError unless there are at least two, in rows of positive weight."""
+    labels = column_or_1d(classes)
+    found = np.unique(labels)
+    if weights is not None and len(weighted := np.unique(labels[weights > 0])) < 2 <= len(found):
+        raise ValueError(f"y must have at least two classes in rows of positive weight; got {weighted.tolist()}.")
     if len(found) < 2:
         raise ValueError(
             f"y must have at least two classes; got one class only, {found.tolist()}. If the other classes come later, "
             "use partial_fit with all classes."
         )
     return found
+
+
+def class_weights(class_weight: Any, labels: Array, weights: Array) -> Array:
+    """Return the weight of the class of each row: as given, or such that all classes weigh as much.
+
+    Parameters
+    ----------
+    class_weight : dict or "balanced"
+        A class that a dict does not have has the weight 1.
+    labels, weights : arrays of shape (n,)
+        Those of the rows.
+
+    Examples
+    --------
+    >>> class_weights("balanced", np.array(["a", "b", "b"]), np.ones(3))
+    array([1.5 , 0.75, 0.75])
+    """
+    classes, codes = np.unique(labels, return_inverse=True)
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise ValueError(f"class_weight must be a dict, 'balanced' or None; got {class_weight!r}.")
+        each = np.bincount(codes, weights)
+        return np.where(each > 0, each.sum() / (len(classes) * np.where(each > 0, each, 1)), 1.0)[codes]
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(f"class_weight must be a dict, 'balanced' or None; got {class_weight!r}.")
+    each = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
+    check_positive("class_weight", each, strict=False)
+    return each[codes]
+
+
+def plain_target(y: Any, given: Any, classes: Array) -> Array | None:
+    """Return the target of one row whose label is plainly one of two classes; None if it must be checked.
+
+    The checks of labels take longer than learning the row.
+
+    Parameters
+    ----------
+    y, given : Any
+        The label, and the classes or None, as they were given.
+    classes : array of shape (m,)
+        The classes of the model.
+
+    Examples
+    --------
+    >>> classes = np.array(["a", "b"])
+    >>> plain_target(["b"], None, classes), plain_target(["c"], ["a", "b"], classes)
+    (array([1.]), None)
+    """
+    if type(y) not in (np.ndarray, list, tuple) or len(y) != 1 or len(classes) != 2:
+        return None
+    label, known = y[0], classes.tolist()
+    if not isinstance(label, (str, float, int, np.generic)) or not (given is None or list(given) == known):
+        return None
+    return np.array([float(known.index(label))]) if label in known else None
 
 
 def class_targets(labels: Array, missing: Array, classes: Array) -> Array:

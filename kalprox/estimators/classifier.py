@@ -6,15 +6,16 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.validation import _check_sample_weight
 
 from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
-from kalprox.estimators.classes import checked_classes, checked_labels, class_targets
+from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, class_weights, plain_target
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
+from kalprox.estimators.frames import is_raw
 from kalprox.estimators.plain import Rows
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
@@ -146,7 +147,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
 
     # ---- learning --------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Self:
         """Fit the model to these rows, discarding everything learned before.
 
         Parameters
@@ -172,12 +175,16 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         _refuse_collection(X)
         with self._lock:
             labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
-            classes = checked_classes(labels[~missing])
             weights = self._weighted(labels, missing, sample_weight)
+            given = None if weights is None else np.asarray(weights)
+            known = given is not None and given.shape == labels.shape and given.any()  # else they will be refused
+            classes = checked_classes(labels[~missing], given[~missing] if known else None)  # type: ignore[index]
             with self._classes_until_done(classes):
                 return super().fit(X, class_targets(labels, missing, classes), weights, groups)
 
-    def refine(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def refine(  # type: ignore[override]
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Self:
         """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
 
         Parameters
@@ -205,15 +212,17 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             return super().refine(X, class_targets(labels, missing, self.classes_), weights, groups)
 
     def partial_fit(  # type: ignore[override]
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, groups: Any = None
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, groups: Any = None
     ) -> Self:
         """Learn these rows in addition to those learned before.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
+            A model that was fitted to files also takes a frame of pandas, polars or pyarrow with the columns of those
+            files.
         y : array-like of shape (n,)
-            The labels of the classes.
+            The labels of the classes. May be left out if X is such a frame, which has a column of them.
         classes : array-like of shape (m,), optional
             The labels of all classes, in the first call; later it may be left out.
         sample_weight : array-like of shape (n,), optional
@@ -234,6 +243,13 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         (4, array([[0.409]]))
         """
         with self._lock:
+            if y is None and classes is None and self._table is not None and is_raw(self._table.columns, X):
+                return super().partial_fit(X, None, sample_weight, groups)
+            mine = vars(self)
+            if "_learner" in mine and sample_weight is None and self.class_weight is None:
+                target = plain_target(y, classes, mine["classes_"])
+                if target is not None:
+                    return super().partial_fit(X, target, None, groups)
             labels, missing, weights, known = self._labelled(y, classes, sample_weight)
             with self._classes_until_done(known):
                 return super().partial_fit(X, class_targets(labels, missing, known), weights, groups)
@@ -323,9 +339,10 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """Return the weights of rows times those of their classes; None if all are 1."""
         if self.class_weight is None:
             return sample_weight
-        weights = np.ones(len(labels))
-        weights[~missing] = compute_sample_weight(self.class_weight, labels[~missing])
-        return weights if sample_weight is None else weights * np.asarray(sample_weight, float)
+        rows = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
+        weights = np.zeros(len(labels))
+        weights[~missing] = class_weights(self.class_weight, labels[~missing], rows[~missing])
+        return rows * weights
 
     @contextmanager
     def _classes_until_done(self, classes: Array) -> Iterator[None]:
@@ -397,9 +414,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
                [0.34, 0.66]]), array([[0.22, 0.22],
                [0.46, 0.46]]))
         """
-        proba = self._by_rows(X, lambda belief, rows: belief.predict(rows).mean)
+        proba = self._by_rows(X, lambda reader, rows: reader.predict(rows).mean, live=True)
         if proba.ndim == 1:
-            proba = np.column_stack([1 - proba, proba])
+            proba = np.stack([1 - proba, proba], axis=1)
         if not return_std:
             return proba
         std = self._by_rows(X, Belief.probability_std)
@@ -426,9 +443,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         return found
 
     def decision_function(self, X: Any) -> Array:
-        """Return the outputs of the model at the estimate: the log odds of the second class, or one for each class.
+        """Return the log odds of the second class, or for several classes their log probabilities less the mean.
 
-        They are not averaged over the posterior, as `predict_proba` is.
+        They are those of `predict_proba`, averaged over the posterior, and order rows and classes in the same way.
 
         Parameters
         ----------
@@ -443,18 +460,26 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).decision_function([[0.0], [9.0]]).shape
         (2,)
         """
-        return self._by_rows(X, Belief.output)
+        return self._by_rows(X, Belief.log_odds)
 
-    def _by_rows(self, X: Any, function: Callable[[Belief, Array], Array]) -> Array:
-        """Return a function of the belief and rows, block by block; NaN for rows that were skipped."""
+    def _by_rows(self, X: Any, function: Callable[[Any, Array], Array], *, live: bool = False) -> Array:
+        """Return a function of the belief and rows, block by block; NaN for rows that were skipped.
+
+        With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`.
+        """
         _refuse_collection(X)
-        belief, (X, good) = self._belief, self._inputs(X)
+        X, good = self._inputs(X)
+        alone = X.shape[0] == 1 and isinstance(X, np.ndarray)
+        with self._lock:
+            if live and alone and good is None:
+                return function(self._learner, X)
+            reader = self._fitted.reader(X, alone=alone) if live else self._fitted.belief
         shape = () if len(self.classes_) == 2 else (len(self.classes_),)
         found = np.full((X.shape[0] if good is None else len(good), *shape), np.nan)
         if X.shape[0]:
             rows = Rows(X, np.zeros(X.shape[0]))
             blocks = batch_of(rows, self._block_rows(X.shape[1]), whole=False)
-            values = np.concatenate([function(belief, block.X) for block in blocks])  # type: ignore[union-attr]
+            values = np.concatenate([function(reader, block.X) for block in blocks])  # type: ignore[union-attr]
             found[slice(None) if good is None else good] = values
         return found
 
@@ -494,7 +519,7 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
 
 
 def _refuse_collection(X: Any) -> None:
-    if is_collection(X):
+    if type(X) is not np.ndarray and is_collection(X):
         raise TypeError(
             f"X must be an array, a sparse matrix or a frame in memory; got {type(X).__name__}. For a cluster, use "
             "kalprox fit --likelihood on files, or merge models of the parts."

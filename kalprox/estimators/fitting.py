@@ -9,12 +9,13 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection, partition_collection
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.checks import batch_of, checked_encoded, checked_rows
+from kalprox.estimators.checks import batch_of, checked_encoded, checked_offset, checked_rows
 from kalprox.estimators.frames import check_encoded, frame_kind, is_raw
 from kalprox.estimators.plain import Rows, plain_rows
 from kalprox.learning.learner import Learner
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings, same
+from kalprox.learning.targets import check_offset
 from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.quarantine import Quarantine
 
@@ -24,7 +25,15 @@ __all__ = ["Fitting"]
 class Fitting(LearnerEstimator):
     """The methods that learn rows: from arrays, sources or collections, or those of another model."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        offset: Any = None,
+        exposure: Any = None,
+    ) -> Self:
         """Fit the model to these rows, discarding everything learned before.
 
         Parameters
@@ -36,6 +45,11 @@ class Fitting(LearnerEstimator):
         groups : array-like of shape (n,), optional
             The cluster of each row, a number or a text; the name of a column for a Spark frame. Required with
             coef_cov="clustered".
+        offset : array-like of shape (n,), optional
+            What is added to the linear predictor of each row, for likelihoods other than "gaussian". Then every row
+            has one, those to predict included.
+        exposure : array-like of shape (n,), optional
+            The time, or the number at risk, in which each count was made: its log is added to the linear predictor.
 
         Returns
         -------
@@ -50,11 +64,13 @@ class Fitting(LearnerEstimator):
         """
         with self._lock:
             settings = self._checked_settings()
+            has_offset = _has_offset(settings, offset, exposure)
             if self.engine is not None or is_collection(X):
+                if has_offset:
+                    raise ValueError("offset and exposure need rows in memory, and engine=None; or kalprox fit.")
                 return self._fit_on_engine(X, y, sample_weight, groups, settings)
-            rows, rejected = checked_rows(
-                self, X, y, sample_weight, groups, reset=True, several=settings.several_targets
-            )
+            about = sample_weight, groups, offset, exposure
+            rows, rejected = checked_rows(self, X, y, *about, reset=True, several=settings.several_targets)
             batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False)
             assert isinstance(batch, ArraySource)
             learner = Learner(settings)
@@ -64,7 +80,15 @@ class Fitting(LearnerEstimator):
             self._table, self._frame_kind = None, frame_kind(X)
             return self._keep(learner)
 
-    def refine(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+    def refine(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        offset: Any = None,
+        exposure: Any = None,
+    ) -> Self:
         """Refine a fitted model by passes over all rows, which begin at its estimate.
 
         The result is that of `fit`. A stream or a merge of streams ends close to the minimiser, so that two or three
@@ -72,7 +96,7 @@ class Fitting(LearnerEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight, groups
+        X, y, sample_weight, groups, offset, exposure
             All rows that the model has learned; see `fit`.
 
         Returns
@@ -92,9 +116,8 @@ class Fitting(LearnerEstimator):
         """
         with self._lock:
             settings = self._checked_settings()
-            rows, rejected = checked_rows(
-                self, X, y, sample_weight, groups, reset=False, several=settings.several_targets
-            )
+            about = sample_weight, groups, offset, exposure
+            rows, rejected = checked_rows(self, X, y, *about, reset=False, several=settings.several_targets)
             learner = self._fitted.copy()
             learner.configure(settings)
             learner.fit(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False), refine=True)  # type: ignore[arg-type]
@@ -145,7 +168,15 @@ class Fitting(LearnerEstimator):
             self.feature_names_in_ = np.array(names, dtype=object)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        offset: Any = None,
+        exposure: Any = None,
+    ) -> Self:
         """Learn these rows in addition to those learned before.
 
         With on_bad_rows="raise" a bad row raises an error, none of the rows is learned, and the model stays unchanged.
@@ -162,6 +193,8 @@ class Fitting(LearnerEstimator):
         groups : array-like of shape (n,), optional
             The cluster of each row, a number or a text, for coef_cov="clustered". A cluster may continue in later
             batches. By default each batch is a cluster.
+        offset, exposure : array-like of shape (n,), optional
+            See `fit`.
 
         Returns
         -------
@@ -178,23 +211,25 @@ class Fitting(LearnerEstimator):
         """
         with self._lock:
             settings, fitted, unchanged = self._settings_now()
+            has_offset = _has_offset(settings, offset, exposure)
             if self._table is not None and is_raw(self._table.columns, X):
-                self._learn_frame(X, y, sample_weight, groups, settings)
+                self._learn_frame(X, y, sample_weight, groups, (offset, exposure), settings)
                 return self if unchanged else self._keep(self._learner)
             linear, several, rows, rejected = settings.is_exact, settings.several_targets, None, 0
-            if fitted and groups is None:
+            about = sample_weight, groups, offset, exposure
+            if fitted and groups is None and not has_offset:
                 look = not linear or self.on_bad_rows == "skip"  # else the learner looks at the values
                 rows = plain_rows(self, X, y, sample_weight, several=several, look=look)
             is_row = rows is not None and unchanged and rows.weights is None and rows.y.shape == (1,)
             if rows is None:
-                rows, rejected = self._checked(X, y, sample_weight, groups, fitted, several)
+                rows, rejected = self._checked(X, y, about, fitted, several)
             learner = self._learner if fitted else Learner(settings)
             try:
                 if not (is_row and learner.learn_row(rows.X, rows.y)):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
                     learner.learn(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=linear), settings)
             except ValueError:
-                self._checked(X, y, sample_weight, groups, fitted, several)  # raises a better error if a value is bad
+                self._checked(X, y, about, fitted, several)  # raises a better error if a value is bad
                 raise
             learner.n_rejected += rejected
             if self._table is not None:
@@ -204,16 +239,22 @@ class Fitting(LearnerEstimator):
                 self._frame_kind = frame_kind(X)
             return self if unchanged or not learner.is_fitted else self._keep(learner)
 
-    def _checked(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any, fitted: bool, several: bool
-    ) -> tuple[Rows, int]:
-        return checked_rows(self, X, y, sample_weight, groups, reset=not fitted, several=several, may_be_empty=True)
+    def _checked(self, X: Any, y: Any, about: tuple[Any, ...], fitted: bool, several: bool) -> tuple[Rows, int]:
+        return checked_rows(self, X, y, *about, reset=not fitted, several=several, may_be_empty=True)
 
-    def _learn_frame(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> None:
-        """Learn the rows of a frame with the columns of the files that the model was fitted to."""
+    def _learn_frame(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, added: tuple[Any, Any], settings: Settings
+    ) -> None:
+        """Learn the rows of a frame with the columns of the files that the model was fitted to.
+
+        `added` are the offset and the exposure, if they are given, and not columns of the frame.
+        """
         assert self._table is not None
         given = {"target": y, "weight": sample_weight, "cluster": groups}
-        encoded = self._encoder(*(name for name, value in given.items() if value is not None)).encode(X)
+        left_out = [name for name, value in given.items() if value is not None]
+        offset = checked_offset(self, *added, len(X))
+        encoded = self._encoder(*left_out, *(("offset", "exposure") if offset is not None else ())).encode(X)
+        offset = encoded.offset if offset is None else offset
         bad, good = check_encoded(encoded, self.on_bad_rows), np.ones(len(encoded.X), bool)
         good[[row.row - 1 for row in bad]] = False
         if not good.any():
@@ -221,11 +262,12 @@ class Fitting(LearnerEstimator):
         own = zip((encoded.y, encoded.weights, encoded.groups), given.values(), strict=True)
         rest = [mine if value is None else value for mine, value in own]
         for name, value in zip(("y", "sample_weight", "groups"), rest, strict=True):
-            if value is not None and np.shape(value) != (len(good),):
+            if value is not None and np.shape(value)[:1] != (len(good),):
                 raise ValueError(
                     f"{name} must have shape ({len(good)},), one per row of X; got shape {np.shape(value)}."
                 )
         rest = [None if value is None else np.asarray(value)[good] for value in rest]
+        rest.append(None if offset is None else offset[good])
         rows, rejected = checked_encoded(self, encoded.X[good], *rest)
         learner = self._learner
         learner.learn(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=settings.is_exact), settings)
@@ -318,6 +360,14 @@ class Fitting(LearnerEstimator):
             self._fitted.merge(theirs, allow_overlap=allow_overlap)
             self._table = table
         return self
+
+
+def _has_offset(settings: Settings, offset: Any, exposure: Any) -> bool:
+    """Whether rows have an offset; raise a ValueError if they cannot."""
+    if offset is None and exposure is None:
+        return False
+    check_offset(settings)
+    return True
 
 
 def _warn_of_unused_parameters(learner: Learner) -> None:

@@ -30,7 +30,9 @@ class Outliers(NamedTuple):
 class FindingOutliers(Predicting):
     """The method and the attribute that tell which rows lie."""
 
-    def outliers(self, X: Any, y: Any, *, false_alarms: float = 1e-3) -> Outliers:
+    def outliers(
+        self, X: Any, y: Any, *, false_alarms: float = 1e-3, offset: Any = None, exposure: Any = None
+    ) -> Outliers:
         """Return the weight of each row in a robust fit, and whether it is an outlier.
 
         A row is an outlier if it lies outside the central interval of the predictive distribution that contains all but
@@ -46,6 +48,8 @@ class FindingOutliers(Predicting):
         y : array-like of shape (n,)
         false_alarms : float
             The share of good rows that may be flagged, strictly between 0 and 1.
+        offset, exposure : array-like of shape (n,), optional
+            See `predict`.
 
         Returns
         -------
@@ -71,7 +75,7 @@ class FindingOutliers(Predicting):
             raise TypeError(f"outliers needs X and y in memory; got {type(X).__name__}. Compute them first.")
         y = np.asarray(y, np.float64)
         with self._lock:
-            found = self._predictive(*self._inputs(X), None)
+            found = self._predictive(*self._inputs_and_offset(X, offset, exposure), None)
             likelihood = self._belief.posterior.likelihood
         if y.shape != found.mean.shape:
             raise ValueError(f"y must have the shape of the predictions, {found.mean.shape}; got {y.shape}.")

@@ -21,12 +21,13 @@ _NUMBERS = frozenset(map(np.dtype, "efdbhilqBHILQ"))  # those whose values float
 
 
 class Rows(NamedTuple):
-    """The rows of a batch: X (dense or CSR), y and weights in float64, and the labels of clusters."""
+    """The rows of a batch: X (dense or CSR), y, weights and offsets in float64, and the labels of clusters."""
 
     X: Any
     y: Array
     weights: Array | None = None
     groups: Array | None = None
+    offset: Array | None = None
 
     def copied(self) -> "Rows":
         """Return rows that do not change with the arrays of the caller."""

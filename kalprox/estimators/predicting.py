@@ -13,6 +13,7 @@ from kalprox.estimators.checks import batch_of
 from kalprox.estimators.frames import frame_kind
 from kalprox.estimators.plain import Rows
 from kalprox.learning.quantiles import INTERVALS
+from kalprox.learning.targets import check_offset
 from kalprox.predictive import Student
 
 __all__ = ["Predicting"]
@@ -21,7 +22,16 @@ __all__ = ["Predicting"]
 class Predicting(LearnerEstimator):
     """The methods that predict new observations."""
 
-    def predict(self, X: Any, return_std: bool = False, sigma: Any = None, *, minimax: bool = False) -> Any:
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        sigma: Any = None,
+        *,
+        minimax: bool = False,
+        offset: Any = None,
+        exposure: Any = None,
+    ) -> Any:
         """Predict the mean and, with return_std, the scale of a new observation for each row.
 
         The cost is O(d) per row, or O(d^2) with return_std or minimax.
@@ -47,6 +57,8 @@ class Predicting(LearnerEstimator):
             with |x| <= B and |y| <= Y. With an intercept, Y is the range of the targets, the first row is not counted,
             and the second term is Y^2 times the log of the ratio of the determinants of the information after the last
             and the first row. Linear models with a quadratic penalty only, and not with return_std.
+        offset, exposure : array-like of shape (n,), optional
+            Those of the rows to predict, if the model was fitted to rows that have them; see `fit`.
 
         Returns
         -------
@@ -69,11 +81,17 @@ class Predicting(LearnerEstimator):
         if minimax:
             return self._predict_minimax(X, return_std or sigma is not None)
         if type(X) is not np.ndarray and frame_kind(X) is None and is_collection(X):
-            if sigma is not None:
-                raise ValueError("sigma needs X in memory; got a Dask collection or a Spark frame: predict in parts.")
+            for name, given in (("sigma", sigma), ("offset", offset), ("exposure", exposure)):
+                if given is not None:
+                    raise ValueError(
+                        f"{name} needs X in memory; got a Dask collection or a Spark frame: predict in parts."
+                    )
             return predict_collection(self, X, return_std)
-        exact, (X, good) = self._fitted.settings.is_exact, self._inputs(X)
-        if exact and good is None and sigma is None and X.shape[0] == 1 and isinstance(X, np.ndarray):
+        exact, (X, good, added) = self._fitted.settings.is_exact, self._inputs_and_offset(X, offset, exposure)
+        if exact and added is not None:
+            check_offset(self._fitted.settings)
+        one = good is None and sigma is None and added is None and X.shape[0] == 1
+        if one and isinstance(X, np.ndarray):
             with self._lock:  # shorter than a copy of the learner's filter would take
                 if not return_std:
                     return self._learner.mean(X)
@@ -83,22 +101,27 @@ class Predicting(LearnerEstimator):
             if good is not None and not good.any():
                 return self._nothing(len(good))
             return _filled(self._reader(X).mean(X), good)
-        found = self._predictive(X, good, sigma)
+        found = self._predictive(X, good, added, sigma)
         return (found.mean, found.std) if return_std else found.mean
 
-    def _predictive(self, X: Any, good: Array | None, sigma: Any) -> Any:
-        """Return the predictive distributions for rows of `_inputs`, NaN for skipped ones; `sigma` as in `predict`."""
+    def _predictive(self, X: Any, good: Array | None, offset: Array | None, sigma: Any) -> Any:
+        """Return the predictive distributions for rows of `_inputs_and_offset`, NaN for skipped ones.
+
+        `sigma` is that of `predict`.
+        """
         relative = None if sigma is None else _checked_sigma(sigma, X.shape[0] if good is None else len(good))
         relative = relative if relative is None or good is None else relative[good]
         if good is not None and not good.any():
             nothing = self._nothing(len(good))
             return Student(nothing, nothing.copy(), np.nan)
-        batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
+        batch = batch_of(Rows(X, np.zeros(X.shape[0]), offset=offset), self.block_size, whole=False)
         reader, start, found = None, 0, []
         for block in batch:  # type: ignore[union-attr]
             reader = reader or self._reader(block.X, sigma, alone=X.shape[0] == 1)  # one for all blocks
             stop = start + len(block)
-            found.append(reader.predict(block.X, *(() if relative is None else (relative[start:stop],))))
+            more = {} if relative is None else {"sigma": relative[start:stop]}
+            more |= {} if offset is None else {"offset": block.offset}
+            found.append(reader.predict(block.X, **more))
             start = stop
         kind = type(found[0])
         one_dof = kind is Student and not self._fitted.settings.noise_depends_on_inputs
@@ -136,7 +159,14 @@ class Predicting(LearnerEstimator):
         return _filled(np.concatenate([belief.minimax(block.X) for block in batch]), good)  # type: ignore[union-attr]
 
     def predict_interval(
-        self, X: Any, level: float = 0.95, sigma: Any = None, *, method: str = "gaussian"
+        self,
+        X: Any,
+        level: float = 0.95,
+        sigma: Any = None,
+        *,
+        method: str = "gaussian",
+        offset: Any = None,
+        exposure: Any = None,
     ) -> tuple[Array, Array]:
         """Return predictive intervals, which contain a new observation with probability `level`.
 
@@ -153,6 +183,8 @@ class Predicting(LearnerEstimator):
             variance. "conformal": the ends are multiples of `std` that were adjusted after every batch, so that each
             side has missed its share of the rows: the intervals that were issued before each batch have covered
             `level` of a long stream, whatever the noise and the model. The levels are 0.5, 0.8, 0.9, 0.95 and 0.99.
+        offset, exposure : array-like of shape (n,), optional
+            See `predict`.
 
         Returns
         -------
@@ -180,9 +212,9 @@ class Predicting(LearnerEstimator):
         with self._lock:  # the predictions, the noise and the quantiles are those of one moment
             noise = self._fitted.noise
             if by_row:
-                found = self._predictive(*self._inputs(X), sigma)
+                found = self._predictive(*self._inputs_and_offset(X, offset, exposure), sigma)
             else:
-                mean, std = self.predict(X, return_std=True, sigma=sigma)
+                mean, std = self.predict(X, return_std=True, sigma=sigma, offset=offset, exposure=exposure)
                 found = Student(mean, std, noise.dof)
             ends = self._fitted.conformal_ends(level) if method == "conformal" else None
         if noise.reason:

@@ -7,7 +7,7 @@ import numpy as np
 
 from kalprox._arrays import Array, masked, namespace
 from kalprox.information.triangular import Information, merge
-from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods import Categorical, Likelihood
 from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import GLM, Model, Predictor, predictor
 from kalprox.sources import Block
@@ -72,12 +72,15 @@ def expand(
             raise ValueError(
                 f"y must have the shape of the model's output, {f.shape} for this block; got {y.shape}.{number}"
             )
-        fitted = covariance is not None and model.linear and not (likelihood.quadratic or likelihood.interacts)
-        if fitted or (likelihood.majorizes and not descent):
+        averaged = covariance is not None and model.linear and not likelihood.quadratic
+        if averaged and isinstance(likelihood, Categorical):
+            targets, D = likelihood.matched_rows(y, f, D, D @ covariance @ xp.swapaxes(D, -1, -2))
+            curvature = None
+        elif averaged or (likelihood.majorizes and not descent):
             targets, curvature = likelihood.matched(y, f, _variances(D, covariance))
         else:
             targets, curvature = likelihood.least_squares(y, f)
-        D = likelihood.contrasts(f, D)
+            D = likelihood.contrasts(f, D)
         f, D, targets, losses = (masked(w, a) for a in (f, D, targets, likelihood.loss(y, f)))
         counts, squares = (None if a is None else xp.repeat(a, f[0].size) for a in (block.counts, block.squares))
         if w is not None:

@@ -42,8 +42,8 @@ class Progress:
     number : int
         The number of the current pass, from 0.
     rmse, coverage : float
-        The root mean squared error, and the coverage of the 95% intervals, of the rows that were predicted before they
-        were learned.
+        The root mean squared error, and the coverage of the 95% intervals (NaN for classes, which have none), of the
+        rows that were predicted before they were learned.
     checkpoint : bool
         Whether a checkpoint has just been written.
     """
@@ -137,6 +137,7 @@ class FitRun(ABC):
         """Count a block of pass `number`. Its bad rows go to the quarantine in the first pass."""
         assert self.quarantine is not None
         if number != self.number:
+            self.check_classes()
             self.number, self.read = number, 0
         self.read += block.read
         if number == 0:
@@ -156,11 +157,11 @@ class FitRun(ABC):
         if not self.job.table.samples:
             learner.release_rows()
         check_known(self.record.quality.notes, self.job.table.columns.categorical)
-        self._check_classes()
+        self.check_classes()
         return TableModel(learner, self.job.table.columns, self.record, self.job.sources)
 
-    def _check_classes(self) -> None:
-        """Raise SourceError if a class of the target has no good row."""
+    def check_classes(self) -> None:
+        """Raise SourceError if a class of the target has no good row, once all rows have been read."""
         columns = self.job.table.columns
         if empty := [name for name, n in self.record.quality.class_rows(columns.classes).items() if n == 0]:
             raise SourceError(

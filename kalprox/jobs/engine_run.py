@@ -56,6 +56,7 @@ class EngineRun(FitRun):
             for index in sorted(self.source.summaries):
                 quality = quality.after_partition(self.source.summaries[index], ranges=self.job.table.samples)
             self.record = replace(self.record, quality=quality)
+            self.check_classes()
         if self.checkpoint is None:
             return
         self.done = [*self.done, folded]

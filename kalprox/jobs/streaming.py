@@ -64,4 +64,5 @@ def _score(learner: Learner) -> dict[str, float]:
     if not learner.is_fitted:
         return {}
     score = learner.score
-    return {"rmse": float(score.rmse), "coverage": float(score.coverage[LEVELS.index(0.95)])}
+    coverage = float(score.coverage[LEVELS.index(0.95)]) if score.has_intervals else float("nan")
+    return {"rmse": float(score.rmse), "coverage": coverage}

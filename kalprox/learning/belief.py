@@ -120,6 +120,11 @@ class Belief(PickledFields, ABC):
 
     # ---- innovations -----------------------------------------------------------------------------------
 
+    @property
+    def matches_rows(self) -> bool:
+        """Whether single rows are learned by moment matching, by a filter that is updated in place."""
+        return False
+
     def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start` and that this belief may predict.
 
@@ -518,6 +523,16 @@ class Belief(PickledFields, ABC):
     def output(self, X: Array) -> Array:
         """Return the output of the model for rows of X at the estimate, shape (n,) or (n, m)."""
         return self._value(self.design.rows(X))[0]
+
+    def log_odds(self, X: Array) -> Array:
+        """Return the log odds of the probabilities of classes for rows of X, averaged over the posterior, shape (n,).
+
+        For several classes, they are the logarithms of the probabilities less their mean, shape (n, m).
+        """
+        f, D = self._value(self.design.rows(X))
+        likelihood, leverage = self.settings.likelihood, self.posterior.output_variance(f, D)
+        yes, no = (np.log(likelihood.predict(g, leverage, self.noise).mean) for g in (f, -f))
+        return yes - no if f.ndim == 1 else yes - yes.mean(axis=-1, keepdims=True)
 
     def probability_std(self, X: Array, offset: Array | None = None) -> Array:
         """Return the standard deviations of the probabilities of classes for rows of X, which the rows leave."""

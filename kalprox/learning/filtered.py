@@ -7,10 +7,11 @@ from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy import special
 
 from kalprox._arrays import Array
 from kalprox.algorithms.parameters import learned_by
-from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, with_prior
+from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, take_matched, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information, merge
@@ -18,19 +19,25 @@ from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import restored_information
 from kalprox.learning.fingerprint import SIZE, of_moments
+from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
+from kalprox.likelihoods import Bernoulli, Categorical
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import LINKS
+from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Separable, Zero
+from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
 
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
+_SEPARATED = 1e-3  # a mean loss below it, where no minimiser was found, is that of classes without an error
+_FAR = 8.0  # standard deviations of a column from its mean, beyond which a value says little about the others
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 # What cannot change after the first row.
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
@@ -54,6 +61,8 @@ class FilteredBelief(Belief):
     fit_column_std: Array | None = None  # of the rows of `fit`, which `seen` does not summarise
     fit_outside: float = 0.0
     merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
+    spread: Array | None = None  # of the columns, on which the weak prior rests; see `_spread`
+    unscored: float = 0.0  # rows of the warm-up, which have no scores
 
     in_one_pass: ClassVar[bool] = False
 
@@ -101,9 +110,16 @@ class FilteredBelief(Belief):
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
         state = replace(state, learned=learned_by(out))
+        message = out.message
+        classes = isinstance(settings.likelihood, (Bernoulli, Categorical))
+        if not out.converged and classes and out.objective < _SEPARATED * folded.counts.good:
+            message = (
+                "The coefficients run to infinity, since some of them separate the classes without an error. Set a "
+                "penalty, such as penalty='ridge', or remove the columns that determine the class."
+            )
         X, named = folded.total.X, isinstance(settings.link, str)
         std = np.sqrt(X.squares / X.rows) if named else None
-        belief = cls(settings, state, design, None, out.passes, out.converged, out.message, std, folded.total.y.outside)
+        belief = cls(settings, state, design, None, out.passes, out.converged, message, std, folded.total.y.outside)
         return belief.with_scores_of(source), folded.counts
 
     def learn(self, block: Block) -> "FilteredBelief":
@@ -119,10 +135,80 @@ class FilteredBelief(Belief):
         step = _filter(self.settings, belief.fixed, warmup=belief.state.problem.warmup).step
         inputs = belief.fixed.block(block)
         state = step(belief.state, inputs.X, inputs.y, inputs.weights)
-        if self.seen is not None and self.state.held is not None and state.held is None:
-            state = with_prior(state, _weak_prior(self.settings, belief.fixed, seen, _noise_of(state)))
+        if belief.spread is not None and self.state.held is not None and state.held is None:
+            prior = _weak_prior(self.settings, belief.fixed, seen, belief.spread, _noise_of(state))
+            state = with_prior(state, prior)
         message = self.message if self.state.held is None else _warming_up(state.held)
-        return replace(belief, state=state, message=message)
+        unscored = self.unscored + (0.0 if self.predicts else float(new.X.rows))
+        return replace(belief, state=state, message=message, unscored=unscored)
+
+    # ---- single rows -----------------------------------------------------------------------------------
+
+    @property
+    def matches_rows(self) -> bool:
+        """Whether single rows are learned by moment matching, and exactly so by a filter that is updated in place.
+
+        The model must be linear with one output, the loss elementwise, not quadratic, and without a parameter or a
+        noise variance that is learned, the penalty quadratic, and no row forgotten.
+        """
+        settings, design = self.settings, self.fixed
+        loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
+        if not named or loss.quadratic or loss.interacts or loss.learns or loss.learns_noise:
+            return False
+        if settings.forget != 1 or settings.coef_cov != "model" or design.outputs is not None or design.row_offsets:
+            return False
+        if not np.all(design.scale == 1):
+            return False
+        g, size = self.state.problem.regularizer, design.size
+        return diagonal_curvature(g, size) is not None or g.root(size) is not None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the rows of a warm-up have not been checked yet, so that they are held and nothing else is known."""
+        return self.state.held is not None and not np.any(self.state.data.T)
+
+    def row_filter(self) -> SquareRootFilter | None:
+        """Return a filter of single rows that continues from this belief; None if a coefficient is undetermined.
+
+        In a warm-up that has had no check, it learns the rows held, which need not be refined then.
+        """
+        state, fresh = self.state, self.is_fresh
+        posterior = self._before_rows() if fresh else state.posterior
+        if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
+            return None
+        assert self.fixed.center is not None
+        at_zero = replace(self.fixed, center=np.zeros(len(self.fixed.center)), intercept=False)
+        made = SquareRootFilter.of(posterior, at_zero, 1.0)
+        if fresh and state.held is not None:
+            rows = zip(*(np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights)), strict=True)
+            if any(made.match(x, float(y), self.settings.likelihood, float(w)) is None for x, y, w in rows):
+                return None
+        return replace(made, design=self.fixed)
+
+    def _before_rows(self) -> InformationPosterior:
+        """Return the posterior that the prior and the penalty give without any rows."""
+        p, state = self.state.problem, self.state
+        return InformationPosterior(
+            state.data, p.regularizer, gamma=p.gamma, prior=state.prior, start=state.estimate, likelihood=p.likelihood
+        )
+
+    def learn_matched(self, block: Block, matched: Array) -> "FilteredBelief":
+        """Take the rows that a filter of single rows has learned since this belief; see `take_matched`.
+
+        In the warm-up they are held like others.
+        """
+        if self.state.held is not None:
+            return self.learn(block)
+        block = block if block.weights is not None else replace(block, weights=np.ones(len(block)))
+        belief = self
+        if self.seen is not None:
+            belief = self._with_seen(self.seen + Seen.of(self.settings, block), block)
+        return replace(belief, state=take_matched(belief.state, belief.fixed.block(block), matched))
+
+    def matched_innovations(self, y: Array, matched: Array) -> Innovations:
+        """Return the innovations of rows that a filter of single rows has predicted and learned."""
+        predicted = self.settings.likelihood.predict(matched[:, 0], matched[:, 1], Noise.known(1.0))
+        return Innovations.of(y, predicted, predicted.std)._replace(together=1)
 
     def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
         """Return the belief with the prior of all rows seen; and with their centre, if the block leads to a check."""
@@ -133,8 +219,31 @@ class FilteredBelief(Belief):
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
         noise_var = _noise_of(state) if held is None else np.inf
-        state = replace(state, prior=_weak_prior(self.settings, design, seen, noise_var))
-        return replace(self, state=state, fixed=design, seen=seen)
+        spread = self._spread(seen, block)
+        state = replace(state, prior=_weak_prior(self.settings, design, seen, spread, noise_var))
+        return replace(self, state=state, fixed=design, seen=seen, spread=spread)
+
+    def _spread(self, seen: Seen, block: Block) -> Array:
+        """Return the spread of each column, their standard deviation unless a few values are far from all others.
+
+        In the warm-up it is then that of the absolute deviations from the median. After it, the spread does not become
+        larger: a value far away makes the prior no stronger. A column that was constant has the spread of its size
+        until it varies.
+        """
+        square, constant = _squares(seen.X, self.fixed)
+        std, held = np.sqrt(square), self.state.held
+        if held is None:
+            before = None if self.seen is None else _squares(self.seen.X, self.fixed)[1]
+            if self.spread is None or before is None:
+                return std
+            return np.where(before, std, np.minimum(std, self.spread))
+        X = block.X if not held.rows else np.concatenate([self._held_block().X, block.X])  # type: ignore[union-attr]
+        away = np.abs(X - np.median(X, axis=0)) if (np.abs(X - seen.X.mean).max(axis=0) > _FAR * std).any() else None
+        if away is None:
+            return std
+        usual = np.median(away, axis=0) / special.ndtri(0.75)
+        far = (away.max(axis=0) > _FAR * std) & (usual > 0) & ~constant
+        return np.where(far, np.minimum(usual, std), std)
 
     def with_settings(self, settings: Settings) -> "FilteredBelief":
         """Return the same rows under another penalty or noise variance; earlier blocks are not linearised again."""
@@ -150,6 +259,9 @@ class FilteredBelief(Belief):
         """
         if not isinstance(other, FilteredBelief) or self.settings.forget != 1:
             return super().merge(other)
+        sizes = {(one.fixed.size, one.fixed.outputs, one.fixed.row_offsets) for one in (self, other)}
+        if len(sizes) > 1:
+            raise ValueError("merge needs two models of the same features and classes, with offsets or without.")
         if other.state.held is not None:
             rows = other._held_block()
             return self if rows is None else self.learn(rows)
@@ -163,9 +275,10 @@ class FilteredBelief(Belief):
             learned = learned.merge(other.state.learned)
         both = replace(self.state, data=data, extrapolating=None, learned=learned)
         seen = None if self.seen is None or other.seen is None else self.seen + other.seen
-        state = with_prior(both, self.state.prior)
-        if seen is not None:
-            state = with_prior(both, _weak_prior(self.settings, self.fixed, seen, _noise_of(state)))
+        state, spread = with_prior(both, self.state.prior), self.spread
+        if seen is not None and self.spread is not None and other.spread is not None:
+            spread = np.minimum(self.spread, other.spread)
+            state = with_prior(both, _weak_prior(self.settings, self.fixed, seen, spread, _noise_of(state)))
         J = change(other.fixed, self.fixed)
         parts = [(one._rows, one._estimate_in(self.fixed), self._like_rows_of(one)) for one in (self, other)]
         found = self.merge_distance + other.merge_distance
@@ -178,6 +291,7 @@ class FilteredBelief(Belief):
         outside = self.fit_outside + other.fit_outside
         passes = max(self.n_passes, other.n_passes)
         about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
+        about |= {"spread": spread, "unscored": self.unscored + other.unscored}
         return replace(self, state=state, seen=seen, sandwich=sandwich, **about)
 
     def _estimate_in(self, design: Design) -> Array:
@@ -192,7 +306,8 @@ class FilteredBelief(Belief):
     @property
     def fingerprint(self) -> Array:
         """That of the moments of the rows; after `fit`, which does not keep the moments of y, without these."""
-        rows, std, seen = self._rows + self.n_held, self.column_std, self.seen
+        std, seen = self.column_std, self.seen
+        rows = self._rows if seen is None else seen.X.rows
         center = self.fixed.center if seen is None else seen.X.mean
         if center is None or std is None:
             return np.full(SIZE, np.nan)  # no function is like another
@@ -237,12 +352,9 @@ class FilteredBelief(Belief):
 
     def _sandwiched(self, posterior: Posterior) -> Array | None:
         """Return the covariance of the base class; the rows of a warm-up have no scores, and count as the others do."""
-        C, settings = super()._sandwiched(posterior), self.settings
-        if C is None or self.sandwich is None or settings.coef_cov != "robust" or settings.forget != 1:
-            return C
-        scored = self.sandwich.count
-        rows = float(self.state.rows) / (self.fixed.outputs or 1)
-        return C * (rows / scored) if 2 <= scored < rows and settings.weights == "frequency" else C
+        C = super()._sandwiched(posterior)
+        scored = self._rows - self.unscored
+        return C if C is None or self.settings.forget != 1 or scored <= 0 else C * (self._rows / scored)
 
     def _contrasts(self, posterior: Posterior) -> Array | None:
         """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
@@ -329,6 +441,7 @@ class FilteredBelief(Belief):
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
             **({} if not self.merge_distance else {"merge_distance": self.merge_distance}),
+            **({} if self.spread is None else {"spread": self.spread, "unscored": self.unscored}),
         }
 
     @classmethod
@@ -365,10 +478,13 @@ class FilteredBelief(Belief):
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far, learned=learned)
         message = _warming_up(held)
         std = saved.arrays.get("column_std")
-        outside, apart = (float(saved.arrays.get(name, 0.0)) for name in ("outside", "merge_distance"))
+        names = ("outside", "merge_distance", "unscored")
+        outside, apart, unscored = (float(saved.arrays.get(name, 0.0)) for name in names)
+        spread = saved.arrays.get("spread")
+        expect(spread is None or (spread.shape == (d,) and (spread >= 0).all()))
         expect(std is None or (std.shape == (d,) and (std >= 0).all()))
         passes, converged = saved.count("n_passes"), bool(saved["converged"])
-        return cls(settings, state, design, seen, passes, converged, message, std, outside, apart)
+        return cls(settings, state, design, seen, passes, converged, message, std, outside, apart, spread, unscored)
 
 
 def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:
@@ -462,32 +578,36 @@ def _noise_of(state: ProximalState) -> float:
     return variance if variance > 0 else np.inf
 
 
-def _weak_prior(settings: Settings, design: Design, seen: Seen, noise_var: float) -> Information:
-    """Return a weak prior, which adds (theta_j sd_j / s)^2 v / 200 to the objective, in units of the noise.
+def _squares(X: Moments, design: Design) -> tuple[Array, Array]:
+    """Return the mean square of each column, about its mean if there is an intercept, and which are constant.
+
+    That of a constant column is the square of its size.
+    """
+    square, mean = X.squares / X.rows, X.mean**2
+    square = square if design.intercept else square + mean
+    constant = square <= _CONSTANT**2 * mean
+    return np.where(constant, np.where(mean > 0, mean, 1.0), square), constant
+
+
+def _weak_prior(settings: Settings, design: Design, seen: Seen, spread: Array, noise_var: float) -> Information:
+    """Return a weak prior, which adds (theta_j spread_j / s)^2 v / 200 to the objective, in units of the noise.
 
     Here s is the likely size of the linear predictor: a coefficient that moves the predictor by 10 s costs as much as
     one residual of the size sqrt(v); so does an intercept of 10 s at the mean of X. Here v is the variance of y during
     the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak; for other
     likelihoods than the Gaussian, whose losses have units of their own, it is 1 at most. The prior keeps the warm-up of
-    a stream from diverging; `fit` does not use it. A column that has been constant so far has the standard deviation of
-    its size, until it varies.
+    a stream from diverging; `fit` does not use it.
     """
     X, y = seen.X, seen.y.moments
-    square, mean = X.squares / X.rows, X.mean**2
-    if not design.intercept:
-        square = square + mean
-    constant = square <= _CONSTANT**2 * mean
-    square = np.where(constant, np.where(mean > 0, mean, 1.0), square)
     size = settings.likelihood.likely_size(seen.y.high)
     if settings.likelihood.location:
         size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
-    spread = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
-    spread = min(spread if settings.likelihood.location else 1.0, noise_var)
-    root = np.sqrt(spread) / (_WEAK * size) * np.sqrt(square)
-    A = np.diag(root)
+    loss = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
+    loss = min(loss if settings.likelihood.location else 1.0, noise_var)
+    A = np.diag(np.sqrt(loss) / (_WEAK * size) * spread)
     if design.intercept:
         at_mean = np.append(1.0, (X.mean - design.center) / design.scale)
-        A = np.vstack([np.sqrt(spread) / (_WEAK * size) * at_mean, np.hstack([np.zeros((len(A), 1)), A])])
+        A = np.vstack([np.sqrt(loss) / (_WEAK * size) * at_mean, np.hstack([np.zeros((len(A), 1)), A])])
     A = np.kron(A, np.eye(design.outputs or 1))
     prior, sums = Information.from_prior(_first_theta(settings, design), A), _sums_to_zero(settings, design, X)
     return prior if sums is None else merge(prior, sums)

@@ -14,6 +14,7 @@ from scipy.linalg.blas import dger
 from kalprox._arrays import Array
 from kalprox._checks import all_usable
 from kalprox.learning.design import Design
+from kalprox.likelihoods import Likelihood
 from kalprox.linalg.triangle import solve_triangular
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
@@ -165,24 +166,46 @@ class SquareRootFilter:
         Returns the prediction of y before the update: its mean x'theta, and the variance v'v of that in units of the
         noise variance. y and the mean are numbers, or of shape (k,) for several targets.
         """
-        theta, L, x, design = self.theta, self.L, self._input(x), self.design
-        v = x.dot(L)
+        theta, x, design = self.theta, self._input(x), self.design
+        v = x.dot(self.L)
         f, leverage = x.dot(theta), float(v.dot(v))
         s = (1 + weight * leverage) / weight
         if theta.ndim == 1:  # numbers, which are faster than arrays of no dimension
             f, offset = float(f) + float(design.offset_rest), float(design.offset)
         else:
             f, offset = f + design.offset_rest, design.offset
-        e = (y - offset) - f  # the digits of y about the offset
+        self._step(v, (y - offset) - f, s, weight, count)  # the digits of y about the offset
+        return f + offset, leverage
+
+    def match(self, x: Array, y: float, likelihood: Likelihood, weight: float = 1.0) -> tuple[float, ...] | None:
+        """Update the estimate in place by a row x of shape (d,) with the loss of a likelihood, by moment matching.
+
+        Returns the output f = x'theta before the update, its variance, and the least-squares problem for the step of f
+        by which it was learned, `Likelihood.matched`: its target and its weight, that of the row apart. None, and no
+        update, if one of these is not finite. For one target, and a noise variance of 1.
+        """
+        x = self._input(x)
+        v = x.dot(self.L)
+        f, leverage = float(x.dot(self.theta)), float(v.dot(v))
+        step, curvature = likelihood.matched_row(y, f, leverage)
+        total = curvature * weight
+        s = (1 + total * leverage) / total if total else math.inf
+        if not math.isfinite(f + leverage + step + s):
+            return None
+        self._step(v, step, s, total, weight)
+        return f, leverage, step, curvature
+
+    def _step(self, v: Array, e: Any, s: float, weight: float, count: float) -> None:
+        """Update the estimate in place, given v = L'x, the error e of the prediction, and s in units of 1 / weight."""
+        theta, L = self.theta, self.L
         gain = L.dot(v)
         self.rss = self.rss + e * e / s
-        if self.H is not None:
+        if self.H is not None and self.noise_var is None:
             self.trace -= float(gain.dot(self._curved(gain))) / s
         self.rows += count
         self.squares += count
         theta += gain * (e / s) if theta.ndim == 1 else np.multiply.outer(gain, e / s)
         dger(-1 / (s + math.sqrt(s / weight)), gain, v, a=L, overwrite_a=1)
-        return f + offset, leverage
 
     def _input(self, x: Array) -> Array:
         if not self.design.intercept:
@@ -353,6 +376,15 @@ class SquareRootFilter:
         rss = self.rss if self.theta.ndim == 1 else np.array(self.rss)
         return replace(self, theta=self.theta.copy(), L=self.L.copy("F"), row=self.row.copy(), rss=rss)
 
+    def output(self, X: Array) -> tuple[Array, Array]:
+        """Return x'theta for rows of X, shape (n,) or (n, k), and its variance in units of the noise variance, (n,)."""
+        if len(X) == 1 and self.theta.ndim == 1:
+            x = self._input(X[0])
+            v = x.dot(self.L)
+            return np.array([self._mean(x)]), np.array([v.dot(v)])
+        root = self.design.rows(X) @ self.L
+        return self.mean(X), np.einsum("ij,ij->i", root, root)
+
     def mean(self, X: Array) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
         if len(X) == 1 and self.theta.ndim == 1:
@@ -366,9 +398,8 @@ class SquareRootFilter:
             x = self._input(X[0])
             v = x.dot(self.L)
             return Student(np.array([self._mean(x)]), np.array([math.sqrt(variance * (1 + float(v.dot(v))))]), dof)
-        root = self.design.rows(X) @ self.L
-        s = 1 + np.einsum("ij,ij->i", root, root)
-        return Student(self.mean(X), np.sqrt(np.multiply.outer(s, variance)), dof)
+        mean, leverage = self.output(X)
+        return Student(mean, np.sqrt(np.multiply.outer(1 + leverage, variance)), dof)
 
     def _mean(self, x: Array) -> float:
         return (float(x.dot(self.theta)) + float(self.design.offset_rest)) + float(self.design.offset)

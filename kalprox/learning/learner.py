@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from kalprox.learning.exact import ExactBelief
 from kalprox.learning.fingerprint import SIZE, overlap
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.input_noise import InputNoise
+from kalprox.learning.matching_filter import MatchingFilter
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.recent_rows import RecentRows
@@ -27,7 +28,12 @@ from kalprox.noise import Noise
 from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block, Counts, Source
 
-__all__ = ["Learner", "belief_type"]
+if TYPE_CHECKING:
+    from kalprox.learning.matched_rows import MatchedRows
+
+__all__ = ["Learner", "LiveFilter", "belief_type"]
+
+LiveFilter = SquareRootFilter | MomentFilter | MatchingFilter  # what is updated in place by single rows
 
 _NOT_ASKED = "the score was not asked for: set diagnose=True"
 _NO_ORDER = (
@@ -83,7 +89,7 @@ class Learner:
         self.n_rows = self.n_rejected = 0
         self._belief: Belief | None = None  # excludes the recent rows
         self._tracking = Tracking.none(likelihood=settings.likelihood)  # excludes the recent rows
-        self._rows: RecentRows | None = None  # made when it is first needed
+        self._rows: RecentRows | MatchedRows | None = None  # made when it is first needed
         self._buffer: RowBuffer | None = None  # of the recent rows; its memory is kept for later ones
         self._merged = np.empty((0, SIZE))  # the fingerprints of the models that were merged into this one
 
@@ -129,9 +135,12 @@ class Learner:
 
         X has the shape (1, d), and y (1,). This is `learn` without the checks that no such row needs.
         """
-        if type(self._belief) is not ExactBelief or not self._buffers_rows or not self._recent.takes_row:
+        row, recent = Block(X, y), self._recent
+        if recent is None or not self._buffers_rows:
             return False
-        self._learn_recent(Block(X, y))
+        if not (recent.takes_row if isinstance(recent, RecentRows) else recent.takes(row)):
+            return False
+        self._learn_recent(row)
         return True
 
     def learn_in_turn(self, block: Block) -> None:
@@ -148,13 +157,13 @@ class Learner:
         A row that cannot be predicted, such as the first of all, has an infinite std.
         """
         settings = self._known(settings)
-        if settings is self.settings and self._is_short(batch) and self._recent.following() is not None:
+        if settings is self.settings and self._is_short(batch) and self._predicts_row:
             mean, std = self._learn_recent(batch, predict=True)[:2]
             return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
         made: list[tuple[Array, Array]] = []
         learner = self.copy()  # takes this one's place when all rows have been learned
         for piece in learner._pieces(batch, settings):
-            if len(piece) == 1 and learner._is_short(piece) and learner._recent.following() is not None:
+            if len(piece) == 1 and learner._is_short(piece) and learner._predicts_row:
                 mean, std = learner._learn_recent(piece, predict=True)[:2]
                 made.append((np.reshape(mean, piece.y.shape), np.reshape(std, piece.y.shape)))
             else:
@@ -174,7 +183,9 @@ class Learner:
         if start:
             yield batch.part(0, start)
         belief = self._belief
-        single = isinstance(belief, ExactBelief) and not (belief.has_fixed_penalty and settings.forget == 1)
+        single = belief is not None and belief.matches_rows
+        if isinstance(belief, ExactBelief):
+            single = not (belief.has_fixed_penalty and settings.forget == 1)
         if not single or self.settings is not settings or not self._buffers_rows:
             yield batch.part(start, len(batch))
             return
@@ -209,12 +220,11 @@ class Learner:
     # ---- recent rows -----------------------------------------------------------------------------------
 
     @property
-    def _recent(self) -> RecentRows:
-        """The rows since the last fold, if the belief is an exact one."""
-        if self._rows is None:
-            assert isinstance(self._belief, ExactBelief)
-            self._rows = RecentRows(self.settings, self._belief, self._tracking, self.n_rows, self._buffer)
-            self._buffer = self._rows.buffer
+    def _recent(self) -> "RecentRows | MatchedRows | None":
+        """The rows since the last fold; None if the belief is not one of rows that are folded together."""
+        if self._rows is None and self._belief is not None:
+            self._rows = _recent_rows(self.settings, self._belief, self._tracking, self.n_rows, self._buffer)
+            self._buffer = self._buffer if self._rows is None else self._rows.buffer
         return self._rows
 
     def _known(self, settings: Settings | None) -> Settings:
@@ -227,21 +237,23 @@ class Learner:
     def _buffers_rows(self) -> bool:
         """Whether these settings allow rows to be folded together with later ones."""
         settings = self.settings
-        return settings.is_exact and settings.coef_cov != "clustered" and not settings.noise_depends_on_inputs
+        return settings.coef_cov != "clustered" and not settings.noise_depends_on_inputs
 
     def _is_short(self, batch: Block) -> bool:
         """Whether a batch is folded together with later ones."""
         return (
-            isinstance(self._belief, ExactBelief)
-            and self._buffers_rows
+            self._buffers_rows
             and batch.groups is None
+            and batch.offset is None
             and len(batch) <= RecentRows.capacity(batch.X.shape[1]) // 4
-            and self._recent.takes(batch)
+            and (recent := self._recent) is not None
+            and recent.takes(batch)
         )
 
     def _learn_recent(self, batch: Block, *, predict: bool = False) -> Sequence[Any]:
         """Learn a batch that `_recent` takes; for what is returned see `RecentRows.append`."""
         recent = self._recent
+        assert recent is not None
         crosses = len(batch) > 1 and recent.crosses_cut(batch)
         if recent.are_full or crosses:
             self._keep(*self._folded())
@@ -249,8 +261,11 @@ class Learner:
                 assert isinstance(self._belief, ExactBelief)
                 self._belief = self._belief.with_new_scorer()
             recent = self._recent
+            assert recent is not None
         found = recent.append(batch, predict=predict)
         self.n_rows += len(batch)
+        if not isinstance(recent, RecentRows) and recent.are_full:  # so that a fold does not change a prediction issued
+            self._keep(*self._folded())
         return found
 
     def configure(self, settings: Settings) -> None:
@@ -266,7 +281,6 @@ class Learner:
         Raise a ValueError if both have learned the same rows, or one was merged from a model of the rows of the other;
         with `allow_overlap` these rows count twice.
         """
-        belief = self.belief.merge(other.belief)
         if different := self.settings.changed(other.settings):
             mine, theirs = self.settings.parameters, other.settings.parameters
             raise ValueError(
@@ -274,6 +288,7 @@ class Learner:
                 + ", ".join(f"{name} ({mine[name]!r} and {theirs[name]!r})" for name in different)
                 + "."
             )
+        belief = self.belief.merge(other.belief)
         mine, theirs = self._fingerprints, other._fingerprints
         if not allow_overlap and overlap(mine, theirs):
             raise ValueError(
@@ -364,7 +379,7 @@ class Learner:
         live = self._live_for(X, alone=alone) if sigma is None and offset is None else None
         return self.belief.predict(X, sigma, offset) if live is None else live.predict(X)
 
-    def reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Belief | SquareRootFilter | MomentFilter:
+    def reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Belief | LiveFilter:
         """Return what predicts rows of X, as they are known now: rows that are learned later do not change it.
 
         For the parameters see `predict`.
@@ -372,16 +387,27 @@ class Learner:
         live = self._live_for(X, alone=alone) if sigma is None else None
         return self.belief if live is None else live.copy()
 
-    def _live_for(self, X: Any, *, alone: bool = True) -> SquareRootFilter | MomentFilter | None:
+    def _live_for(self, X: Any, *, alone: bool = True) -> LiveFilter | None:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
 
         It predicts batches of any size, so that all predictions between two folds come from the same estimate.
         """
-        if not isinstance(X, np.ndarray) or not isinstance(self._belief, ExactBelief):
+        if not isinstance(X, np.ndarray):
             return None
         if X.shape[0] == 1 and alone:
-            return self._recent.following()
-        return None if self._rows is None else self._rows.followed()
+            return self._following()
+        recent = self._rows if isinstance(self._belief, ExactBelief) else self._recent
+        return None if recent is None else recent.followed()
+
+    @property
+    def _predicts_row(self) -> bool:
+        recent = self._recent
+        return recent is not None and recent.predicts_row
+
+    def _following(self) -> LiveFilter | None:
+        """Return a filter that includes all rows, made now if it is worth it."""
+        recent = self._recent
+        return None if recent is None else recent.following()
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -430,10 +456,10 @@ class Learner:
             expect(learner._merged.ndim == 2 and learner._merged.shape[1] == SIZE and len(learner._merged))
         learner.n_rows, learner.n_rejected = saved.count("n_rows"), saved.count("n_rejected")
         if "waiting" in saved:
-            assert isinstance(belief, ExactBelief)
             learner._buffer = RowBuffer.restored(d, targets, saved)
             before = learner.n_rows - learner._buffer.n
-            learner._rows = RecentRows(settings, belief, learner._tracking, before, learner._buffer)
+            learner._rows = _recent_rows(settings, belief, learner._tracking, before, learner._buffer)
+            expect(learner._rows is not None)
         return learner
 
     def copy(self) -> "Learner":
@@ -443,6 +469,21 @@ class Learner:
         new._rows = None if self._rows is None else self._rows.copy()
         new._buffer = None if new._rows is None else new._rows.buffer
         return new
+
+
+def _recent_rows(
+    settings: Settings, belief: Belief, tracking: Tracking, rows: int, buffer: RowBuffer | None
+) -> "RecentRows | MatchedRows | None":
+    """Return the rows since a belief, none of them yet if there is no buffer; None if they are not folded together."""
+    if isinstance(belief, ExactBelief):
+        return RecentRows(settings, belief, tracking, rows, buffer)
+    if not belief.matches_rows:
+        return None
+    from kalprox.learning.filtered import FilteredBelief
+    from kalprox.learning.matched_rows import MatchedRows
+
+    assert isinstance(belief, FilteredBelief)
+    return MatchedRows(settings, belief, tracking, rows, buffer)
 
 
 def _learned(

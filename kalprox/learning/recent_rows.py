@@ -207,6 +207,11 @@ class RecentRows:
             found = self.filter = self._new_filter()
         return found
 
+    @property
+    def predicts_row(self) -> bool:
+        """Whether the next row can be predicted from all rows before it, as it is learned."""
+        return self.following() is not None
+
     # ---- reading ---------------------------------------------------------------------------------------
 
     def read(self) -> Belief:

@@ -81,11 +81,11 @@ def check_offset(settings: Settings) -> None:
     loss = settings.likelihood
     if settings.link == "identity" and not loss.quadratic and not loss.interacts:
         return
-    advice = "Subtract it from the target instead." if loss.quadratic else "It would change no probability."
+    advice = " With this one, subtract an offset from the target." if loss.quadratic else ""
     raise ValueError(
-        "offset must be left out, and exposure too, unless the link is the identity and the likelihood one of counts, "
-        f"outliers or two classes; got link={settings.parameters['link']!r} and "
-        f"likelihood={settings.parameters['likelihood']!r}. {advice}"
+        "An offset, or an exposure, needs link='identity' and a likelihood of counts, such as likelihood='poisson', of "
+        f"outliers or of two classes; got link={settings.parameters['link']!r} and "
+        f"likelihood={settings.parameters['likelihood']!r}.{advice}"
     )
 
 

@@ -5,12 +5,13 @@ distribution of new observations. The recursions, the proximal filter and refine
 likelihood is one class in one file of this package, independent of models, regularisers and algorithms.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace
+from kalprox._arrays import Array, certainly, namespace
 from kalprox._checks import concrete
 from kalprox.likelihoods.parameters import LearnedParameter
 from kalprox.predictive import Predictive
@@ -20,7 +21,9 @@ __all__ = ["Likelihood"]
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _SHARES / _SHARES.sum()
 _NARROW, _WIDE = 1e-6, 4.0  # variances of a belief, in units of the loss's own, between which moments are matched
-_STEPS = 30  # of Newton's method or bisection; 4 to 8 are usual
+_POWERS = _SHARES * _NODES ** np.arange(3)[:, None]  # for the moments of a belief, in units of its standard deviation
+_FARTHEST, _MODERATE = 8.0, 300.0  # beyond the last node, and a size of f up to which exp(f) is a number
+_STEPS, _CLOSE = 30, 1e-9  # of Newton's method or bisection, of which 4 to 8 are usual, and a step that ends it
 
 
 class Likelihood(LearnedParameter, ABC):
@@ -183,9 +186,9 @@ class Likelihood(LearnedParameter, ABC):
 
         Learned by that problem, the belief has the mean and the variance that it has when it is multiplied by
         exp(-loss): moment matching, or assumed density filtering. The moments come from a Gauss-Hermite rule with 20
-        nodes. Where the belief is wider than the loss, which few nodes do not resolve, the loss is expanded at the
-        minimiser of the loss and the belief together, a proximal step. Where it is much narrower, `least_squares` is
-        the same. For losses that are elementwise.
+        nodes. Where the belief is wider than the loss, the rule is centred at the minimiser of the loss and the belief
+        together, a proximal step, and as wide as the belief is there. Where it is much narrower, `least_squares` is the
+        same. For losses that are elementwise.
 
         Parameters
         ----------
@@ -202,25 +205,57 @@ class Likelihood(LearnedParameter, ABC):
     def _matched(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
         xp = namespace(y, f, variance)
         slope, curvature = self.expand(y, f)
-        size = variance * curvature
-        spread = xp.sqrt(variance)
-        steps = xp.stack([float(node) * spread for node in _NODES])
-        shares = xp.asarray(_SHARES, f.dtype).reshape(-1, *[1] * f.ndim)
-        logs = -self.loss(y[None], f[None] + steps)
+        size = variance * xp.maximum(curvature, slope**2)  # a large slope leads far from f
+        wide, narrow = size >= _WIDE, size <= _NARROW
+        nodes, shares = (xp.asarray(a, f.dtype).reshape(-1, *[1] * f.ndim) for a in (_NODES, _SHARES))
+        steps, tilt = nodes * xp.sqrt(variance)[None], 0.0
+        other, bend = -slope / curvature, curvature  # the expansion that serves where the moments do not
+        if not certainly(~wide):
+            mode = xp.where(wide, self._mode(y, f, variance), f)
+            slope, bend = self.expand(y, mode)
+            other = mode - f - slope / bend
+            spread = xp.sqrt(variance / xp.where(wide, 1 + variance * bend, 1))
+            steps = (mode - f)[None] + nodes * spread[None]
+            tilt = (nodes**2 - steps**2 / variance[None]) / 2
+        logs = tilt - self.loss(y[None], f[None] + steps)
         powers = shares * xp.exp(logs - logs.max(axis=0, keepdims=True))
         total = powers.sum(axis=0)
         mean = (powers * steps).sum(axis=0) / total
         left = (powers * (steps - mean[None]) ** 2).sum(axis=0) / total
-        safe = xp.where(variance > 0, variance, 1)
-        weights = 1 / xp.where(left > 0, left, 1) - 1 / safe
-        good = (size > _NARROW) & (size < _WIDE) & (weights > 0)
-        at, bend = self._proximal(y, f, variance)
-        targets = mean * (1 + 1 / (xp.where(good, weights, 1) * safe))
-        targets = xp.where(good, targets, xp.where(size >= _WIDE, at, -slope / curvature))
-        return targets, xp.where(good, weights, xp.where(size >= _WIDE, bend, curvature))
+        weights = 1 / left - 1 / variance
+        targets = mean * (1 + 1 / (weights * variance))
+        bad = narrow | ~(weights > 0)
+        return xp.where(bad, other, targets), xp.where(bad, bend, weights)
 
-    def _proximal(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
-        """Return the expansion of the loss at argmin_t loss(y, t) + (t - f)^2 / (2 variance), for the step of f."""
+    def matched_row(self, y: float, f: float, variance: float) -> tuple[float, float]:
+        """Return what `matched` returns for one observation, in a fifth of its time.
+
+        Parameters
+        ----------
+        y, f, variance : float
+
+        Returns
+        -------
+        target, weight : float
+        """
+        spread = math.sqrt(variance)
+        if abs(f) + _FARTHEST * spread < _MODERATE:  # so that nothing overflows
+            slope, curvature = map(float, self.expand(y, f))
+            size = variance * max(curvature, slope**2)
+            if size <= _NARROW:
+                return -slope / curvature, curvature
+            if size < _WIDE:
+                logs = -self.loss(y, f + spread * _NODES)
+                total, first, second = _POWERS.dot(np.exp(logs - logs.max())).tolist()
+                mean = first / total
+                weight = (1 / (second / total - mean * mean) - 1) / variance
+                if weight > 0:
+                    return spread * mean * (1 + 1 / (weight * variance)), weight
+        targets, weights = self.matched(*(np.array([a]) for a in (y, f, variance)))
+        return float(targets[0]), float(weights[0])
+
+    def _mode(self, y: Array, f: Array, variance: Array) -> Array:
+        """Return argmin_t loss(y, t) + (t - f)^2 / (2 variance), a proximal step."""
         xp = namespace(y, f, variance)
         t, low, high = f, xp.full_like(f, -xp.inf), xp.full_like(f, xp.inf)
         for _ in range(_STEPS):  # Newton's method, within the interval in which the minimiser is known to lie
@@ -229,9 +264,10 @@ class Likelihood(LearnedParameter, ABC):
             low, high = xp.where(gradient < 0, t, low), xp.where(gradient > 0, t, high)
             goal = t - gradient / (1 + curvature * variance)
             inside = (goal > low) & (goal < high)
-            t = xp.where(inside | xp.isinf(low) | xp.isinf(high), goal, (low + high) / 2)
-        slope, curvature = self.expand(y, t)
-        return t - f - slope / curvature, curvature
+            before, t = t, xp.where(inside | xp.isinf(low) | xp.isinf(high), goal, (low + high) / 2)
+            if certainly(xp.abs(t - before) <= _CLOSE * (1 + xp.abs(t))):
+                break
+        return t
 
     @property
     def unit(self) -> Any:

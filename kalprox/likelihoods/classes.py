@@ -1,5 +1,7 @@
 """Classes: yes or no, or one of several."""
 
+import math
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -12,26 +14,26 @@ from kalprox.predictive import Categories, Classes
 
 __all__ = ["Bernoulli", "Categorical", "mean_of_sigmoid"]
 
+_CHUNK = 1 << 18  # numbers in an array of points of the belief about outputs
 _LEAST = 1e-12  # the smallest curvature and probability by which is divided
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(32)
 _SHARES = _SHARES / _SHARES.sum()
+_PIECE = 1024  # numbers that are averaged at a time
 _NARROW = 1.5  # the standard deviation up to which quadrature is accurate to 1e-7, also relative to small probabilities
 # The logistic distribution as a mixture of normal ones: the sigmoid is sum_i _PARTS_i Phi(_SLOPES_i u) to 8e-8, fitted
 # by least squares. It makes the mean of the sigmoid of a normal variable a sum of eight terms, however wide that is.
-_SLOPES = (
-    0.14342264830,
-    0.27268604497,
-    0.36971305029,
-    0.49798523581,
-    0.66900047695,
-    0.89399135292,
-    1.1999315469,
-    2.75003,
-)
-_PARTS = (
-    3.2857483e-06, 0.0102688375177, 0.1126034332777, 0.3162560877295, 0.3681595080635, 0.1726185792093, 0.0200840324807,
-    6.2359732e-06,
-)  # fmt: skip
+_SLOPES, _PARTS = np.array(
+    [
+        [0.14342264830, 3.2857483e-06],
+        [0.27268604497, 0.0102688375177],
+        [0.36971305029, 0.1126034332777],
+        [0.49798523581, 0.3162560877295],
+        [0.66900047695, 0.3681595080635],
+        [0.89399135292, 0.1726185792093],
+        [1.1999315469, 0.0200840324807],
+        [2.75003, 6.2359732e-06],
+    ]
+).T.copy()
 
 
 def mean_of_sigmoid(f: Array, variance: Array) -> Array:
@@ -47,13 +49,27 @@ def mean_of_sigmoid(f: Array, variance: Array) -> Array:
     array([0.5   , 0.8808, 0.508 ])
     """
     xp = namespace(f, variance)
-    functions, spread = special_functions(xp), xp.sqrt(variance)
-    narrow = wide = 0 * f
-    for node, share in zip(_NODES, _SHARES, strict=True):
-        narrow = narrow + float(share) * functions.expit(f + float(node) * spread)
-    for slope, part in zip(_SLOPES, _PARTS, strict=True):
-        wide = wide + part * functions.ndtr(slope * f / xp.sqrt(1 + slope**2 * variance))
-    return xp.where(spread <= _NARROW, narrow, wide)
+    if xp is np and f.size == 1:  # numbers, which are faster than arrays
+        u, v = float(f.item()), float(variance.item())
+        if v <= _NARROW**2:
+            return np.full(f.shape, _SHARES.dot(special.expit(u + math.sqrt(v) * _NODES)))
+        return np.full(f.shape, _PARTS.dot(special.ndtr(u * _SLOPES / np.sqrt(1 + v * _SLOPES**2))))
+    if xp is np and f.size > _PIECE:  # pieces that stay in the cache
+        ends = range(0, f.size, _PIECE)
+        parts = [mean_of_sigmoid(f.flat[i : i + _PIECE], variance.flat[i : i + _PIECE]) for i in ends]
+        return np.concatenate(parts).reshape(f.shape)
+    functions, u, v = special_functions(xp), f.reshape(-1), variance.reshape(-1)
+    spread = xp.sqrt(v)
+    is_narrow = spread <= _NARROW
+    all_narrow, any_narrow = (xp is np and bool(is_narrow.all())), (xp is not np or bool(is_narrow.any()))
+    narrow = wide = u
+    if any_narrow:
+        nodes, shares = (xp.asarray(a, f.dtype) for a in (_NODES, _SHARES))
+        narrow = shares @ functions.expit(u + nodes[:, None] * spread)
+    if not all_narrow:
+        slopes, shares = (xp.asarray(a, f.dtype) for a in (_SLOPES, _PARTS))
+        wide = shares @ functions.ndtr(slopes[:, None] * u / xp.sqrt(1 + slopes[:, None] ** 2 * v))
+    return (narrow if all_narrow else xp.where(is_narrow, narrow, wide)).reshape(f.shape)
 
 
 @pytree
@@ -77,7 +93,8 @@ class Bernoulli(Likelihood):
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
         xp = namespace(f)
         expit = special_functions(xp).expit
-        return expit(f) - y, xp.maximum(expit(f) * expit(-f), _LEAST)
+        p = expit(f)
+        return p - y, xp.maximum(p * expit(-f), _LEAST)
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Classes:
         return Classes(mean_of_sigmoid(f, leverage + 0 * f))
@@ -171,19 +188,75 @@ class Categorical(Likelihood):
         """
         return self._averaged(f, leverage)[1]
 
+    def matched_rows(self, y: Array, f: Array, D: Array, covariance: Array) -> tuple[Array, Array]:
+        """Return a least-squares problem that fits the loss over a belief about the outputs of each row.
+
+        Its slope and its curvature are those of the loss on average over the belief, E[p] - y and E[diag(p) - p p'].
+        The curvature does not see a number that is added to all outputs, so that m - 1 rows are enough; the last one of
+        each row is zero.
+
+        Parameters
+        ----------
+        y, f : arrays of shape (b, m)
+        D : array of shape (b, m, d)
+            The Jacobian of the outputs.
+        covariance : array of shape (b, m, m)
+
+        Returns
+        -------
+        targets : array of shape (b, m)
+        D : array of shape (b, m, d)
+
+        Examples
+        --------
+        >>> y, f = np.array([[0.0, 1.0]]), np.zeros((1, 2))
+        >>> targets, D = Categorical().matched_rows(y, f, np.eye(2)[None], 1e-9 * np.eye(2)[None])
+        >>> targets.round(3), D.round(3)
+        (array([[-1.,  0.]]), array([[[ 0.5, -0.5],
+                [ 0. ,  0. ]]]))
+        """
+        xp, m = namespace(f, covariance), f.shape[-1]
+        root, p, products = _root(covariance), 0 * f, 0 * covariance
+        for steps in _chunks(root):
+            q = _softmax(f + steps)
+            p = p + q.sum(axis=0)
+            products = products + xp.einsum("sbi,sbj->bij", q, q)
+        n = 2 * len(_points(m))
+        p = p / n
+        W = (p[..., None] * xp.eye(m, dtype=f.dtype) - products / n)[:, :-1, :-1]
+        L = xp.linalg.cholesky(W + _LEAST * xp.eye(m - 1, dtype=f.dtype))
+        slope = (p * y.sum(axis=-1, keepdims=True) - y)[:, :-1, None]
+        targets = -xp.linalg.solve(L, slope)[..., 0]
+        D = xp.swapaxes(L, -1, -2) @ (D[:, :-1] - D[:, -1:])
+        return xp.pad(targets, ((0, 0), (0, 1))), xp.pad(D, ((0, 0), (0, 1), (0, 0)))
+
     def _averaged(self, f: Array, covariance: Array) -> tuple[Array, Array]:
         """Return the mean and the standard deviation of the probabilities."""
-        xp, m = namespace(f, covariance), f.shape[-1]
-        size = xp.trace(covariance, axis1=-2, axis2=-1)[..., None, None] / m
-        least = xp.asarray(_LEAST, f.dtype) + float(xp.finfo(f.dtype).eps) ** 0.5 * size
-        root = xp.linalg.cholesky(covariance + least * xp.eye(m, dtype=f.dtype))  # the sum of the outputs may be known
-        mean = square = 0 * f
-        for point in _points(m):
-            step = (root * xp.asarray(point, f.dtype)).sum(axis=-1)
-            for p in (_softmax(f + step), _softmax(f - step)):
-                mean, square = mean + p, square + p**2
-        n = 2 * len(_points(m))
+        xp, mean = namespace(f, covariance), 0 * f
+        square = mean
+        for steps in _chunks(_root(covariance)):
+            p = _softmax(f + steps)
+            mean, square = mean + p.sum(axis=0), square + (p**2).sum(axis=0)
+        n = 2 * len(_points(f.shape[-1]))
         return mean / n, xp.sqrt(xp.maximum(square / n - (mean / n) ** 2, 0))
+
+
+def _root(covariance: Array) -> Array:
+    """Return a root of covariances of the outputs, whose sum may be known."""
+    xp, m = namespace(covariance), covariance.shape[-1]
+    size = xp.trace(covariance, axis1=-2, axis2=-1)[..., None, None] / m
+    least = xp.asarray(_LEAST, covariance.dtype) + float(xp.finfo(covariance.dtype).eps) ** 0.5 * size
+    return xp.linalg.cholesky(covariance + least * xp.eye(m, dtype=covariance.dtype))
+
+
+def _chunks(root: Array) -> Iterator[Array]:
+    """Yield the steps from the outputs of b rows to points of the belief about them, shape (s, b, m)."""
+    xp, points = namespace(root), _points(root.shape[-1])
+    length = max(1, _CHUNK // root[..., 0].size)
+    for start in range(0, len(points), length):
+        some = xp.asarray(points[start : start + length], root.dtype)
+        steps = xp.einsum("bij,sj->sbi", root, some)
+        yield from (steps, -steps)
 
 
 @lru_cache(maxsize=32)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kalprox._text import code
 from kalprox.calibration import LEVELS, Calibration, CategoryCalibration, ClassCalibration, Verdict
 from kalprox.calibration.showing import coverage_curve, independent_rows
 from kalprox.display import plots, readings
@@ -33,13 +34,14 @@ def section(fitted: TableModel) -> Section:
         return Section(title, text, [], [table])
     tables = [table, _checks(verdict), *summary.conformal(fitted)]
     text = as_options(str(verdict).replace(verdict.word, f"**{verdict.word.capitalize()}**", 1))
-    return Section(title, text, _figures(score), tables)
+    return Section(title, text, _figures(score, fitted.columns.classes), tables)
 
 
-def _figures(score: Calibration) -> list[Figure]:
+def _figures(score: Calibration, classes: tuple[str, ...]) -> list[Figure]:
     if isinstance(score, ClassCalibration):
-        curves = [_roc(score), _lift(score)] if math.isfinite(score.auc) else []
-        return [_reliability(score, "had the event"), *curves]
+        yes = classes[1] if classes else "1"
+        curves = [_roc(score, yes), _lift(score)] if math.isfinite(score.auc) else []
+        return [_reliability(score, f"were of the class {code(yes)}"), *curves]
     if isinstance(score, CategoryCalibration):
         return [_reliability(score, "were of the most probable class")]
     return [_coverage(score), _pit(score)]
@@ -121,7 +123,7 @@ def _reliability(score: ClassCalibration | CategoryCalibration, event: str) -> F
     )
 
 
-def _roc(score: ClassCalibration) -> Figure:
+def _roc(score: ClassCalibration, yes: str) -> Figure:
     found, area = score.roc(), score.auc
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
@@ -132,9 +134,9 @@ def _roc(score: ClassCalibration) -> Figure:
     return Figure(
         "roc",
         "Events found and false alarms (ROC)",
-        "For every threshold of the probability, the share of the events above it, against the share of the other rows "
-        f"above it. The area under the curve is {area:.4f}: the probability that a row with the event has the larger "
-        "probability of two.",
+        f"For every threshold of the probability, the share of the events (rows of the class {code(yes)}) above it, "
+        f"against the share of the other rows above it. The area under the curve is {area:.4f}: the probability that "
+        "a row with the event has the larger probability of two.",
         {
             "false_positive_rate": found.false_positive_rate,
             "true_positive_rate": found.true_positive_rate,
@@ -172,7 +174,8 @@ def running_error(fitted: TableModel) -> Section:
     rows, rmse, coverage = history.running()
     if not len(rows):
         return Section(title, "No rows were scored during the fit.")
-    noise = float(fitted.belief.noise.variance) ** 0.5
+    has_noise = fitted.learner.settings.likelihood.location
+    noise = float(fitted.belief.noise.variance) ** 0.5 if has_noise else float("nan")
     scored, all_scored = history.judged[-1], float(fitted.learner.score.rows)
     text = "The error of the rows, each predicted before it was learned, in the order in which they were read."
     if scored < 0.9 * all_scored:
@@ -181,32 +184,37 @@ def running_error(fitted: TableModel) -> Section:
             "learned later, or come from merged models."
         )
 
+    has_intervals = fitted.learner.score.has_intervals
+
     def draw(fig: "matplotlib.figure.Figure") -> None:
-        above, below = fig.subplots(2, sharex=True)
+        axes = fig.subplots(1 + has_intervals, sharex=True, squeeze=False)[:, 0]
         style = line_style(0) | ({"marker": ""} if len(rows) > 40 else {"markersize": 3.5})
-        above.plot(rows, rmse, **style)
+        axes[0].plot(rows, rmse, **style)
         if np.isfinite(noise):
-            above.axhline(noise, color=FAINT, linewidth=1, label="noise std")
-        above.set_ylabel("RMSE")
-        above.set_ylim(0, 1.15 * max(float(rmse.max()), noise if np.isfinite(noise) else 0.0) or 1.0)
-        below.plot(rows, coverage, **style)
-        below.axhline(LEVELS[-1], color=FAINT, linewidth=1, label="nominal")
-        below.set(ylim=(min(0.8, 0.95 * float(coverage.min())), 1.01), xlabel="rows learned")
-        below.set_ylabel(f"coverage of\n{LEVELS[-1]:.0%} intervals")
-        below.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-        below.locator_params(axis="x", nbins=4 if is_narrow(fig) else 7)
-        thousands(below.xaxis)
-        for ax in (above, below):
+            axes[0].axhline(noise, color=FAINT, linewidth=1, label="noise std")
+        axes[0].set_ylabel("RMSE" if has_intervals else "RMSE of the\nprobabilities")
+        axes[0].set_ylim(0, 1.15 * max(float(rmse.max()), noise if np.isfinite(noise) else 0.0) or 1.0)
+        if has_intervals:
+            axes[1].plot(rows, coverage, **style)
+            axes[1].axhline(LEVELS[-1], color=FAINT, linewidth=1, label="nominal")
+            axes[1].set_ylim(min(0.8, 0.95 * float(coverage.min())), 1.01)
+            axes[1].set_ylabel(f"coverage of\n{LEVELS[-1]:.0%} intervals")
+            axes[1].yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+        axes[-1].set_xlabel("rows learned")
+        axes[-1].locator_params(axis="x", nbins=4 if is_narrow(fig) else 7)
+        thousands(axes[-1].xaxis)
+        for ax in axes:
             label_ends(ax)
 
+    falling = " or a falling coverage" if has_intervals else ""
     figure = Figure(
         "running",
-        "Error and coverage along the rows",
-        "Each point shows the rows scored since the previous point. A rising error or a falling coverage indicates "
-        "drift, or files that differ from the others.",
-        {"rows": rows, "rmse": rmse, "coverage": coverage, "noise_std": noise},
+        "Error and coverage along the rows" if has_intervals else "Error along the rows",
+        f"Each point shows the rows scored since the previous point. A rising error{falling} indicates drift, or files "
+        "that differ from the others.",
+        {"rows": rows, "rmse": rmse, "noise_std": noise} | ({"coverage": coverage} if has_intervals else {}),
         draw,
-        (6.8, 4.6),
-        narrow_height=4.2,
+        (6.8, 4.6 if has_intervals else 2.8),
+        narrow_height=4.2 if has_intervals else 2.6,
     )
     return Section(title, text, [figure])

@@ -26,32 +26,45 @@ _NARROW_CORRELATIONS = 16  # in the second one on narrow screens, where there is
 
 def section(fitted: TableModel, level: float) -> Section:
     """The coefficients with their intervals, as a figure and a table."""
-    belief, columns, effect = fitted.belief, fitted.columns.names, fitted.belief.effects
-    shown = _largest(effect, np.isfinite(fitted.intervals(level)[0]) & (effect > 0), _MAX_INTERVALS)
-    changed = "prediction" if belief.settings.link == "identity" else "linear predictor"
+    effect, several = np.ravel(fitted.belief.effects), fitted.belief.coef.ndim == 2
+    shown = _largest(effect, np.isfinite(np.ravel(fitted.intervals(level)[0])) & (effect > 0), _MAX_INTERVALS)
     text = (
-        f"Each coefficient is the change of the {changed} when its column increases by 1 and the others do not change."
+        f"Each coefficient is the change of {_changed(fitted)} when its column increases by 1 and the others do not "
+        "change."
     )
-    if len(columns) > _MAX_INTERVALS:
-        text += f" The figure shows the {len(shown)} columns with the largest effects, of {len(columns):,}."
-    tables = [
-        summary.overview(fitted),
-        code_columns(summary.coefficients(fitted, level=level, top=summary.MAX_ROWS), 1),
-    ]
+    if effect.size > _MAX_INTERVALS:
+        what = "coefficients" if several else "columns"
+        text += f" The figure shows the {len(shown)} {what} with the largest effects, of {effect.size:,}."
+    table = summary.coefficients(fitted, level=level, top=summary.MAX_ROWS)
+    tables = [summary.overview(fitted), code_columns(table, *range(1, 2 + several))]
     return Section("Coefficients", text, [_intervals(fitted, level, shown)] if len(shown) else [], tables)
 
 
+def _changed(fitted: TableModel) -> str:
+    """What the coefficients change, in words."""
+    settings, classes = fitted.learner.settings, fitted.columns.classes
+    if len(classes) == 2:
+        return f"the log odds of {code(classes[1])}"
+    if classes:
+        return "the log of the probability of its class, relative to those of all classes on average,"
+    if settings.likelihood.location:
+        return "the prediction" if settings.link == "identity" else "the linear predictor"
+    return "the log of the expected count"
+
+
 def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
-    columns, coef = fitted.columns.names, fitted.belief.coef[shown]
-    low, high = (end[shown] for end in fitted.intervals(level))
-    scale = np.ones(len(coef)) if fitted.belief.column_std is None else fitted.belief.column_std[shown]
-    quantity = "coefficient" if fitted.belief.column_std is None else "coefficient × std of its column"
+    belief, classes, d = fitted.belief, fitted.columns.classes, len(fitted.columns.names)
+    coef, low, high = (np.ravel(a)[shown] for a in (belief.coef, *fitted.intervals(level)))
+    columns = [
+        name if belief.coef.ndim == 1 else f"{one}: {name}"
+        for one in (classes if belief.coef.ndim == 2 else [""])
+        for name in fitted.columns.names
+    ]
+    scale = np.ones(len(coef)) if belief.column_std is None else belief.column_std[shown % d]
+    quantity = "coefficient" if belief.column_std is None else "coefficient × std of its column"
     target = figure_label(str(fitted.columns.target), "the target")
-    unit = (
-        f"in units of {target}"
-        if fitted.learner.settings.link == "identity"
-        else "on the scale of the linear predictor"
-    )
+    in_units = fitted.learner.settings.link == "identity" and fitted.learner.settings.likelihood.location
+    unit = f"in units of {target}" if in_units else "on the scale of the linear predictor"
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         ax = fig.subplots()
@@ -63,8 +76,8 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
     return Figure(
         "coefficients",
         "Effects with their intervals",
-        f"{100 * level:.4g}% intervals. The effect of a column is the change of the prediction when it increases by "
-        f"one standard deviation, so that columns in different units can be compared. {summary.about_levels(fitted)}"
+        f"{100 * level:.4g}% intervals. The effect of a column is the change of {_changed(fitted)} when it increases "
+        f"by one standard deviation, so that columns in different units can be compared. {summary.about_levels(fitted)}"
         "Intervals narrower than the marker are hidden behind it." + (_DEBIASED if fitted.belief.debiased else ""),
         {"column": [columns[j] for j in shown], "coef": coef, "low": low, "high": high, "std": scale, "level": level},
         draw,
@@ -77,6 +90,8 @@ def correlations(fitted: TableModel) -> Section:
     """The correlations between the errors of the coefficients."""
     title = "Correlations of the coefficients"
     columns, std = fitted.columns.names, fitted.belief.coef_std
+    if std.ndim == 2:
+        return Section(title, "They are not shown for several classes, each of which has coefficients of its own.")
     free = np.isfinite(std) & (std > 0)
     shown = np.sort(_largest(fitted.belief.effects, free, _MAX_CORRELATIONS))
     left_out = [

@@ -53,6 +53,9 @@ def section(fitted: TableModel) -> Section:
             as_what = ", and cannot be distinguished from the reference" if columns.references else ""
             caption += f" An unknown level is encoded as zeros{as_what}."
         tables.append(code_columns(Table(names, levels, caption), 0, 2))
+    if rows_of := quality.class_rows(columns.classes):
+        shares = [[name, n, f"{n / good:.3g}" if good else None] for name, n in rows_of.items()]
+        tables.append(code_columns(Table(["class", "rows", "share"], shares, "Classes of the target."), 0))
     paragraphs = [
         f"{count(quality.read, 'row')} read, {good:,} of them good.",
         f"Values of rows that the model file contains, and that this page may show: {contents(fitted)}.",

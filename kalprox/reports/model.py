@@ -7,6 +7,7 @@ import numpy as np
 from kalprox._text import code, count, names, shorten
 from kalprox.jobs.model import TableModel
 from kalprox.learning.settings import Settings, same
+from kalprox.likelihoods import Likelihood
 from kalprox.pages import Page, Statement
 from kalprox.reports import calibration, coefficients, data, path
 from kalprox.sources.formula import FormulaColumns
@@ -59,8 +60,12 @@ def _settings(fitted: TableModel) -> dict[str, Any]:
         for name, value in fitted.learner.settings.parameters.items()
         if name in ("link", "penalty", "alpha") or not same(value, default[name])
     }
+    settings |= {name: str(value) for name, value in settings.items() if isinstance(value, Likelihood)}
     more = len(fitted.sources) - _MAX_SOURCES
     sources = [*fitted.sources[:_MAX_SOURCES], *([f"and {more:,} more"] if more > 0 else [])]
-    clusters = {} if fitted.columns.cluster is None else {"clusters": fitted.columns.cluster}
-    formula = {"formula": fitted.columns.formula} if isinstance(fitted.columns, FormulaColumns) else {}
-    return settings | {"target": fitted.columns.target, **formula, **clusters, "sources": sources}
+    columns = fitted.columns
+    formula = {"formula": columns.formula} if isinstance(columns, FormulaColumns) else {}
+    roles = {"classes": list(columns.classes), "offset": columns.offset, "exposure": columns.exposure}
+    roles |= {"clusters": columns.cluster}
+    given = {name: value for name, value in roles.items() if value}
+    return settings | {"target": columns.target, **formula, **given, "sources": sources}

@@ -33,7 +33,7 @@ class ArraySource:
     weights : array of shape (n,), optional
         The weights of the rows. Rows of weight 0 may hold anything.
     block_rows : int
-    counts, squares, groups : array of shape (n,), optional
+    counts, squares, groups, offset : array of shape (n,), optional
         Those of the blocks; see `Block`.
     """
 
@@ -47,11 +47,12 @@ class ArraySource:
         counts: Array | None = None,
         squares: Array | None = None,
         groups: Array | None = None,
+        offset: Array | None = None,
     ) -> None:
         self.sparse = hasattr(X, "toarray")
         xp = namespace(X, y)
         self.X, self.y, self.block_rows = X if self.sparse else xp.asarray(X), xp.asarray(y), block_rows
-        self.counts, self.squares, self.groups = counts, squares, groups
+        self.counts, self.squares, self.groups, self.offset = counts, squares, groups, offset
         check_floating("y", self.y)
         check_same_length(self.X, self.y)
         n = len(self.y)
@@ -75,9 +76,9 @@ class ArraySource:
         for i in range(0, n, size):
             rows = slice(i, i + size)
             X = self.X[rows].toarray() if self.sparse else self.X[rows]
-            parts = (self.weights, self.counts, self.squares, self.groups)
-            weights, counts, squares, groups = (None if a is None else a[rows] for a in parts)
-            yield Block(X, self.y[rows], weights, counts=counts, squares=squares, groups=groups)
+            parts = (self.weights, self.counts, self.squares, self.groups, self.offset)
+            weights, counts, squares, groups, offset = (None if a is None else a[rows] for a in parts)
+            yield Block(X, self.y[rows], weights, counts=counts, squares=squares, groups=groups, offset=offset)
 
     def faded(self, forget: float, kind: str) -> "ArraySource":
         """The same rows with their weights as they are once all rows have come, each fading those before it.
@@ -86,8 +87,8 @@ class ArraySource:
         """
         weights = np.ones(len(self.y)) if self.weights is None else self.weights
         weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind))
-        size, groups = self.block_rows, self.groups
-        return ArraySource(self.X, self.y, weights, block_rows=size, counts=counts, squares=squares, groups=groups)
+        about: dict[str, Any] = {"block_rows": self.block_rows, "groups": self.groups, "offset": self.offset}
+        return ArraySource(self.X, self.y, weights, counts=counts, squares=squares, **about)
 
     def sample(self, rows: int, least: int) -> "ArraySource | None":
         """As many rows drawn at random, always the same ones, with weights that make their sums those of all rows.
@@ -100,7 +101,8 @@ class ArraySource:
         drawn = np.sort(np.random.default_rng(0).integers(n, size=rows))
         weights = np.full(rows, n / rows) if self.weights is None else self.weights[drawn] * (n / rows)
         counts, squares = (None if a is None else a[drawn] * (n / rows) for a in (self.counts, self.squares))
-        return ArraySource(self.X[drawn], self.y[drawn], weights, counts=counts, squares=squares)
+        offset = None if self.offset is None else self.offset[drawn]
+        return ArraySource(self.X[drawn], self.y[drawn], weights, counts=counts, squares=squares, offset=offset)
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """One pass; see `Source`."""

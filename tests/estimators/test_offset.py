@@ -1,0 +1,148 @@
+"""Offset and exposure of the rows of an estimator: those of statsmodels' GLM, in passes, in streams, from frames."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from command import invoke
+
+from kalprox import KalproxClassifier, KalproxRegressor
+
+N = 4000
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((N, 2))
+    hours = rng.lognormal(size=N)
+    return X, rng.poisson(hours * np.exp(0.3 * X[:, 0] - 0.5)).astype(float), hours
+
+
+def peer(X, y, hours, family=None):
+    family = sm.families.Poisson() if family is None else family
+    return sm.GLM(y, sm.add_constant(X), family, offset=np.log(hours)).fit(tol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "family"),
+    [("poisson", sm.families.Poisson()), ("quasi-poisson", sm.families.Poisson())],
+)
+def test_the_fit_is_that_of_statsmodels(data, likelihood, family):
+    X, y, hours = data
+    model = KalproxRegressor(penalty=None, likelihood=likelihood).fit(X, y, exposure=hours)
+    other = KalproxRegressor(penalty=None, likelihood=likelihood).fit(X, y, offset=np.log(hours))
+    expected = peer(X, y, hours, family)
+    np.testing.assert_allclose(np.append(model.intercept_, model.coef_), expected.params, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(other.coef_, model.coef_, rtol=1e-12)
+    dispersion = 1.0 if likelihood == "poisson" else expected.pearson_chi2 / expected.df_resid
+    np.testing.assert_allclose(model.coef_std_, dispersion**0.5 * expected.bse[1:], rtol=1e-6)
+
+
+def test_predictions_scale_with_the_exposure(data):
+    X, y, hours = data
+    model = KalproxRegressor(likelihood="poisson").fit(X, y, exposure=hours)
+    once, tenfold = (model.predict(X[:50], exposure=times * hours[:50]) for times in (1, 10))
+    np.testing.assert_allclose(tenfold, 10 * once, rtol=1e-12)
+    low, high = model.predict_interval(X[:50], exposure=hours[:50])
+    assert (low <= once).all() and (once <= high).all()
+    low, high = model.predict_interval(X, level=0.95, exposure=hours)
+    assert 0.93 < ((low <= y) & (y <= high)).mean() < 1  # counts are discrete: at least 95%, up to noise
+    copy = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(copy.predict(X[:5], exposure=hours[:5]), once[:5])
+
+
+def test_a_stream_of_rows_with_exposures_ends_near_the_batch_and_can_be_refined(data, tmp_path):
+    X, y, hours = data
+    batch = KalproxRegressor(penalty=None, likelihood="poisson").fit(X, y, exposure=hours)
+    stream = KalproxRegressor(penalty=None, likelihood="poisson")
+    for start in range(0, N, 250):
+        rows = slice(start, start + 250)
+        stream.partial_fit(X[rows], y[rows], exposure=hours[rows])
+        if start == 500:
+            stream.save(tmp_path / "m")  # in its warm-up
+            stream = KalproxRegressor.load(tmp_path / "m")
+    assert np.max(np.abs(stream.coef_ - batch.coef_) / batch.coef_std_) < 0.1
+    assert stream.diagnostics_.verdict().word == "calibrated"
+    refined = stream.refine(X, y, exposure=hours)
+    np.testing.assert_allclose(refined.coef_, batch.coef_, rtol=1e-8)
+
+
+def test_bad_exposures(data):
+    X, y, hours = data
+    wrong = hours.copy()
+    wrong[[3, 10]] = 0.0, -1.0
+    with pytest.raises(ValueError, match=r"exposure must be positive; got 0 in row 3, and 2 such row\(s\) in all"):
+        KalproxRegressor(likelihood="poisson").fit(X, y, exposure=wrong)
+    model = KalproxRegressor(likelihood="poisson", on_bad_rows="skip").fit(X, y, exposure=wrong)
+    good = wrong > 0
+    whole = KalproxRegressor(likelihood="poisson").fit(X[good], y[good], exposure=hours[good])
+    assert model.n_rows_rejected_ == 2 and np.array_equal(model.coef_, whole.coef_)
+    with pytest.raises(
+        ValueError, match=r"offset must have shape \(4000,\), one number per row of X; got shape \(1,\)"
+    ):
+        model.fit(X, y, offset=[1.0])
+    with pytest.raises(ValueError, match=r"offset must be finite; got NaN or infinity in 1 row\(s\): 0"):
+        KalproxRegressor(likelihood="poisson").fit(X, y, offset=np.r_[np.nan, hours[1:]])
+
+
+def test_rows_with_and_without_an_offset_do_not_mix(data):
+    X, y, hours = data
+    model = KalproxRegressor(likelihood="poisson").fit(X, y, exposure=hours)
+    for call in (model.predict, model.predict_interval):
+        with pytest.raises(ValueError, match="offset must be given: the model was fitted to rows with an offset"):
+            call(X[:2])
+    with pytest.raises(ValueError, match="offset must be given"):
+        model.partial_fit(X, y)
+    without = KalproxRegressor(likelihood="poisson").fit(X, y)
+    with pytest.raises(ValueError, match="offset must be left out"):
+        without.predict(X[:2], exposure=hours[:2])
+    for settings in ({}, {"link": "exp"}):
+        with pytest.raises(ValueError, match="An offset, or an exposure, needs link='identity' and a likelihood of co"):
+            KalproxRegressor(**settings).fit(X, y, exposure=hours)
+    with pytest.raises(ValueError, match="An offset, or an exposure, needs"):
+        KalproxRegressor().fit(X, y).predict(X[:1], offset=[1.0])
+    with pytest.raises(ValueError, match="need rows in memory"):
+        KalproxRegressor(likelihood="poisson", engine="local").fit(X, y, exposure=hours)
+
+
+@pytest.mark.integration
+def test_frames_have_the_columns_of_the_files(data, tmp_path):
+    X, y, hours = data
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "n": y, "hours": hours})
+    frame[:3000].to_csv(tmp_path / "a.csv", index=False)
+    options = ["-y", "n", "--likelihood", "poisson", "--exposure", "hours", "--passes", 1, "-q"]
+    invoke("fit", tmp_path / "a.csv", *options, "--out", tmp_path / "m")
+    model = KalproxRegressor.load(tmp_path / "m")
+    found = model.predict(frame[3000:])
+    numbers = frame[["a", "b"]][3000:]
+    np.testing.assert_allclose(found, model.predict(numbers, exposure=hours[3000:]), rtol=1e-12)
+    ten = model.predict(frame[3000:].drop(columns="hours"), exposure=10 * hours[3000:])
+    np.testing.assert_allclose(ten, 10 * found, rtol=1e-12)
+    model.partial_fit(frame[3000:])
+    whole = KalproxRegressor(likelihood="poisson").fit(X, y, exposure=hours)
+    assert model.n_rows_seen_ == N
+    assert np.max(np.abs(model.coef_ - whole.coef_) / whole.coef_std_) < 0.1
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("m", [2, 3])
+def test_a_classifier_of_files_learns_frames_with_their_text(tmp_path, m):
+    rng = np.random.default_rng(m)
+    X = rng.standard_normal((3000, 2))
+    names = np.array(["blue", "red", "green"][:m])
+    kinds = names[(X @ rng.standard_normal((2, m)) + rng.gumbel(size=(3000, m))).argmax(1)]
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": kinds})
+    frame[:2000].to_csv(tmp_path / "a.csv", index=False)
+    options = ["-y", "kind", "--likelihood", "categorical", "--passes", 1, "-q"]
+    invoke("fit", tmp_path / "a.csv", *options, *(["--positive", "blue"] if m == 2 else []), "--out", tmp_path / "m")
+    model = KalproxClassifier.load(tmp_path / "m")
+    model.partial_fit(frame[2000:])
+    again = KalproxClassifier.load(tmp_path / "m").partial_fit(frame[["a", "b"]][2000:], kinds[2000:])
+    assert model.n_rows_seen_ == 3000
+    np.testing.assert_allclose(again.coef_, model.coef_, rtol=1e-12)
+    whole, numbers = KalproxClassifier().fit(X, kinds), frame[["a", "b"]]
+    order = [list(whole.classes_).index(name) for name in model.classes_]
+    assert np.max(np.abs(model.predict_proba(numbers) - whole.predict_proba(X)[:, order])) < 0.01
