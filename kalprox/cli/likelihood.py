@@ -70,7 +70,8 @@ def likelihood_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="gaussian",
             help="Distribution of the target: gaussian for numbers, and huber, student and contaminated, which bound "
             "the influence of outliers; poisson, quasi-poisson and negative-binomial for counts; bernoulli for two "
-            "classes, categorical for several, which may be text. Parameters follow after commas, such as huber,threshold=2.",
+            "classes, categorical for several, which may be text. Parameters follow after commas, such as "
+            "huber,threshold=2.",
         ),
     ):
         command = option(command)
