@@ -10,20 +10,24 @@ import datetime
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.coverage import batches
 from benchmarks.harness import one_core
 from benchmarks.machine import describe
 from benchmarks.page import insert
 from benchmarks.table import grid, plain
 
 ROOT = Path(__file__).parent
+BLOCK = 100  # rows that a forgetting model predicts and learns together
 LEAST = 1e-6  # probabilities are clipped to [LEAST, 1 - LEAST], those of all peers
 
 
@@ -114,19 +118,34 @@ class Peer:
 
     package: str
     settings: dict[str, Callable[[], Predict]]
-    most: tuple[int, int] = (10**9, 10**9)  # the most rows and inputs with which it takes minutes, not hours
+    most: tuple[float, float] = (np.inf, np.inf)  # the most rows and inputs with which it takes minutes, not hours
+    only: tuple[str, ...] = ()  # the data that it is for; all if there are none
 
 
-def _kalprox(forget: float = 1.0) -> Predict:
+def _kalprox() -> Predict:
     from kalprox import KalproxClassifier
 
     def predict(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-        model, p = KalproxClassifier(forget=forget), np.full(len(y), 0.5)
+        model, p = KalproxClassifier(), np.full(len(y), 0.5)
         for i in range(len(y)):
             x = X[i : i + 1]
             if i:
                 p[i] = model.predict_proba(x)[0, 1]
             model.partial_fit(x, y[i : i + 1], classes=[0, 1])
+        return p
+
+    return predict
+
+
+def _kalprox_forgetting(forget: float) -> Predict:
+    from kalprox import KalproxClassifier
+
+    def predict(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        model, p = KalproxClassifier(forget=forget), np.full(len(y), 0.5)
+        for rows in batches(len(y), BLOCK):
+            if rows.start:
+                p[rows] = model.predict_proba(X[rows])[:, 1]
+            model.partial_fit(X[rows], y[rows], classes=[0, 1])
         return p
 
     return predict
@@ -198,7 +217,11 @@ def _bayesianbandits() -> Predict:
 _RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 PEERS = {
     "kalprox": Peer("kalprox", {"": _kalprox}),
-    "kalprox, forget=0.999": Peer("kalprox", {"": partial(_kalprox, 0.999)}),
+    f"kalprox, forgetting, in blocks of {BLOCK}": Peer(
+        "kalprox",
+        {f"forget={forget}": partial(_kalprox_forgetting, forget) for forget in (0.999, 0.998, 0.995)},
+        only=("flights, late",),
+    ),
     "River LogisticRegression": Peer("river", {f"rate {rate}": partial(_river, rate) for rate in _RATES}),
     "scikit-learn SGDClassifier": Peer(
         "scikit-learn",
@@ -206,7 +229,7 @@ PEERS = {
         | {f"rate {rate}": partial(_sgd_classifier, rate) for rate in (0.01, 0.1)},
     ),
     "Vowpal Wabbit": Peer("vowpalwabbit", {f"rate {rate}": partial(_vowpal_wabbit, rate) for rate in (0.1, 0.5, 2.0)}),
-    "bayesianbandits BayesianGLM": Peer("bayesianbandits", {"": _bayesianbandits}, most=(20_000, 100)),
+    "bayesianbandits BayesianGLM": Peer("bayesianbandits", {"": _bayesianbandits}, most=(10_000, 100)),
 }
 
 
@@ -218,8 +241,20 @@ def log_loss(y: np.ndarray, p: np.ndarray) -> float:
     return float(-np.log(np.where(y == 1, p, 1 - p)).mean())
 
 
-def measured(rows: Rows, peer: Peer) -> dict[str, Any] | None:
+@lru_cache(maxsize=1)
+def rows_of(data: str, quick: bool) -> Rows:
+    return DATA[data](quick)
+
+
+def about(data: str, quick: bool) -> dict[str, Any]:
+    """Return the size of the data, and the share of the class 1."""
+    rows = rows_of(data, quick)
+    return {"rows": len(rows.y), "inputs": rows.X.shape[1], "share": rows.y.mean()}
+
+
+def measured(data: str, name: str, quick: bool) -> dict[str, Any] | None:
     """Return the log loss of the best setting, the mean over the orders, and the time of a row; None if too slow."""
+    rows, peer = rows_of(data, quick), PEERS[name]
     n, d = rows.X.shape
     if n > peer.most[0] or d > peer.most[1]:
         return None
@@ -247,16 +282,17 @@ def main() -> None:
     result = json.loads(options.results.read_text()) if options.results.exists() else {}
     result = result if result.get("quick") == options.quick else {}
     begin, versions, losses = time.perf_counter(), result.get("versions", {}), result.get("losses", {})
-    for data, made in DATA.items():
-        rows = made(options.quick)
-        losses.setdefault(data, {"rows": len(rows.y), "inputs": rows.X.shape[1], "share": rows.y.mean(), "peers": {}})
-        for name, peer in PEERS.items():
-            if options.only and options.only not in name:
-                continue
-            found = measured(rows, peer)
-            losses[data]["peers"][name], versions[name] = found, version(peer.package)
-            if found is not None:
-                print(f"{data}, {name}: {found['loss']:.4f} {found['setting']}, {found['us']:,.0f} us", flush=True)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as worker:  # which begins with one thread
+        for data in DATA:
+            losses.setdefault(data, {"peers": {}}).update(worker.submit(about, data, options.quick).result())
+            for name, peer in PEERS.items():
+                if (options.only and options.only not in name) or (peer.only and data not in peer.only):
+                    continue
+                found = worker.submit(measured, data, name, options.quick).result()
+                losses[data]["peers"][name], versions[name] = found, version(peer.package)
+                if found is not None:
+                    print(f"{data}, {name}: {found['loss']:.4f} {found['setting']}, {found['us']:,.0f} us", flush=True)
+    versions = {name: versions[name] for name in PEERS if name in versions}
     result = {
         "date": datetime.date.today().isoformat(),
         "cpu": describe()["cpu"],

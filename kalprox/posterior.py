@@ -24,6 +24,8 @@ from kalprox.solvers.curvature import diagonal_curvature
 
 __all__ = ["GivenPosterior", "InformationPosterior", "Posterior"]
 
+_UNKNOWN = 1e4  # the standard deviation of outputs of classes along directions of theta that nothing determines
+
 
 class Posterior(ABC):
     """A Student t posterior of theta with location `mean` and scale `cov()`; normal if the noise variance is given.
@@ -135,12 +137,11 @@ class Posterior(ABC):
         rows = D.reshape(-1, factor.d)
         if not self.likelihood.interacts:
             return self.leverage(rows).reshape(f.shape)
+        xp, roots = namespace(rows), [factor.whitened(rows)]
         if factor.n_undetermined:
-            raise ValueError(
-                "The rows and the penalty do not determine all outputs of the classes: set a penalty, or a prior."
-            )
-        root = factor.whitened(rows).reshape((*f.shape, -1))
-        return root @ namespace(root).swapaxes(root, -1, -2)
+            roots.append(_UNKNOWN * factor.along_null(rows))
+        root = xp.concatenate(roots, axis=1).reshape((*f.shape, -1))
+        return root @ xp.swapaxes(root, -1, -2)
 
     def predict(self, f: Array, D: Array, sigma: Any = None) -> Predictive:
         """Return the predictive distribution of new observations.

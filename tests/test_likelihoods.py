@@ -76,15 +76,45 @@ def test_a_belief_that_learns_the_matched_problem_has_the_moments_of_the_product
 
 
 @pytest.mark.parametrize("cls", PLAIN, ids=lambda c: c.__name__)
-def test_a_narrow_belief_is_expanded_and_a_wide_one_takes_a_proximal_step(cls):
+def test_a_narrow_belief_is_expanded(cls):
     likelihood = known(cls)
     for ours, plain in zip(likelihood.matched(Y, F, np.full(4, 1e-9)), _expanded(likelihood), strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-12)
-    variance = np.full(4, 1e4)
-    targets, weights = likelihood.matched(Y, F, variance)
-    t = F + targets * weights / (weights + 1 / variance)  # where the belief moves
-    slope, _ = likelihood.expand(Y, t)
-    np.testing.assert_allclose(slope * variance, F - t, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("variance", [30.0, 1e4])
+@pytest.mark.parametrize("cls", PLAIN, ids=lambda c: c.__name__)
+def test_a_wide_belief_has_the_moments_of_the_product_within_a_tenth(cls, variance):
+    likelihood, reach = known(cls), 10 * variance**0.5
+    targets, weights = likelihood.matched(Y, F, np.full(4, variance))
+    left = 1 / (1 / variance + weights)
+    for f, y, mean, var in zip(F, Y, left * weights * targets, left, strict=True):
+        steps = np.linspace(-reach, reach, 400_001)
+        with np.errstate(over="ignore"):
+            logs = -likelihood.loss(y, f + steps) - steps**2 / (2 * variance)
+        powers = np.exp(logs - logs.max())
+        exact = np.average(steps, weights=powers)
+        exact_var = np.average((steps - exact) ** 2, weights=powers)
+        assert mean == pytest.approx(exact, abs=0.1 * exact_var**0.5)
+        assert var == pytest.approx(exact_var, rel=0.15)
+
+
+@pytest.mark.parametrize("cls", PLAIN, ids=lambda c: c.__name__)
+def test_one_observation_is_matched_as_in_an_array(cls):
+    likelihood = known(cls)
+    for f in (-400.0, -3.0, 0.2, 5.0, 400.0):
+        for variance in (0.0, 1e-9, 1e-4, 0.05, 0.8, 3.0, 40.0, 1e6):
+            for y in (0.0, 1.0):
+                one = likelihood.matched_row(y, f, variance)
+                each = likelihood.matched(*(np.array([a]) for a in (y, f, variance)))
+                # what the belief learns: a weight alone is a difference of two numbers, which may be nearly equal
+                found, expected = (_moves(float(t), float(w), variance) for t, w in (one, (each[0][0], each[1][0])))
+                assert found == pytest.approx(expected, rel=1e-12, abs=1e-12 * variance, nan_ok=True)
+
+
+def _moves(target, weight, variance):
+    """Return by how much the mean of a belief moves, and the variance that is left."""
+    return target * weight * variance / (1 + weight * variance), variance / (1 + weight * variance)
 
 
 def _expanded(likelihood):

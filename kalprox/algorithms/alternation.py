@@ -99,7 +99,7 @@ def _score(problem: Problem, point: Point) -> tuple[float, float, float]:
     likelihood, sums = problem.likelihood, point.sums
     assert sums is not None
     score = float(likelihood.score(sums, _edf(problem, point)))
-    return float(np.log(_value(likelihood) or np.nan)), score, max(float(sums[1]), np.finfo(float).tiny)
+    return float(np.log(likelihood.numbers[0])), score, max(float(sums[1]), np.finfo(float).tiny)
 
 
 def _rough(problem: Problem, point: Point) -> float:

@@ -98,7 +98,7 @@ class Problem:
             return point.information
         self.count_pass()
         part = partial(linearize, self.model, self.likelihood, point.theta, descent=False)
-        rows: Linearized | None = self.source.fold(part).total
+        rows = self.source.fold(part).total
         assert rows is not None and rows.information is not None
         return rows.information
 

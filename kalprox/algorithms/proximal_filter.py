@@ -24,6 +24,7 @@ from kalprox._checks import check_finite, check_floating, check_positive, check_
 from kalprox._control import full_precision
 from kalprox._text import count
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
+from kalprox.algorithms.parameters import first_numbers, learned_by, next_numbers
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.warmup import (
     MAX_LEVERAGE,
@@ -37,7 +38,7 @@ from kalprox.algorithms.warmup import (
     refine_held,
 )
 from kalprox.information import Information, merge
-from kalprox.information.linearized import Expansion, errors_of, expand, sums_of
+from kalprox.information.linearized import Expansion, expand
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.likelihoods.parameters import Learned
@@ -50,15 +51,7 @@ from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import check_weights, counts_of
 
-__all__ = [
-    "Problem",
-    "ProximalState",
-    "WarmupCutShort",
-    "learned_by",
-    "proximal_filter",
-    "take_matched",
-    "with_prior",
-]
+__all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter", "take_matched", "with_prior"]
 
 
 @pytree
@@ -125,6 +118,18 @@ class ProximalState:
             return self._refined.likelihood
         given = self.problem.likelihood
         return given if self.learned is None else self.learned.likelihood(given)
+
+    @property
+    def outliers(self) -> float | None:
+        """The number of rows that were outliers for a robust likelihood, as much as forgetting has left of each.
+
+        A row is one if its error is larger than that of all but one of 1,000 good rows, under the belief before it, or
+        under the estimate of a warm-up. None if the likelihood is not robust.
+        """
+        if not self.problem.likelihood.majorizes:
+            return None
+        sums = self._refined.sums if self._refines else None if self.learned is None else self.learned.sums
+        return 0.0 if sums is None else float(sums[-2])
 
     @property
     def mean(self) -> Array:
@@ -343,10 +348,12 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
     block = replace(block, weights=weights, counts=counts, squares=squares)
     V = _finite_cov(state)
     if problem.likelihood.parameter is not None and state.learned is None:
-        state = replace(state, learned=_first_numbers(state, block))
+        state = replace(state, learned=first_numbers(problem.model, problem.likelihood, state.estimate, block))
     at = expand(problem.model, state.likelihood, state.estimate, block, V)
     _check_expansion(at, len(block))
-    learned = _learned_numbers(state, at, block, V, left)
+    learned = state.learned
+    if learned is not None and (V is not None or is_traced(at.D, state)):  # else the predictions say nothing
+        learned = next_numbers(learned, problem.likelihood, at, block, V, left, held=state.held is not None)
     tol, far = TOL, np.zeros(len(block), bool)
     if problem.warmup > 0 and state.held is None and not is_traced(at.D, state):
         leverage, far = leverages(problem.model, state.posterior, block)
@@ -396,42 +403,6 @@ def _taken(
         data = before.fold(at.D[near], targets[near], *rows)
     state = replace(state, data=_if_finite(data, state.data), extrapolating=extrapolating)
     return _reestimated(state) if extrapolating is None else _refined_together(state, extrapolating, tol)
-
-
-def _first_numbers(state: ProximalState, block: Block) -> Learned:
-    """Return a guess of the parameter of the likelihood from the errors of a first block, where there is no warm-up."""
-    p, at = state.problem, state.estimate
-    likelihood = p.likelihood
-    if getattr(likelihood, str(likelihood.parameter)) is None:
-        likelihood = likelihood.learned(likelihood, errors_of(p.model, likelihood, at, block))
-    return Learned(likelihood.numbers, 0 * errors_of(p.model, likelihood, at, block))
-
-
-def _learned_numbers(
-    state: ProximalState, at: Expansion, block: Block, V: Array | None, left: Array | None
-) -> Learned | None:
-    """Return what is known about the parameter of the likelihood after a block, from the errors of its predictions.
-
-    A direction that is undetermined makes predictions that say nothing.
-    """
-    if state.learned is None or (V is None and not is_traced(at.D, state)):
-        return state.learned
-    learned = state.learned.plus(state.problem.likelihood, sums_of(state.likelihood, at, block, V), left)
-    if state.problem.likelihood.majorizes and state.held is None and not is_traced(learned):
-        before, now = (float(sums[-2] / max(sums[-1], 1)) for sums in (state.learned.sums, learned.sums))
-        if before <= _REJECTED < now:
-            warnings.warn(
-                f"{now:.0%} of the rows so far are outliers for the estimate. Either most of the first rows were "
-                "outliers, or the coefficients have changed since then: use refine or fit on all rows, or forget < 1.",
-                RuntimeWarning,
-                stacklevel=5,
-            )
-    return learned
-
-
-def learned_by(fit: Refined) -> Learned | None:
-    """Return what a refinement has learned about the parameter of the likelihood."""
-    return None if fit.sums is None else Learned(fit.likelihood.numbers, fit.sums)
 
 
 def with_prior(state: ProximalState, prior: Information) -> ProximalState:
@@ -491,7 +462,6 @@ def _zero(state: ProximalState) -> Information:
 
 _HOLD = 1 << 23  # bytes of rows that extrapolate: they are refined with every block
 _ROUGHLY = 0.01  # standard errors that the refinement may leave over: the next block repeats it
-_REJECTED = 0.4  # the share of rows flagged as outliers from which on the estimate is rather wrong than the rows
 _FEW = 0.3  # the share of the rows of a warm-up that may be held on after its end
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 

@@ -61,9 +61,7 @@ class HeldRows:
     start: Array  # where the next refinement starts
     origin: Array  # where the first refinement started
     next_look: int = static()
-    settled: bool = static(
-        default=False
-    )  # whether the last check would have ended the warm-up, had there been more rows
+    settled: bool = static(default=False)  # whether the last check found the estimate determined, but wanted more rows
 
     @classmethod
     def none(cls, start: Array) -> "HeldRows":

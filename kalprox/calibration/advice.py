@@ -1,6 +1,6 @@
 """What each word of a verdict means for numbers, counts and classes, and what to change."""
 
-__all__ = ["FEWEST_EVENTS", "FEWEST_ROWS", "advice"]
+__all__ = ["ADVICE", "FEWEST_EVENTS", "FEWEST_ROWS", "advice"]
 
 FEWEST_ROWS = 30  # from this number on, a std wrong by a factor of two is detected with probability 0.99
 FEWEST_EVENTS = 50.0  # the sum of p (1 - p) from which on odds wrong by a factor of two are detected so surely
@@ -52,7 +52,7 @@ _CLASSES = {
     "too few rows to say": f"The sum of p (1 - p) over the scored rows must be at least {FEWEST_EVENTS:g}, about as "
     "many as there are rows of the rarer outcome; with less, odds wrong by a factor of two could go unnoticed.",
 }
-_ADVICE = {"numbers": _NUMBERS, "counts": _NUMBERS | _COUNTS, "classes": _NUMBERS | _CLASSES}
+ADVICE = {"numbers": _NUMBERS, "counts": _NUMBERS | _COUNTS, "classes": _NUMBERS | _CLASSES}
 
 
 def advice(kind: str, word: str) -> str:
@@ -61,4 +61,4 @@ def advice(kind: str, word: str) -> str:
     >>> advice("classes", "under-confident").split(". ")[1]
     'Use a smaller alpha.'
     """
-    return _ADVICE[kind].get(word, "")
+    return ADVICE[kind].get(word, "")

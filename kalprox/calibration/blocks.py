@@ -80,7 +80,7 @@ def block_sums(
 
     def numbers() -> Array:
         seen = xp.asarray(before.segments)[:, 0, 0].sum()
-        return seen + (xp.arange(len(y), dtype=y.dtype) if complete else xp.cumsum(judged) - 1)
+        return seen + (xp.arange(len(y)) if complete else xp.cumsum(judged) - 1).astype(y.dtype)
 
     u, log_density, log_std = family.scores(mean, std, y, dof, numbers)
     h = xp.minimum(xp.maximum(u, -_LARGEST), _LARGEST)

@@ -185,7 +185,11 @@ def _tail(cells: Cells, w: np.ndarray, found: float) -> float:
     International Statistical Review 55(1), 1987.
     """
     n, odds = cells.rows, cells.odds
-    lattice = bool((w == 1).all())
+    lattice, most = bool((w == 1).all()), float(n @ np.maximum(w, 0))
+    if found >= most - 1e-9 * float(
+        n @ np.abs(w)
+    ):  # every row has, or has not, the event, as w is positive or negative
+        return math.exp(-float(n @ np.logaddexp(0, -np.sign(w) * odds)))
     low, high = 0.0, 1.0
     while float((n * w) @ special.expit(odds + high * w)) < found and high < 1e3:
         low, high = high, 2 * high
@@ -200,7 +204,5 @@ def _tail(cells: Cells, w: np.ndarray, found: float) -> float:
     u = (-math.expm1(-t) if lattice else t) * math.sqrt(bent)
     if r < 1e-4:  # the mean itself
         return 0.5
-    if not u > 0:  # the largest sum that there is: every row has, or has not, the event, as w is positive or negative
-        return math.exp(-float(n @ np.logaddexp(0, -np.sign(w) * odds)))
     tail = float(special.ndtr(-r) + math.exp(-r * r / 2) / math.sqrt(2 * math.pi) * (1 / u - 1 / r))
     return min(max(tail, 0.0), 1.0)

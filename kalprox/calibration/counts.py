@@ -5,10 +5,10 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from kalprox._arrays import Array, pytree
-from kalprox.calibration.advice import FEWEST_ROWS
 from kalprox.calibration.blocks import COUNTS, Family, Judged
 from kalprox.calibration.checks import CHECK_ALARMS, Check, Dependence, two_sided
 from kalprox.calibration.sums import Calibration, zeros
+from kalprox.calibration.verdict import OfCounts
 from kalprox.predictive import Counts
 
 __all__ = ["CountCalibration"]
@@ -59,7 +59,9 @@ class CountCalibration(Calibration):
         return {"expected": (rows.mean * rows.weights).sum(), "variance": (rows.std**2 * rows.weights).sum()}
 
     def _judge_options(self) -> dict[str, Any]:
-        return {"bias": self._bias(), "few": float(self.expected) < FEWEST_ROWS}
+        variance = float(self.variance)
+        dispersion = float(self.squared_errors) / variance if variance > 0 else math.nan
+        return {"counts": OfCounts(self._bias(), dispersion, float(self.expected))}
 
     def _bias(self) -> Check:
         """Are the counts as large as predicted on average?

@@ -19,7 +19,17 @@ from kalprox.calibration.checks import (
 )
 from kalprox.calibration.sequence import Sequence
 
-__all__ = ["BINS", "FALSE_ALARMS", "FEWEST_ROWS", "LEVELS", "MATERIAL", "Verdict", "expected_ranges", "judge"]
+__all__ = [
+    "BINS",
+    "FALSE_ALARMS",
+    "FEWEST_ROWS",
+    "LEVELS",
+    "MATERIAL",
+    "OfCounts",
+    "Verdict",
+    "expected_ranges",
+    "judge",
+]
 
 LEVELS = (0.5, 0.8, 0.95)  # of the central intervals whose coverage is counted
 BINS = 20  # of the PIT histogram
@@ -165,6 +175,24 @@ def _listed(items: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}"
 
 
+class OfCounts(NamedTuple):
+    """What a verdict on counts needs besides the scores.
+
+    Attributes
+    ----------
+    bias : Check
+        The check of the mean.
+    dispersion : float
+        The sum of the squared errors, divided by that of the stated variances.
+    expected : float
+        The sum of the stated means.
+    """
+
+    bias: Check
+    dispersion: float
+    expected: float
+
+
 def judge(
     rows: float,
     shared: float,
@@ -175,8 +203,7 @@ def judge(
     shape: Shape,
     sequence: Sequence,
     certain: bool = False,
-    bias: Check | None = None,
-    few: bool = False,
+    counts: "OfCounts | None" = None,
 ) -> Verdict:
     """The verdict on the sums of a `Calibration`, where its `verdict` explains the tests.
 
@@ -185,19 +212,23 @@ def judge(
     `sequence` are the moments of the scores, and their sums in the order of the stream. `certain` says that every std
     was stated to be 0.
 
-    With `bias`, the check of the mean of counts, it is the verdict on counts: their tails are part of the spread, which
-    decides by itself. `few` says that fewer events were predicted than rows are needed.
+    `counts` makes it the verdict on counts. Their tails are part of their spread. The scores of small counts are mostly
+    random, so that a spread which is wrong by much changes them little: it is material if the errors themselves are.
     """
     effective = rows / (1 + shared / rows) if rows > 0 else 0.0
-    nis_bounds, coverage_bounds = expected_ranges(effective)
+    material = MATERIAL if counts is None else 0.0
+    nis_bounds, coverage_bounds = expected_ranges(effective, material)
     scores, sizes = Dependence.of_sequence(sequence)
     drift, correlation = drifting(sequence, scores, sizes, shape), correlated(scores)
     unequal, (heavy, skewed) = unequal_spread(sequence, sizes, shape), tails(shape)
-    checks = (drift, correlation, unequal, heavy, skewed) if bias is None else (drift, correlation, bias, unequal)
+    of_kind = (unequal, heavy, skewed) if counts is None else (counts.bias, unequal)
+    checks = (drift, correlation, *of_kind)
     findings = [check.word for check in checks if check.found]
     spread = _spread(nis, nis_bounds, coverages[-1], coverage_bounds)
-    if bias is not None:
-        findings[len(findings) - unequal.found :] = [spread] * bool(spread) + [unequal.word] * unequal.found
+    if counts is not None:
+        material_spread = _spread(counts.dispersion, ((1 - MATERIAL) ** 2, (1 + MATERIAL) ** 2))
+        if spread and spread == material_spread:
+            findings.insert(len(findings) - unequal.found, spread)
     elif others := [check.word for check in (unequal, heavy, skewed) if check.found]:
         # These make the NIS, and each coverage, wrong in their own way; the inner half of the errors is safer to judge.
         inner = max(special.ndtri((1 + coverages[0]) / 2), 1e-9)  # of no row, if no row is covered
@@ -208,7 +239,7 @@ def judge(
         findings.append(spread)
     if certain and nis == 0:
         findings = ["exact"] if effective >= FEWEST_ROWS else []
-    enough = effective >= FEWEST_ROWS and not few
+    enough = effective >= FEWEST_ROWS and (counts is None or counts.expected >= FEWEST_ROWS)
     word = findings[0] if findings else "calibrated" if enough else "too few rows to say"
     statistic = uniformity * effective / rows if effective >= 5 * BINS else math.nan
     return Verdict(
@@ -222,39 +253,39 @@ def judge(
         coverage_bounds,
         float(special.chdtrc(BINS - 1, statistic)),
         coverages,
-        tuple(coverage_range(effective, level) for level in LEVELS),
+        tuple(coverage_range(effective, level, material) for level in LEVELS),
         checks,
         tuple(findings),
-        kind="numbers" if bias is None else "counts",
+        kind="numbers" if counts is None else "counts",
     )
 
 
-def _spread(nis: float, nis_bounds: Range, coverage: float, coverage_bounds: Range) -> str:
+def _spread(nis: float, nis_bounds: Range, coverage: float = 0.5, coverage_bounds: Range = (0.0, 1.0)) -> str:
     if nis > nis_bounds[1] or coverage < coverage_bounds[0]:
         return "over-confident"
     return "under-confident" if nis < nis_bounds[0] or coverage > coverage_bounds[1] else ""
 
 
-def expected_ranges(n: float) -> tuple[Range, Range]:
+def expected_ranges(n: float, material: float = MATERIAL) -> tuple[Range, Range]:
     """The ranges of NIS and of the 95% coverage of n independent calibrated rows, but for `SPREAD_ALARMS`.
 
     n NIS is chi-square with n degrees of freedom, and the number of covered rows is binomial. Neither range is narrower
-    than what a std wrong by `MATERIAL` leads to.
+    than what a std wrong by `material` leads to.
     """
     if n <= 0:
         return (0.0, math.inf), (0.0, 1.0)
     low, high = 2 * special.gammaincinv(n / 2, _TAIL) / n, 2 * special.gammainccinv(n / 2, _TAIL) / n
-    nis = float(min(low, (1 - MATERIAL) ** 2)), float(max(high, (1 + MATERIAL) ** 2))
-    return nis, coverage_range(n, LEVELS[-1])
+    nis = float(min(low, (1 - material) ** 2)), float(max(high, (1 + material) ** 2))
+    return nis, coverage_range(n, LEVELS[-1], material)
 
 
-def coverage_range(n: float, level: float) -> Range:
+def coverage_range(n: float, level: float, material: float = MATERIAL) -> Range:
     """The range of the coverage of intervals of this level; see `expected_ranges`."""
     if n <= 0:
         return 0.0, 1.0
     trials, z = max(round(min(n, _MANY)), 1), special.ndtri((1 + level) / 2)
     few, many = (_binomial_quantile(p, trials, level) / trials for p in (_TAIL, 1 - _TAIL))
-    wide, narrow = (2 * special.ndtr(z * f) - 1 for f in (1 + MATERIAL, 1 - MATERIAL))
+    wide, narrow = (2 * special.ndtr(z * f) - 1 for f in (1 + material, 1 - material))
     return float(min(few, narrow)), float(max(many, wide))
 
 

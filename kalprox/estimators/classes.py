@@ -30,6 +30,7 @@ def checked_labels(y: Any, *, may_be_missing: bool = False) -> tuple[Array, Arra
         missing = np.array([one is None or one != one for one in labels], bool)
     elif labels.dtype.kind in "fc":
         missing = np.isnan(labels)
+        assert_all_finite(labels[~missing], input_name="y")
     if missing.any() and not may_be_missing:
         if labels.dtype.kind != "O":
             assert_all_finite(labels, input_name="y")
@@ -41,9 +42,12 @@ def checked_labels(y: Any, *, may_be_missing: bool = False) -> tuple[Array, Arra
     return labels, missing
 
 
-def checked_classes(classes: Any) -> Array:
-    """Return different labels, sorted; raise a ValueError unless there are at least two."""
-    found = np.unique(column_or_1d(classes))
+def checked_classes(classes: Any, weights: Array | None = None) -> Array:
+    """Return different labels, sorted; raise a ValueError unless there are at least two, in rows of positive weight."""
+    labels = column_or_1d(classes)
+    found = np.unique(labels)
+    if weights is not None and len(weighted := np.unique(labels[weights > 0])) < 2 <= len(found):
+        raise ValueError(f"y must have at least two classes in rows of positive weight; got {weighted.tolist()}.")
     if len(found) < 2:
         raise ValueError(
             f"y must have at least two classes; got one class only, {found.tolist()}. If the other classes come later, "

@@ -175,8 +175,10 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         _refuse_collection(X)
         with self._lock:
             labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
-            classes = checked_classes(labels[~missing])
             weights = self._weighted(labels, missing, sample_weight)
+            given = None if weights is None else np.asarray(weights)
+            known = given is not None and given.shape == labels.shape and given.any()  # else they will be refused
+            classes = checked_classes(labels[~missing], given[~missing] if known else None)  # type: ignore[index]
             with self._classes_until_done(classes):
                 return super().fit(X, class_targets(labels, missing, classes), weights, groups)
 
@@ -441,9 +443,9 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         return found
 
     def decision_function(self, X: Any) -> Array:
-        """Return the outputs of the model at the estimate: the log odds of the second class, or one for each class.
+        """Return the log odds of the second class, or for several classes their log probabilities less the mean.
 
-        They are not averaged over the posterior, as `predict_proba` is.
+        They are those of `predict_proba`, averaged over the posterior, and order rows and classes in the same way.
 
         Parameters
         ----------
@@ -458,7 +460,7 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).decision_function([[0.0], [9.0]]).shape
         (2,)
         """
-        return self._by_rows(X, Belief.output)
+        return self._by_rows(X, Belief.log_odds)
 
     def _by_rows(self, X: Any, function: Callable[[Any, Array], Array], *, live: bool = False) -> Array:
         """Return a function of the belief and rows, block by block; NaN for rows that were skipped.

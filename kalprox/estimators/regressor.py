@@ -11,7 +11,7 @@ from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.files import Files
 from kalprox.estimators.fitting import Fitting
 from kalprox.estimators.frames import as_arrow, check_encoded, encode, frame_kind
-from kalprox.estimators.predicting import Predicting
+from kalprox.estimators.outliers import FindingOutliers
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
 from kalprox.likelihoods.names import likelihood_of
@@ -20,7 +20,7 @@ from kalprox.sources import Block
 __all__ = ["KalproxRegressor"]
 
 
-class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorMixin, LearnerEstimator):
+class KalproxRegressor(Fitting, FindingOutliers, Readings, Showing, Files, RegressorMixin, LearnerEstimator):
     """Regularised regression, in batch or streaming, with standard errors and predictive intervals.
 
     The estimator minimises
@@ -84,12 +84,14 @@ class KalproxRegressor(Fitting, Predicting, Readings, Showing, Files, RegressorM
         forgetting.
     block_size : int or "auto"
         The number of rows processed at a time where X is sparse or the link nonlinear; "auto" takes 32 MiB.
-    likelihood : {"gaussian", "student", "huber", "poisson", "quasi-poisson", "negative-binomial"} or Likelihood
+    likelihood : Likelihood or str
         The distribution of y, whose loss takes the place of the square: a name, or an object of `kalprox.likelihoods`
-        with parameters of its own. "student" and "huber" bound the influence of outliers. For counts, exp of the
-        linear predictor is the mean; "quasi-poisson" learns by how much the variance exceeds it, which is then
-        `noise_var_`. As with a nonlinear link, `fit` makes several passes, and `partial_fit` learns in one. For
-        classes, use `KalproxClassifier`.
+        with parameters of its own. "huber", "student" and "contaminated" bound the influence of outliers, see
+        `outliers`: "huber" is the safest, and "contaminated" leaves them out altogether. Their scale is learned. For
+        counts, exp of the linear predictor is the mean: "poisson"; "negative-binomial", whose dispersion is learned;
+        and "quasi-poisson", which learns by how much the variance exceeds the mean, as `noise_var_`. As with a
+        nonlinear link, `fit` makes several passes, and `partial_fit` learns in one. For classes, use
+        `KalproxClassifier`.
     weights : {"frequency", "precision"}
         What `sample_weight` means. "frequency": how often each row counts, so that a row of weight 2 equals two equal
         rows, also in the degrees of freedom. "precision": 1 / sigma^2 of the noise of each row, up to a common factor;

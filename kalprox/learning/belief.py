@@ -524,6 +524,16 @@ class Belief(PickledFields, ABC):
         """Return the output of the model for rows of X at the estimate, shape (n,) or (n, m)."""
         return self._value(self.design.rows(X))[0]
 
+    def log_odds(self, X: Array) -> Array:
+        """Return the log odds of the probabilities of classes for rows of X, averaged over the posterior, shape (n,).
+
+        For several classes, they are the logarithms of the probabilities less their mean, shape (n, m).
+        """
+        f, D = self._value(self.design.rows(X))
+        likelihood, leverage = self.settings.likelihood, self.posterior.output_variance(f, D)
+        yes, no = (np.log(likelihood.predict(g, leverage, self.noise).mean) for g in (f, -f))
+        return yes - no if f.ndim == 1 else yes - yes.mean(axis=-1, keepdims=True)
+
     def probability_std(self, X: Array, offset: Array | None = None) -> Array:
         """Return the standard deviations of the probabilities of classes for rows of X, which the rows leave."""
         f, D = self._value(self.design.rows(X, offset))
@@ -544,6 +554,7 @@ class Belief(PickledFields, ABC):
 
     # ---- saving ----------------------------------------------------------------------------------------
 
+    n_outliers: ClassVar[float | None] = None  # rows flagged as outliers, if the likelihood is robust
     n_held: ClassVar[int] = 0  # rows that are held as they came, and that a model file would hold too
 
     def without_rows(self) -> Self:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.algorithms.proximal_filter import ProximalState, learned_by, proximal_filter, take_matched, with_prior
+from kalprox.algorithms.parameters import learned_by
+from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, take_matched, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information, merge
@@ -24,6 +25,7 @@ from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import LINKS
+from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Separable, Zero
 from kalprox.solvers.curvature import diagonal_curvature
@@ -32,6 +34,7 @@ from kalprox.sources import Block, Counts, Source
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
+_SEPARATED = 1e-3  # a mean loss below it, where no minimiser was found, is that of classes without an error
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 # What cannot change after the first row.
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
@@ -102,9 +105,15 @@ class FilteredBelief(Belief):
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
         state = replace(state, learned=learned_by(out))
+        message = out.message
+        if not out.converged and not settings.likelihood.location and out.objective < _SEPARATED * folded.counts.good:
+            message = (
+                "The coefficients run to infinity, since some of them separate the classes without an error. Set a "
+                "penalty, such as penalty='ridge', or remove the columns that determine the class."
+            )
         X, named = folded.total.X, isinstance(settings.link, str)
         std = np.sqrt(X.squares / X.rows) if named else None
-        belief = cls(settings, state, design, None, out.passes, out.converged, out.message, std, folded.total.y.outside)
+        belief = cls(settings, state, design, None, out.passes, out.converged, message, std, folded.total.y.outside)
         return belief.with_scores_of(source), folded.counts
 
     def learn(self, block: Block) -> "FilteredBelief":
@@ -131,25 +140,31 @@ class FilteredBelief(Belief):
     def matches_rows(self) -> bool:
         """Whether single rows are learned by moment matching, and exactly so by a filter that is updated in place.
 
-        The model must be linear with one output, the loss elementwise, without a noise variance and not quadratic, the
-        penalty quadratic, and no row forgotten.
+        The model must be linear with one output, the loss elementwise, not quadratic, and without a parameter or a
+        noise variance that is learned, the penalty quadratic, and no row forgotten.
         """
         settings, design = self.settings, self.fixed
         loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
-        if not named or loss.quadratic or loss.interacts or loss.learns_noise or loss.parameter is not None:
+        if not named or loss.quadratic or loss.interacts or loss.learns or loss.learns_noise:
             return False
-        if settings.forget != 1 or settings.coef_cov != "model" or not np.all(design.scale == 1) or design.row_offsets:
+        if settings.forget != 1 or settings.coef_cov != "model" or design.outputs is not None or design.row_offsets:
+            return False
+        if not np.all(design.scale == 1):
             return False
         g, size = self.state.problem.regularizer, design.size
         return diagonal_curvature(g, size) is not None or g.root(size) is not None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the rows of a warm-up have not been checked yet, so that they are held and nothing else is known."""
+        return self.state.held is not None and not np.any(self.state.data.T)
 
     def row_filter(self) -> SquareRootFilter | None:
         """Return a filter of single rows that continues from this belief; None if a coefficient is undetermined.
 
         In a warm-up that has had no check, it learns the rows held, which need not be refined then.
         """
-        state = self.state
-        fresh = state.held is not None and not np.any(state.data.T)
+        state, fresh = self.state, self.is_fresh
         posterior = self._before_rows() if fresh else state.posterior
         if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
             return None
@@ -184,7 +199,7 @@ class FilteredBelief(Belief):
 
     def matched_innovations(self, y: Array, matched: Array) -> Innovations:
         """Return the innovations of rows that a filter of single rows has predicted and learned."""
-        predicted = self.settings.likelihood.predict(matched[:, 0], matched[:, 1], self.noise)
+        predicted = self.settings.likelihood.predict(matched[:, 0], matched[:, 1], Noise.known(1.0))
         return Innovations.of(y, predicted, predicted.std)._replace(together=1)
 
     def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
@@ -213,6 +228,9 @@ class FilteredBelief(Belief):
         """
         if not isinstance(other, FilteredBelief) or self.settings.forget != 1:
             return super().merge(other)
+        sizes = {(one.fixed.size, one.fixed.outputs, one.fixed.row_offsets) for one in (self, other)}
+        if len(sizes) > 1:
+            raise ValueError("merge needs two models of the same features and classes, with offsets or without.")
         if other.state.held is not None:
             rows = other._held_block()
             return self if rows is None else self.learn(rows)
@@ -342,6 +360,11 @@ class FilteredBelief(Belief):
     @property
     def targets_outside(self) -> float:
         return self.fit_outside if self.seen is None else self.seen.y.outside
+
+    @property
+    def n_outliers(self) -> float | None:  # type: ignore[override]
+        """The number of rows flagged as outliers, each before it was learned; None if the likelihood is not robust."""
+        return self.state.outliers
 
     @property
     def n_held(self) -> int:  # type: ignore[override]

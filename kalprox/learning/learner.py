@@ -264,6 +264,8 @@ class Learner:
             assert recent is not None
         found = recent.append(batch, predict=predict)
         self.n_rows += len(batch)
+        if not isinstance(recent, RecentRows) and recent.are_full:  # so that a fold does not change a prediction issued
+            self._keep(*self._folded())
         return found
 
     def configure(self, settings: Settings) -> None:
@@ -279,7 +281,6 @@ class Learner:
         Raise a ValueError if both have learned the same rows, or one was merged from a model of the rows of the other;
         with `allow_overlap` these rows count twice.
         """
-        belief = self.belief.merge(other.belief)
         if different := self.settings.changed(other.settings):
             mine, theirs = self.settings.parameters, other.settings.parameters
             raise ValueError(
@@ -287,6 +288,7 @@ class Learner:
                 + ", ".join(f"{name} ({mine[name]!r} and {theirs[name]!r})" for name in different)
                 + "."
             )
+        belief = self.belief.merge(other.belief)
         mine, theirs = self._fingerprints, other._fingerprints
         if not allow_overlap and overlap(mine, theirs):
             raise ValueError(
@@ -394,7 +396,8 @@ class Learner:
             return None
         if X.shape[0] == 1 and alone:
             return self._following()
-        return None if self._rows is None else self._rows.followed()
+        recent = self._rows if isinstance(self._belief, ExactBelief) else self._recent
+        return None if recent is None else recent.followed()
 
     @property
     def _predicts_row(self) -> bool:

@@ -56,7 +56,7 @@ class MatchedRows:
         self._most = max(_FEW, min(_MANY, rows // _SHARE))
         if held is not None:
             room = max(held.next_look - held.rows, 1)
-            self._most = room if np.any(belief.state.data.T) else min(room, max(held.rows, 1))
+            self._most = min(room, max(held.rows, 1)) if belief.is_fresh else room
 
     def __len__(self) -> int:
         return self.buffer.n
@@ -77,7 +77,7 @@ class MatchedRows:
 
     @property
     def are_full(self) -> bool:
-        """Whether the rows are to be folded before the next one."""
+        """Whether the rows are to be folded."""
         return self.buffer.n >= self._most
 
     def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
@@ -120,15 +120,15 @@ class MatchedRows:
         return self._live() is not None
 
     def following(self) -> MatchingFilter | None:
-        """Return the filter that includes the rows, made now if it is worth it, to predict one row in O(d^2).
-
-        In a warm-up it is, once it has learned a row: else the rows are predicted as they are held.
-        """
-        return self._live() if self.buffer.n or self.belief.predicts else None
+        """Return the filter that includes the rows, to predict one row in O(d^2)."""
+        return self._live()
 
     def followed(self) -> MatchingFilter | None:
-        """Return the filter that has learned the rows; None if there are none."""
-        return self._live() if self.buffer.n else None
+        """Return the filter if it is what predicts batches: if it has learned rows, or before the check of a warm-up.
+
+        The rows held would have to be refined for each prediction otherwise.
+        """
+        return self._live() if self.buffer.n or self.belief.is_fresh else None
 
     # ---- reading ---------------------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from kalprox.likelihoods.base import Likelihood
 from kalprox.likelihoods.classes import Bernoulli, Categorical
+from kalprox.likelihoods.contaminated import Contaminated
 from kalprox.likelihoods.counts import NegativeBinomial, Poisson, QuasiPoisson
 from kalprox.likelihoods.gaussian import Gaussian
-from kalprox.likelihoods.robust import Contaminated, Huber, Student
+from kalprox.likelihoods.robust import Huber, Student
 
 __all__ = [
     "Bernoulli",

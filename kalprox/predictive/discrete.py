@@ -101,9 +101,9 @@ class Counts(NamedTuple):
 def _log_rising(xp: ModuleType, shape: Array, y: Array) -> Array:
     """Return log Gamma(shape + y) - log Gamma(shape) - y log(shape)."""
     gammaln = special_functions(xp).gammaln
-    few = xp.minimum(shape, _LARGE_SHAPE)
-    total = shape + y
-    stirling = (total - 0.5) * xp.log1p(y / shape) - y + (1 / total - 1 / shape) / 12 - (total**-3 - shape**-3) / 360
+    few, many = xp.minimum(shape, _LARGE_SHAPE), xp.maximum(shape, _LARGE_SHAPE)
+    total = many + y
+    stirling = (total - 0.5) * xp.log1p(y / many) - y + (1 / total - 1 / many) / 12 - (total**-3 - many**-3) / 360
     return xp.where(shape > _LARGE_SHAPE, stirling, gammaln(few + y) - gammaln(few) - y * xp.log(few))
 
 

@@ -6,6 +6,7 @@ from data import behind_link, linear
 from sklearn.exceptions import ConvergenceWarning
 
 from kalprox import KalproxRegressor
+from kalprox.calibration.advice import ADVICE
 from kalprox.jobs.record import DataQuality
 from kalprox.learning.headline import Headline, Line, as_options, headline
 from kalprox.sources import Block
@@ -146,7 +147,5 @@ def test_the_text_fits_80_columns_and_marks_doubts():
 
 
 def test_every_advice_of_the_verdict_has_its_options():
-    from kalprox.calibration.verdict import _ADVICE
-
-    for advice in _ADVICE.values():
+    for advice in (advice for words in ADVICE.values() for advice in words.values()):
         assert not any(argument in as_options(advice) for argument in ('="', "='", "=None")), advice

@@ -7,10 +7,14 @@ import pickle
 import numpy as np
 import pytest
 from data import behind_link, linear
+from scipy import special
+from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
-from kalprox import Calibration, Information, KalproxRegressor
+from kalprox import Calibration, Information, KalproxClassifier, KalproxRegressor
+from kalprox.calibration import CategoryCalibration, ClassCalibration, CountCalibration
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.tracking import Tracking
+from kalprox.likelihoods.names import likelihood_of
 
 
 def same_score(a, b, rtol=0.0):
@@ -262,3 +266,92 @@ def test_reading_after_each_batch_folds_each_row_a_few_times(monkeypatch):
         model.partial_fit(X[start : start + 200], y[start : start + 200])
         _ = model.coef_, model.predict(X[:3], return_std=True)
     assert sum(folded) <= 6 * 9_000  # half of 1,024 rows for each reading, and two folds of each row
+
+
+def yes_or_no(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, (rng.random(n) < special.expit(X @ [1.0, -1.0, 0.5] - 0.5)) + 0.0
+
+
+CALIBRATIONS = {
+    "gaussian": Calibration,
+    "student": Calibration,
+    "poisson": CountCalibration,
+    "quasi-poisson": CountCalibration,
+    "negative-binomial": CountCalibration,
+    "bernoulli": ClassCalibration,
+    "categorical": CategoryCalibration,
+}
+
+
+@pytest.mark.parametrize("name", CALIBRATIONS)
+def test_the_score_is_that_of_the_likelihood(name):
+    tracking = Tracking.none(3, likelihood=likelihood_of(name))
+    assert type(tracking.score) is CALIBRATIONS[name] and len(tracking.scores) == (1 if name == "categorical" else 3)
+
+
+def test_prequential_scores_of_a_classifier_are_those_of_its_predictions():
+    X, y = yes_or_no(6000)
+    model, made = KalproxClassifier(), []
+    for start in range(0, 6000, 50):
+        batch = slice(start, start + 50)
+        judged = float(model.diagnostics_.rows) if start else 0.0
+        p = model.predict_proba(X[batch])[:, 1] if start else np.full(50, np.nan)
+        model.partial_fit(X[batch], y[batch], classes=[0, 1])
+        if model.diagnostics_.rows > judged:
+            made.append((p, y[batch]))
+    p, came = map(np.concatenate, zip(*made, strict=True))
+    score = model.diagnostics_
+    assert type(score) is ClassCalibration and score.rows == len(p) > 5000
+    assert float(score.log_loss) == pytest.approx(log_loss(came, p), rel=1e-9)
+    assert float(score.brier) == pytest.approx(brier_score_loss(came, p), rel=1e-9)
+    assert score.auc == pytest.approx(roc_auc_score(came, p), abs=1e-3)
+    assert score.verdict().word == "calibrated"
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_saved_classifier_continues_bit_for_bit(classes, tmp_path):
+    X, y = yes_or_no(3000)
+    if classes == 3:
+        y = np.argmax(X + np.random.default_rng(1).gumbel(size=X.shape), axis=1)
+    models = []
+    for saved in (False, True):
+        model = KalproxClassifier()
+        for start in range(0, 3000, 250):
+            batch = slice(start, start + 250)
+            model.partial_fit(X[batch], y[batch], classes=np.arange(classes))
+            if saved and start in (500, 2000):
+                model.save(tmp_path / "model")
+                model = KalproxClassifier.load(tmp_path / "model")
+        models.append(model)
+    assert models[0].diagnostics_.rows > 500
+    assert type(models[1].diagnostics_) is (ClassCalibration if classes == 2 else CategoryCalibration)
+    for field in dataclasses.fields(models[0].diagnostics_)[:-1]:
+        ours, theirs = (getattr(model.diagnostics_, field.name) for model in models)
+        np.testing.assert_array_equal(ours, theirs, err_msg=field.name)
+
+
+def test_classes_have_no_conformal_intervals_and_it_is_said():
+    X, y = yes_or_no(3000)
+    model = KalproxClassifier()
+    for start in range(0, 3000, 500):
+        model.partial_fit(X[start : start + 500], y[start : start + 500], classes=[0, 1])
+    assert model._learner.quantiles.rows == 0 < model.diagnostics_.rows
+    with pytest.raises(ValueError, match="probabilities and no intervals"):
+        model._learner.conformal_ends(0.9)
+
+
+def test_counts_are_scored_and_their_conformal_intervals_tracked():
+    X, _ = yes_or_no(4000)
+    y = np.random.default_rng(1).poisson(np.exp(X @ [0.4, -0.3, 0.1])) + 0.0
+    model = KalproxRegressor(likelihood="poisson")
+    for start in range(0, 4000, 400):
+        model.partial_fit(X[start : start + 400], y[start : start + 400])
+    score = model.diagnostics_
+    assert type(score) is CountCalibration and score.verdict().word == "calibrated"
+    assert model._learner.quantiles.rows == score.rows > 2000
+    rates = KalproxRegressor(likelihood="poisson")
+    for start in range(0, 4000, 400):
+        rates.partial_fit(X[start : start + 400], y[start : start + 400] / 2, sample_weight=np.full(400, 2.0))
+    assert rates.diagnostics_.undetermined > 0 and "the target is not whole" in str(rates.diagnostics_.verdict())

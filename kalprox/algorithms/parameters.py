@@ -1,0 +1,57 @@
+"""The parameter of a likelihood in a stream, such as the scale of good rows: learned from the errors of predictions."""
+
+import warnings
+
+from kalprox._arrays import Array, is_traced
+from kalprox.algorithms.refine import Refined
+from kalprox.information.linearized import Expansion, errors_of, sums_of
+from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.parameters import Learned
+from kalprox.models import Model
+from kalprox.sources import Block
+
+__all__ = ["first_numbers", "learned_by", "next_numbers"]
+
+_REJECTED = 0.4  # the share of rows flagged as outliers from which on the estimate is rather wrong than the rows
+
+
+def first_numbers(model: Model, given: Likelihood, theta: Array, block: Block) -> Learned:
+    """Return a guess of the parameter from the errors of a first block at theta, where there is no warm-up."""
+    likelihood = given
+    if getattr(given, str(given.parameter)) is None:
+        likelihood = given.learned(given, errors_of(model, given, theta, block))
+    sums = errors_of(model, likelihood, theta, block)
+    return Learned(given.finished(likelihood, sums).numbers, 0 * sums)
+
+
+def next_numbers(
+    learned: Learned,
+    given: Likelihood,
+    at: Expansion,
+    block: Block,
+    covariance: Array | None,
+    left: Array | None,
+    *,
+    held: bool = False,
+) -> Learned:
+    """Return what is known after a block that was expanded at the belief before it, with this covariance of theta.
+
+    `left` is the share of earlier rows that forgetting has left. Warn when more than 40% of the rows have become
+    outliers, unless the rows are `held` and will be refined again.
+    """
+    found = learned.plus(given, sums_of(learned.likelihood(given), at, block, covariance), left)
+    if given.majorizes and not held and not is_traced(found):
+        before, now = (float(sums[-2] / max(sums[-1], 1)) for sums in (learned.sums, found.sums))
+        if before <= _REJECTED < now:
+            warnings.warn(
+                f"{now:.0%} of the rows so far are outliers for the estimate. Either most of the first rows were "
+                "outliers, or the coefficients have changed since: use refine, or fit, on all rows, or forget < 1.",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+    return found
+
+
+def learned_by(fit: Refined) -> Learned | None:
+    """Return what a refinement has learned; None if the likelihood has no parameter."""
+    return None if fit.sums is None else Learned(fit.likelihood.numbers, fit.sums)

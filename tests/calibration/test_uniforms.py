@@ -1,0 +1,41 @@
+"""The numbers that randomise scores: uniform, independent, and the same whatever the blocks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from kalprox.calibration.uniforms import uniforms
+
+
+@pytest.mark.parametrize("mean", ["constant", "varies"])
+def test_they_are_uniform_and_independent(mean):
+    n = 100_000
+    p = np.full(n, 0.01) if mean == "constant" else np.random.default_rng(0).uniform(size=n)
+    v = uniforms(np, np.arange(n) + 0.0, p)
+    assert v.min() > 0 and v.max() < 1 and stats.kstest(v, "uniform").pvalue > 1e-3
+    for lag in (1, 2, 16, 256, 65_536):
+        r = np.corrcoef(v[lag:], v[:-lag])[0, 1]
+        assert abs(r) < 4 / (n - lag) ** 0.5, lag
+
+
+def test_streams_with_other_predictions_have_other_numbers():
+    rows = np.arange(20_000.0)
+    one, other = (uniforms(np, rows, np.full(len(rows), p)) for p in (0.01, np.nextafter(0.01, 1)))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 4 / len(rows) ** 0.5
+
+
+def test_large_numbers_of_rows_differ():
+    rows = 2.0**40 + np.arange(1000.0)
+    assert len(np.unique(uniforms(np, rows, np.full(1000, 0.5)))) > 990
+    assert not np.array_equal(uniforms(np, rows, np.full(1000, 0.5)), uniforms(np, rows - 2.0**40, np.full(1000, 0.5)))
+
+
+def test_jax_has_the_same_numbers():
+    rows, p = np.arange(1000.0) + 2.0**33, np.random.default_rng(0).uniform(size=1000)
+    with jax.enable_x64(True):
+        found = jax.jit(lambda *a: uniforms(jnp, *a))(jnp.asarray(rows), jnp.asarray(p))
+        np.testing.assert_array_equal(found, uniforms(np, rows, p))
+    single = uniforms(jnp, jnp.arange(1000, dtype=np.float32), jnp.asarray(p, np.float32))
+    assert single.dtype == np.float32 and single.min() > 0 and single.max() < 1
