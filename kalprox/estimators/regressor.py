@@ -13,6 +13,7 @@ from kalprox.estimators.formulas import Formulas
 from kalprox.estimators.outliers import FindingOutliers
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
+from kalprox.likelihoods import Categorical
 from kalprox.likelihoods.names import likelihood_of
 
 __all__ = ["KalproxRegressor"]
@@ -219,6 +220,11 @@ class KalproxRegressor(Formulas, FindingOutliers, Readings, Showing, Files, Regr
         self.engine = engine
         self.weights = weights
         self.likelihood = likelihood
+
+    def _learner_parameters(self) -> dict[str, Any]:
+        if self.likelihood == "categorical" or isinstance(self.likelihood, Categorical):
+            raise ValueError("likelihood='categorical' is that of several classes: use KalproxClassifier.")
+        return super()._learner_parameters()
 
     def __sklearn_tags__(self) -> Any:
         linear = self.method == "exact" and isinstance(self.link, str) and self.link == "identity"
