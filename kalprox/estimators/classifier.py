@@ -14,7 +14,7 @@ from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
 from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, class_weights, plain_target
 from kalprox.estimators.files import Files
-from kalprox.estimators.fitting import Fitting
+from kalprox.estimators.formulas import Formulas
 from kalprox.estimators.frames import is_raw
 from kalprox.estimators.plain import Rows
 from kalprox.estimators.readings import Readings
@@ -28,7 +28,7 @@ __all__ = ["KalproxClassifier"]
 _BLOCK_BYTES = 1 << 25  # of the Jacobian of a block of rows with several classes, if block_size="auto"
 
 
-class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, LearnerEstimator):
+class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, LearnerEstimator):
     """Regularised logistic regression, in batch or streaming, with standard errors and honest probabilities.
 
     For two classes the estimator minimises
@@ -317,6 +317,19 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
                 mean, _ = super().prequential(X, class_targets(labels, missing, known), weights)
         return mean if mean.ndim == 2 else np.column_stack([1 - mean, mean])
 
+    @classmethod
+    def _target_classes(cls) -> Any:
+        from kalprox.sources.classes import TargetClasses
+
+        return TargetClasses()
+
+    def _fit_encoded(self, rows: Any, classes: tuple[str, ...]) -> None:
+        labels = np.array(classes)
+        codes = rows.y.astype(int) if rows.y.ndim == 1 else rows.y.argmax(axis=1)
+        weights = self._weighted(labels[codes], np.zeros(len(codes), bool), rows.weights)
+        with self._classes_until_done(labels):
+            super().fit(rows.X, rows.y, weights, rows.groups, rows.offset)
+
     def _labelled(self, y: Any, classes: Any, sample_weight: Any) -> tuple[Array, Array, Array | None, Array]:
         """Return the labels of a batch, which of them are missing, the weights, and the classes."""
         labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
@@ -414,7 +427,7 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
                [0.34, 0.66]]), array([[0.22, 0.22],
                [0.46, 0.46]]))
         """
-        proba = self._by_rows(X, lambda reader, rows: reader.predict(rows).mean, live=True)
+        proba = self._by_rows(X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=True)
         if proba.ndim == 1:
             proba = np.stack([1 - proba, proba], axis=1)
         if not return_std:
@@ -462,14 +475,14 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """
         return self._by_rows(X, Belief.log_odds)
 
-    def _by_rows(self, X: Any, function: Callable[[Any, Array], Array], *, live: bool = False) -> Array:
+    def _by_rows(self, X: Any, function: Callable[..., Array], *, live: bool = False) -> Array:
         """Return a function of the belief and rows, block by block; NaN for rows that were skipped.
 
         With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`.
         """
         _refuse_collection(X)
-        X, good = self._inputs(X)
-        alone = X.shape[0] == 1 and isinstance(X, np.ndarray)
+        X, good, offset = self._inputs_and_offset(X)
+        alone = X.shape[0] == 1 and isinstance(X, np.ndarray) and offset is None
         with self._lock:
             if live and alone and good is None:
                 return function(self._learner, X)
@@ -477,10 +490,11 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         shape = () if len(self.classes_) == 2 else (len(self.classes_),)
         found = np.full((X.shape[0] if good is None else len(good), *shape), np.nan)
         if X.shape[0]:
-            rows = Rows(X, np.zeros(X.shape[0]))
-            blocks = batch_of(rows, self._block_rows(X.shape[1]), whole=False)
-            values = np.concatenate([function(reader, block.X) for block in blocks])  # type: ignore[union-attr]
-            found[slice(None) if good is None else good] = values
+            rows = Rows(X, np.zeros(X.shape[0]), offset=offset)
+            values = []
+            for block in batch_of(rows, self._block_rows(X.shape[1]), whole=False):  # type: ignore[union-attr]
+                values.append(function(reader, block.X, **({} if offset is None else {"offset": block.offset})))
+            found[slice(None) if good is None else good] = np.concatenate(values)
         return found
 
     def _block_rows(self, d: int) -> int | str:

@@ -498,6 +498,7 @@ class FilteredBelief(Belief):
         names = ("outside", "merge_distance", "unscored")
         outside, apart, unscored = (float(saved.arrays.get(name, 0.0)) for name in names)
         found = Columns(saved["columns.middle"], saved["columns.spread"]) if "columns" in saved else None
+        expect(std is None or (std.shape == (d,) and (std >= 0).all()))
         expect(found is None or (found.middle.shape == found.spread.shape == (d,) and (found.spread >= 0).all()))
         passes, converged = saved.count("n_passes"), bool(saved["converged"])
         return cls(settings, state, design, seen, passes, converged, message, std, outside, apart, found, unscored)

@@ -36,6 +36,7 @@ _SPELLED = {
     "set diagnose=True": "fit the rows to files",
     "with partial_fit or without an engine": "without --engine",
     "with partial_fit or in one pass": "with --passes 1",
+    "Call refine with all rows to make it exact.": "Fit one model to all rows to make it exact.",
     "Learn more rows, or use fit.": "Fit more rows, or several passes: leave --passes 1 out.",
     "or give the noise variance": "or give the noise variance with --noise",
     "or standardize=True if": "or --standardize if",
