@@ -301,7 +301,8 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         Returns
         -------
         array of shape (n, m)
-            NaN before the first row and during the warm-up.
+            NaN before the first row; and during the warm-up, if there are several classes, or with forgetting, a penalty
+            with kinks or another `coef_cov`.
 
         Examples
         --------
@@ -315,7 +316,7 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             labels, missing, weights, known = self._labelled(y, classes, sample_weight)
             with self._classes_until_done(known):
                 mean, _ = super().prequential(X, class_targets(labels, missing, known), weights)
-        return mean if mean.ndim == 2 else np.column_stack([1 - mean, mean])
+        return mean if mean.ndim == 2 else _of_both(mean)
 
     def _labelled(self, y: Any, classes: Any, sample_weight: Any) -> tuple[Array, Array, Array | None, Array]:
         """Return the labels of a batch, which of them are missing, the weights, and the classes."""
@@ -416,7 +417,7 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """
         proba = self._by_rows(X, lambda reader, rows: reader.predict(rows).mean, live=True)
         if proba.ndim == 1:
-            proba = np.stack([1 - proba, proba], axis=1)
+            proba = _of_both(proba)
         if not return_std:
             return proba
         std = self._by_rows(X, Belief.probability_std)
@@ -516,6 +517,13 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         model = cls(**{name: value for name, value in {**learner.settings.parameters, **own}.items() if name in names})
         model.classes_ = np.array(classes)
         return model._fitted_to(learner, about)
+
+
+def _of_both(p: Array) -> Array:
+    """Return the probabilities of both classes, shape (n, 2), for those of the second one."""
+    both = np.empty((len(p), 2))
+    both[:, 0], both[:, 1] = 1 - p, p
+    return both
 
 
 def _refuse_collection(X: Any) -> None:

@@ -291,7 +291,8 @@ class Fitting(LearnerEstimator):
         Returns
         -------
         mean : array of shape (n,) or (n, k)
-            NaN if nothing was known: before the first row, and during the warm-up of a nonlinear model.
+            NaN if nothing was known: before the first row, and during the warm-up of a nonlinear model, unless its link
+            is "identity" and its rows are learned one by one.
         std : array of the same shape
             The scale of the predictive distribution, as in `predict`; infinite if the row could not be predicted.
 
