@@ -301,8 +301,8 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         Returns
         -------
         array of shape (n, m)
-            NaN before the first row; and during the warm-up, if there are several classes, or with forgetting, a penalty
-            with kinks or another `coef_cov`.
+            NaN before the first row; and during the warm-up, if there are several classes, or with forgetting, a
+            penalty with kinks or another `coef_cov`.
 
         Examples
         --------
