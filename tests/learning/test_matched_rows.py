@@ -132,6 +132,15 @@ def test_rows_and_batches_may_alternate():
     assert (np.abs(model.coef_ - batch.coef_) / batch.coef_std_).max() < 0.1
 
 
+def test_rows_with_the_weights_of_their_classes_end_near_the_batch():
+    X, y = rows_of(600)
+    model, batch = (KalproxClassifier(class_weight={0: 1.0, 1: 3.0}) for _ in range(2))
+    for i in range(len(y)):
+        model.partial_fit(X[i : i + 1], y[i : i + 1], classes=[0, 1])
+    assert isinstance(model._learner._rows, MatchedRows)
+    assert (np.abs(model.coef_ - batch.fit(X, y).coef_) / batch.coef_std_).max() < 0.1
+
+
 @pytest.mark.parametrize(
     "settings", [{"penalty": "l1"}, {"forget": 0.99}, {"coef_cov": "robust"}, {"likelihood": "student"}]
 )
