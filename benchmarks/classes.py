@@ -293,16 +293,15 @@ def main() -> None:
                 losses[data]["peers"][name], versions[name] = found, version(peer.package)
                 if found is not None:
                     print(f"{data}, {name}: {found['loss']:.4f} {found['setting']}, {found['us']:,.0f} us", flush=True)
-    versions = {name: versions[name] for name in PEERS if name in versions}
-    result = {
-        "date": datetime.date.today().isoformat(),
-        "cpu": describe()["cpu"],
-        "minutes": round((time.perf_counter() - begin) / 60, 1),
-        "quick": options.quick,
-        "versions": versions,
-        "losses": losses,
-    }
-    options.results.write_text(json.dumps(plain(result), indent=1) + "\n")
+            result = {
+                "date": datetime.date.today().isoformat(),
+                "cpu": describe()["cpu"],
+                "minutes": round((time.perf_counter() - begin) / 60, 1),
+                "quick": options.quick,
+                "versions": {name: versions[name] for name in PEERS if name in versions},
+                "losses": losses,
+            }
+            options.results.write_text(json.dumps(plain(result), indent=1) + "\n")
     write_page(options.page, result)
     print(f"Written: {options.results} and {options.page}")
 
