@@ -301,7 +301,8 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
         Returns
         -------
         array of shape (n, m)
-            NaN before the first row and during the warm-up.
+            NaN before the first row; and during the warm-up, if there are several classes, or with forgetting, a
+            penalty with kinks or another `coef_cov`.
 
         Examples
         --------
@@ -315,7 +316,7 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
             labels, missing, weights, known = self._labelled(y, classes, sample_weight)
             with self._classes_until_done(known):
                 mean, _ = super().prequential(X, class_targets(labels, missing, known), weights)
-        return mean if mean.ndim == 2 else np.column_stack([1 - mean, mean])
+        return mean if mean.ndim == 2 else _of_both(mean)
 
     @classmethod
     def _target_classes(cls) -> Any:
@@ -429,7 +430,7 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
         """
         proba = self._by_rows(X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=True)
         if proba.ndim == 1:
-            proba = np.stack([1 - proba, proba], axis=1)
+            proba = _of_both(proba)
         if not return_std:
             return proba
         std = self._by_rows(X, Belief.probability_std)
@@ -530,6 +531,13 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
         model = cls(**{name: value for name, value in {**learner.settings.parameters, **own}.items() if name in names})
         model.classes_ = np.array(classes)
         return model._fitted_to(learner, about)
+
+
+def _of_both(p: Array) -> Array:
+    """Return the probabilities of both classes, shape (n, 2), for those of the second one."""
+    both = np.empty((len(p), 2))
+    both[:, 0], both[:, 1] = 1 - p, p
+    return both
 
 
 def _refuse_collection(X: Any) -> None:

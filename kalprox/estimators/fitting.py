@@ -227,7 +227,8 @@ class Fitting(LearnerEstimator):
             try:
                 if not (is_row and learner.learn_row(rows.X, rows.y)):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
-                    learner.learn(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=linear), settings)
+                    whole = linear or len(rows.y) == 1
+                    learner.learn(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=whole), settings)
             except ValueError:
                 self._checked(X, y, about, fitted, several)  # raises a better error if a value is bad
                 raise
@@ -291,7 +292,8 @@ class Fitting(LearnerEstimator):
         Returns
         -------
         mean : array of shape (n,) or (n, k)
-            NaN if nothing was known: before the first row, and during the warm-up of a nonlinear model.
+            NaN if nothing was known: before the first row, and during the warm-up of a nonlinear model, unless its link
+            is "identity" and its rows are learned one by one.
         std : array of the same shape
             The scale of the predictive distribution, as in `predict`; infinite if the row could not be predicted.
 

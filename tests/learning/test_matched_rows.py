@@ -1,4 +1,4 @@
-"""Single rows of other likelihoods than the Gaussian: a filter that is updated in place, and folds of what it learned."""
+"""Single rows of other likelihoods than the Gaussian: a filter that is updated in place, and folds of its rows."""
 
 import copy
 import pickle
@@ -103,8 +103,7 @@ def test_reading_saving_and_copying_change_nothing(tmp_path):
         if i % 37 == 0:
             model.coef_, model.diagnostics_, model.predict_proba(X[:3])
             model.save(tmp_path / "model")
-            loads = (KalproxClassifier.load, lambda path: copy.copy(model), lambda path: copy.deepcopy(model))
-            model = loads[i % 3](tmp_path / "model")
+            model = (KalproxClassifier.load(tmp_path / "model"), copy.copy(model), copy.deepcopy(model))[i % 3]
     exactly(plain._learner, model._learner)
     np.testing.assert_array_equal(plain.predict_proba(X), model.predict_proba(X))
 
@@ -116,7 +115,7 @@ def test_a_row_that_is_refused_changes_nothing():
         model.partial_fit(X[i : i + 1], y[i : i + 1])
         same.partial_fit(X[i : i + 1], y[i : i + 1])
         for bad_x, bad_y in ((np.nan, 1.0), (1.0, np.nan), (1.0, -1.0), (1e200, 1.0)):
-            with pytest.raises(ValueError, match="NaN|at least 0|too large|finite"):
+            with pytest.raises(ValueError, match=r"NaN|at least 0|too large|finite"):
                 model.partial_fit(np.full((1, 4), bad_x), [bad_y])
     exactly(model._learner, same._learner)
 
@@ -133,6 +132,15 @@ def test_rows_and_batches_may_alternate():
     assert (np.abs(model.coef_ - batch.coef_) / batch.coef_std_).max() < 0.1
 
 
+def test_rows_with_the_weights_of_their_classes_end_near_the_batch():
+    X, y = rows_of(600)
+    model, batch = (KalproxClassifier(class_weight={0: 1.0, 1: 3.0}) for _ in range(2))
+    for i in range(len(y)):
+        model.partial_fit(X[i : i + 1], y[i : i + 1], classes=[0, 1])
+    assert isinstance(model._learner._rows, MatchedRows)
+    assert (np.abs(model.coef_ - batch.fit(X, y).coef_) / batch.coef_std_).max() < 0.1
+
+
 @pytest.mark.parametrize(
     "settings", [{"penalty": "l1"}, {"forget": 0.99}, {"coef_cov": "robust"}, {"likelihood": "student"}]
 )
@@ -147,9 +155,9 @@ def test_prequential_predictions_are_those_of_rows_one_by_one():
     model, alone = KalproxClassifier(), KalproxClassifier()
     found, expected = model.prequential(X, y, classes=[0, 1]), []
     for i in range(len(y)):
-        expected.append(alone.predict_proba(X[i : i + 1])[0] if i > 1 else [np.nan, np.nan])
+        expected.append(alone.predict_proba(X[i : i + 1])[0] if i else [np.nan, np.nan])
         alone.partial_fit(X[i : i + 1], y[i : i + 1], classes=[0, 1])
-    np.testing.assert_allclose(found[2:], np.array(expected)[2:], rtol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
     exactly(model._learner, alone._learner)
 
 
