@@ -28,6 +28,7 @@ from benchmarks.table import grid, plain
 
 ROOT = Path(__file__).parent
 BLOCK = 100  # rows that a forgetting model predicts and learns together
+LONG = 100_000
 LEAST = 1e-6  # probabilities are clipped to [LEAST, 1 - LEAST], those of all peers
 
 
@@ -120,6 +121,7 @@ class Peer:
     settings: dict[str, Callable[[], Predict]]
     most: tuple[float, float] = (np.inf, np.inf)  # the most rows and inputs with which it takes minutes, not hours
     only: tuple[str, ...] = ()  # the data that it is for; all if there are none
+    when_long: tuple[str, ...] = ()  # the settings that are tried on 100,000 rows or more; all if there are none
 
 
 def _kalprox() -> Predict:
@@ -227,6 +229,7 @@ PEERS = {
         "scikit-learn",
         {"its schedule": partial(_sgd_classifier, None)}
         | {f"rate {rate}": partial(_sgd_classifier, rate) for rate in (0.01, 0.1)},
+        when_long=("its schedule", "rate 0.01"),  # it takes a millisecond for a row
     ),
     "Vowpal Wabbit": Peer("vowpalwabbit", {f"rate {rate}": partial(_vowpal_wabbit, rate) for rate in (0.1, 0.5, 2.0)}),
     "bayesianbandits BayesianGLM": Peer("bayesianbandits", {"": _bayesianbandits}, most=(10_000, 100)),
@@ -260,6 +263,8 @@ def measured(data: str, name: str, quick: bool) -> dict[str, Any] | None:
         return None
     found = []
     for setting, build in peer.settings.items():
+        if n >= LONG and peer.when_long and setting not in peer.when_long:
+            continue
         predict = build()
         begin = time.process_time()
         losses = [log_loss(y, predict(X, y)) for X, y in rows.in_orders()]

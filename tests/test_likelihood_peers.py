@@ -74,6 +74,27 @@ def test_negative_binomial_regression_is_that_of_statsmodels():
     np.testing.assert_allclose(fit.cov, observed, rtol=1e-7)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_dispersion_of_counts_is_that_of_statsmodels(seed):
+    X, y = counts(seed=seed)
+    fit = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), (X, y), np.zeros(4), likelihood=NegativeBinomial())
+    peer = sm.NegativeBinomial(y, X, loglike_method="nb2").fit(disp=0, method="newton", tol=1e-14, maxiter=500)
+    assert fit.converged and fit.likelihood.dispersion == pytest.approx(peer.params[-1], rel=1e-6)
+    np.testing.assert_allclose(fit.mean, peer.params[:-1], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(np.sqrt(np.diag(fit.cov)), peer.bse[:-1], rtol=0.01)  # for a known dispersion
+
+
+def test_counts_without_dispersion_are_poisson():
+    X, y = counts()
+    y = np.round(np.exp(X @ [0.5, 0.4, -0.3, 0.0]))
+    fit, plain = (
+        kp.refine(kp.models.Linear(), kp.regularizers.Zero(), (X, y), np.zeros(4), likelihood=one)
+        for one in (NegativeBinomial(), Poisson())
+    )
+    assert fit.converged and fit.likelihood.dispersion == pytest.approx(1e-6)
+    np.testing.assert_allclose(fit.mean, plain.mean, atol=1e-5)
+
+
 def test_huber_is_the_m_estimate_of_statsmodels():
     rng = np.random.default_rng(1)
     X = np.column_stack([np.ones(300), rng.normal(size=(300, 2))])

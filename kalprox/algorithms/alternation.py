@@ -64,21 +64,23 @@ def _alternate(
     eps = float(np.finfo(np.dtype(point.information.T.dtype)).eps)
     enough = max(tol, _ROUNDING * eps)
     low, high, share, before = -np.inf, np.inf, 1.0, None
+    least = float(np.log(max(problem.given.bounds[0], eps * problem.likelihood.numbers[0])))
     while True:
         inner = max(tol, share * _rough(problem, point))
         point, left = descend(problem, point, max_passes, inner, straight=straight)
         straight = True
-        phi, score, slope, least = *_score(problem, point), _least(problem, point, eps)
+        phi, score, slope = _score(problem, point)
         low, high = (phi, high) if score > 0 else (low, phi)
         if high - low < _NEAR:  # found with a rough theta
             low, high = -np.inf, np.inf
         if before is not None and phi != before[0]:
             secant = (before[1] - score) / (phi - before[0])
             slope = secant if slope / 4 < secant < 4 * slope else slope
-        goal = phi + float(np.clip(score / slope, -_FAR, _FAR))
+        with np.errstate(over="ignore"):
+            goal = phi + float(np.clip(score / slope, -_FAR, _FAR))
         if abs(goal - phi) > _NEAR and not low < goal < high:
             goal = (low + high) / 2
-        goal = float(np.clip(goal, least, np.log(problem.given.bounds[1])))
+        goal = float(np.clip(goal, least, np.log(problem.given.bounds[1])))  # of an exact fit the scale is rounding
         change = abs(goal - phi)
         if (change <= enough and inner <= tol) or problem.passes >= max_passes:
             return point, left, change if change > enough else 0.0
@@ -107,14 +109,6 @@ def _rough(problem: Problem, point: Point) -> float:
     size = float(np.linalg.norm(np.linalg.norm(point.R, axis=0) * point.theta))
     errors = float(problem.likelihood.unit) ** 0.5 * len(point.theta) ** 0.5
     return min(_ROUGH, _FIRST * errors / size) if size > 0 else _ROUGH
-
-
-def _least(problem: Problem, point: Point, eps: float) -> float:
-    """Return the smallest log of the parameter: a scale of errors is at least the rounding error of f."""
-    least = problem.given.bounds[0]
-    if problem.given.majorizes:
-        least = max(least, eps * (point.size / float(point.information.rows)) ** 0.5)
-    return float(np.log(least))
 
 
 def _edf(problem: Problem, point: Point) -> float:

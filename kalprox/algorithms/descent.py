@@ -107,6 +107,11 @@ class Problem:
         self.count_pass()
         return self.source.fold(partial(errors_of, self.model, self.likelihood, theta)).total
 
+    @property
+    def is_straight(self) -> bool:
+        """Whether the rows of the linearisation do not depend on theta, so that a step needs no correction."""
+        return self.model.linear and not self.likelihood.interacts
+
     def curvature(self, theta: Array, p: Array) -> Array:
         """Make one pass for J'W h_pp, shape (d,), with h_pp the second derivative of h along p."""
         self.count_pass()
@@ -217,7 +222,7 @@ def descend(
         if problem.passes >= max_passes:
             return point, steps_left(problem, point, S)
         trial = None
-        if bend < _STRAIGHT:
+        if bend < _STRAIGHT or problem.is_straight:
             trial = problem.at(point.theta + p)
         else:
             bent = _accelerated(problem, point, R, z, p)

@@ -2,7 +2,7 @@
 
 import warnings
 
-from kalprox._arrays import Array, is_traced
+from kalprox._arrays import Array, is_traced, namespace
 from kalprox.algorithms.refine import Refined
 from kalprox.information.linearized import Expansion, errors_of, sums_of
 from kalprox.likelihoods import Likelihood
@@ -12,6 +12,8 @@ from kalprox.sources import Block
 
 __all__ = ["first_numbers", "learned_by", "next_numbers"]
 
+_GUESSED = 10.0  # the weight of a guess, in rows
+_MANY = 100  # rows, before which a share of outliers says little
 _REJECTED = 0.4  # the share of rows flagged as outliers from which on the estimate is rather wrong than the rows
 
 
@@ -20,8 +22,9 @@ def first_numbers(model: Model, given: Likelihood, theta: Array, block: Block) -
     likelihood = given
     if getattr(given, str(given.parameter)) is None:
         likelihood = given.learned(given, errors_of(model, given, theta, block))
-    sums = errors_of(model, likelihood, theta, block)
-    return Learned(given.finished(likelihood, sums).numbers, 0 * sums)
+    sums = 0 * errors_of(model, likelihood, theta, block)
+    known = namespace(sums).asarray([0.0, _GUESSED] + [0.0] * (len(sums) - 2), sums.dtype)
+    return Learned(likelihood.with_model_numbers().numbers, known)
 
 
 def next_numbers(
@@ -41,7 +44,7 @@ def next_numbers(
     """
     found = learned.plus(given, sums_of(learned.likelihood(given), at, block, covariance), left)
     if given.majorizes and not held and not is_traced(found):
-        before, now = (float(sums[-2] / max(sums[-1], 1)) for sums in (learned.sums, found.sums))
+        before, now = (float(sums[-2] / max(sums[-1], _MANY)) for sums in (learned.sums, found.sums))
         if before <= _REJECTED < now:
             warnings.warn(
                 f"{now:.0%} of the rows so far are outliers for the estimate. Either most of the first rows were "

@@ -349,7 +349,7 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
     V = _finite_cov(state)
     if problem.likelihood.parameter is not None and state.learned is None:
         state = replace(state, learned=first_numbers(problem.model, problem.likelihood, state.estimate, block))
-    at = expand(problem.model, state.likelihood, state.estimate, block, V)
+    at = expand(problem.model, state.likelihood, state.estimate, block, V, descent=V is None)
     _check_expansion(at, len(block))
     learned = state.learned
     if learned is not None and (V is not None or is_traced(at.D, state)):  # else the predictions say nothing

@@ -286,7 +286,7 @@ def _descended(
 
 
 _SAMPLE = 16384, 256  # rows of a sample: as many, or as many for each parameter
-_LARGE = 8  # samples in the rows from which on one is taken
+_LARGE = 4  # samples in the rows from which on one is taken
 _CLEAR = 20  # times what noise explains, by which the minimiser of a sample must be better than the start
 _ROUGH = 1e-2  # the tolerance of that minimiser
 

@@ -42,6 +42,7 @@ ROBUST_ROWS = 1000  # held at least with a robust loss: rows that lie may come i
 _MAX_BEND = 0.05  # the share of the variance of h that may be nonlinear in a row that is linearised once
 _MAX_CHANGE = 0.2  # of the curvature of the loss of such a row, within a standard deviation of the belief
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one
+_SETTLED_GROWTH = 3  # the same, if the rows determine theta and more are only held because some may lie
 _PASSES = 50  # passes over the held rows at a check; a fit that needs more is diverging, and needs more rows
 _RUNAWAY = 0.75  # a fit with a larger leverage has diverged; see docs/explanation/proximal_filter.md
 TOL = 1e-6  # relative; far below the relative standard errors, which are about sqrt(d / rows)
@@ -97,12 +98,13 @@ class HeldRows:
         return self.rows >= self.next_look or self.bytes >= limit
 
     def later(self, fit: Refined, leverage: float, settled: bool) -> "HeldRows":
-        """Return the same rows, to be checked again when there are 1.5 times as many.
+        """Return the same rows, to be checked again when there are 1.5 times as many, or 3 times if they are settled.
 
         A fit that diverged is not a good start for the next one: on a plateau of the link there is no way back.
         """
         start = fit.mean if fit.converged and leverage < _RUNAWAY else self.origin
-        return replace(self, start=start, next_look=int(_GROWTH * self.rows), settled=settled)
+        growth = _SETTLED_GROWTH if settled else _GROWTH
+        return replace(self, start=start, next_look=int(growth * self.rows), settled=settled)
 
     def moved(self, shift: Array, theta: Callable[[Array], Array]) -> "HeldRows":
         """Return the rows in other coordinates: inputs less `shift`, and `theta` of each parameter vector."""

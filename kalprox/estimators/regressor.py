@@ -14,6 +14,7 @@ from kalprox.estimators.frames import as_arrow, check_encoded, encode, frame_kin
 from kalprox.estimators.outliers import FindingOutliers
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
+from kalprox.likelihoods import Categorical
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.sources import Block
 
@@ -278,6 +279,11 @@ class KalproxRegressor(Fitting, FindingOutliers, Readings, Showing, Files, Regre
         model._frame_kind = frame_kind(data)
         model.feature_names_in_ = np.array(columns.names, dtype=object)
         return model
+
+    def _learner_parameters(self) -> dict[str, Any]:
+        if self.likelihood == "categorical" or isinstance(self.likelihood, Categorical):
+            raise ValueError("likelihood='categorical' is that of several classes: use KalproxClassifier.")
+        return super()._learner_parameters()
 
     def __sklearn_tags__(self) -> Any:
         linear = self.method == "exact" and isinstance(self.link, str) and self.link == "identity"

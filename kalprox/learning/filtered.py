@@ -7,6 +7,7 @@ from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy import special
 
 from kalprox._arrays import Array
 from kalprox.algorithms.parameters import learned_by
@@ -23,6 +24,7 @@ from kalprox.learning.merging import change, distance, in_coordinates, likely_ro
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
+from kalprox.likelihoods import Bernoulli, Categorical
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import LINKS
 from kalprox.noise import Noise
@@ -35,6 +37,7 @@ __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design
 
 _WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
 _SEPARATED = 1e-3  # a mean loss below it, where no minimiser was found, is that of classes without an error
+_FAR = 8.0  # standard deviations of a column from its mean, beyond which a value says little about the others
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 # What cannot change after the first row.
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
@@ -58,6 +61,8 @@ class FilteredBelief(Belief):
     fit_column_std: Array | None = None  # of the rows of `fit`, which `seen` does not summarise
     fit_outside: float = 0.0
     merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
+    spread: Array | None = None  # of the columns, on which the weak prior rests; see `_spread`
+    unscored: float = 0.0  # rows of the warm-up, which have no scores
 
     in_one_pass: ClassVar[bool] = False
 
@@ -106,7 +111,8 @@ class FilteredBelief(Belief):
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
         state = replace(state, learned=learned_by(out))
         message = out.message
-        if not out.converged and not settings.likelihood.location and out.objective < _SEPARATED * folded.counts.good:
+        classes = isinstance(settings.likelihood, (Bernoulli, Categorical))
+        if not out.converged and classes and out.objective < _SEPARATED * folded.counts.good:
             message = (
                 "The coefficients run to infinity, since some of them separate the classes without an error. Set a "
                 "penalty, such as penalty='ridge', or remove the columns that determine the class."
@@ -129,10 +135,12 @@ class FilteredBelief(Belief):
         step = _filter(self.settings, belief.fixed, warmup=belief.state.problem.warmup).step
         inputs = belief.fixed.block(block)
         state = step(belief.state, inputs.X, inputs.y, inputs.weights)
-        if self.seen is not None and self.state.held is not None and state.held is None:
-            state = with_prior(state, _weak_prior(self.settings, belief.fixed, seen, _noise_of(state)))
+        if belief.spread is not None and self.state.held is not None and state.held is None:
+            prior = _weak_prior(self.settings, belief.fixed, seen, belief.spread, _noise_of(state))
+            state = with_prior(state, prior)
         message = self.message if self.state.held is None else _warming_up(state.held)
-        return replace(belief, state=state, message=message)
+        unscored = self.unscored + (0.0 if self.predicts else float(new.X.rows))
+        return replace(belief, state=state, message=message, unscored=unscored)
 
     # ---- single rows -----------------------------------------------------------------------------------
 
@@ -211,8 +219,31 @@ class FilteredBelief(Belief):
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
         noise_var = _noise_of(state) if held is None else np.inf
-        state = replace(state, prior=_weak_prior(self.settings, design, seen, noise_var))
-        return replace(self, state=state, fixed=design, seen=seen)
+        spread = self._spread(seen, block)
+        state = replace(state, prior=_weak_prior(self.settings, design, seen, spread, noise_var))
+        return replace(self, state=state, fixed=design, seen=seen, spread=spread)
+
+    def _spread(self, seen: Seen, block: Block) -> Array:
+        """Return the spread of each column, their standard deviation unless a few values are far from all others.
+
+        In the warm-up it is then that of the absolute deviations from the median. After it, the spread does not become
+        larger: a value far away makes the prior no stronger. A column that was constant has the spread of its size
+        until it varies.
+        """
+        square, constant = _squares(seen.X, self.fixed)
+        std, held = np.sqrt(square), self.state.held
+        if held is None:
+            before = None if self.seen is None else _squares(self.seen.X, self.fixed)[1]
+            if self.spread is None or before is None:
+                return std
+            return np.where(before, std, np.minimum(std, self.spread))
+        X = block.X if not held.rows else np.concatenate([self._held_block().X, block.X])  # type: ignore[union-attr]
+        away = np.abs(X - np.median(X, axis=0)) if (np.abs(X - seen.X.mean).max(axis=0) > _FAR * std).any() else None
+        if away is None:
+            return std
+        usual = np.median(away, axis=0) / special.ndtri(0.75)
+        far = (away.max(axis=0) > _FAR * std) & (usual > 0) & ~constant
+        return np.where(far, np.minimum(usual, std), std)
 
     def with_settings(self, settings: Settings) -> "FilteredBelief":
         """Return the same rows under another penalty or noise variance; earlier blocks are not linearised again."""
@@ -244,9 +275,10 @@ class FilteredBelief(Belief):
             learned = learned.merge(other.state.learned)
         both = replace(self.state, data=data, extrapolating=None, learned=learned)
         seen = None if self.seen is None or other.seen is None else self.seen + other.seen
-        state = with_prior(both, self.state.prior)
-        if seen is not None:
-            state = with_prior(both, _weak_prior(self.settings, self.fixed, seen, _noise_of(state)))
+        state, spread = with_prior(both, self.state.prior), self.spread
+        if seen is not None and self.spread is not None and other.spread is not None:
+            spread = np.minimum(self.spread, other.spread)
+            state = with_prior(both, _weak_prior(self.settings, self.fixed, seen, spread, _noise_of(state)))
         J = change(other.fixed, self.fixed)
         parts = [(one._rows, one._estimate_in(self.fixed), self._like_rows_of(one)) for one in (self, other)]
         found = self.merge_distance + other.merge_distance
@@ -259,6 +291,7 @@ class FilteredBelief(Belief):
         outside = self.fit_outside + other.fit_outside
         passes = max(self.n_passes, other.n_passes)
         about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
+        about |= {"spread": spread, "unscored": self.unscored + other.unscored}
         return replace(self, state=state, seen=seen, sandwich=sandwich, **about)
 
     def _estimate_in(self, design: Design) -> Array:
@@ -319,12 +352,9 @@ class FilteredBelief(Belief):
 
     def _sandwiched(self, posterior: Posterior) -> Array | None:
         """Return the covariance of the base class; the rows of a warm-up have no scores, and count as the others do."""
-        C, settings = super()._sandwiched(posterior), self.settings
-        if C is None or self.sandwich is None or settings.coef_cov != "robust" or settings.forget != 1:
-            return C
-        scored = self.sandwich.count
-        rows = float(self.state.rows) / (self.fixed.outputs or 1)
-        return C * (rows / scored) if 2 <= scored < rows and settings.weights == "frequency" else C
+        C = super()._sandwiched(posterior)
+        scored = self._rows - self.unscored
+        return C if C is None or self.settings.forget != 1 or scored <= 0 else C * (self._rows / scored)
 
     def _contrasts(self, posterior: Posterior) -> Array | None:
         """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
@@ -411,6 +441,7 @@ class FilteredBelief(Belief):
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
             **({} if not self.merge_distance else {"merge_distance": self.merge_distance}),
+            **({} if self.spread is None else {"spread": self.spread, "unscored": self.unscored}),
         }
 
     @classmethod
@@ -442,15 +473,18 @@ class FilteredBelief(Belief):
         )
         learned = saved.value(Learned, "learned") if "learned" in saved else None
         if learned is not None:
-            expect(learned.numbers.shape == settings.likelihood.numbers.shape and (learned.numbers > 0).all())
+            expect(learned.numbers.shape == settings.likelihood.numbers.shape and (learned.numbers >= 0).all())
             expect(learned.sums.ndim == 1 and len(learned.sums) > 1)
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far, learned=learned)
         message = _warming_up(held)
         std = saved.arrays.get("column_std")
-        outside, apart = (float(saved.arrays.get(name, 0.0)) for name in ("outside", "merge_distance"))
+        names = ("outside", "merge_distance", "unscored")
+        outside, apart, unscored = (float(saved.arrays.get(name, 0.0)) for name in names)
+        spread = saved.arrays.get("spread")
+        expect(spread is None or (spread.shape == (d,) and (spread >= 0).all()))
         expect(std is None or (std.shape == (d,) and (std >= 0).all()))
         passes, converged = saved.count("n_passes"), bool(saved["converged"])
-        return cls(settings, state, design, seen, passes, converged, message, std, outside, apart)
+        return cls(settings, state, design, seen, passes, converged, message, std, outside, apart, spread, unscored)
 
 
 def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:
@@ -544,32 +578,36 @@ def _noise_of(state: ProximalState) -> float:
     return variance if variance > 0 else np.inf
 
 
-def _weak_prior(settings: Settings, design: Design, seen: Seen, noise_var: float) -> Information:
-    """Return a weak prior, which adds (theta_j sd_j / s)^2 v / 200 to the objective, in units of the noise.
+def _squares(X: Moments, design: Design) -> tuple[Array, Array]:
+    """Return the mean square of each column, about its mean if there is an intercept, and which are constant.
+
+    That of a constant column is the square of its size.
+    """
+    square, mean = X.squares / X.rows, X.mean**2
+    square = square if design.intercept else square + mean
+    constant = square <= _CONSTANT**2 * mean
+    return np.where(constant, np.where(mean > 0, mean, 1.0), square), constant
+
+
+def _weak_prior(settings: Settings, design: Design, seen: Seen, spread: Array, noise_var: float) -> Information:
+    """Return a weak prior, which adds (theta_j spread_j / s)^2 v / 200 to the objective, in units of the noise.
 
     Here s is the likely size of the linear predictor: a coefficient that moves the predictor by 10 s costs as much as
     one residual of the size sqrt(v); so does an intercept of 10 s at the mean of X. Here v is the variance of y during
     the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak; for other
     likelihoods than the Gaussian, whose losses have units of their own, it is 1 at most. The prior keeps the warm-up of
-    a stream from diverging; `fit` does not use it. A column that has been constant so far has the standard deviation of
-    its size, until it varies.
+    a stream from diverging; `fit` does not use it.
     """
     X, y = seen.X, seen.y.moments
-    square, mean = X.squares / X.rows, X.mean**2
-    if not design.intercept:
-        square = square + mean
-    constant = square <= _CONSTANT**2 * mean
-    square = np.where(constant, np.where(mean > 0, mean, 1.0), square)
     size = settings.likelihood.likely_size(seen.y.high)
     if settings.likelihood.location:
         size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
-    spread = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
-    spread = min(spread if settings.likelihood.location else 1.0, noise_var)
-    root = np.sqrt(spread) / (_WEAK * size) * np.sqrt(square)
-    A = np.diag(root)
+    loss = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
+    loss = min(loss if settings.likelihood.location else 1.0, noise_var)
+    A = np.diag(np.sqrt(loss) / (_WEAK * size) * spread)
     if design.intercept:
         at_mean = np.append(1.0, (X.mean - design.center) / design.scale)
-        A = np.vstack([np.sqrt(spread) / (_WEAK * size) * at_mean, np.hstack([np.zeros((len(A), 1)), A])])
+        A = np.vstack([np.sqrt(loss) / (_WEAK * size) * at_mean, np.hstack([np.zeros((len(A), 1)), A])])
     A = np.kron(A, np.eye(design.outputs or 1))
     prior, sums = Information.from_prior(_first_theta(settings, design), A), _sums_to_zero(settings, design, X)
     return prior if sums is None else merge(prior, sums)

@@ -154,9 +154,11 @@ class MatchedRows:
             return self.tracking
         found, rows = self.scored()[1], self.buffer.block
         assert found is not None
-        counts = self.settings.counts(rows.weights)
-        quantiles = self.tracking.quantiles.after_rows(found.issued, self.buffer.batches, counts)
-        return replace(self.tracking.scored(rows.y, found, counts), quantiles=quantiles)
+        counts, tracked = self.settings.counts(rows.weights), self.tracking
+        if tracked.scores[0].has_intervals:
+            quantiles = tracked.quantiles.after_rows(found.issued, self.buffer.batches, counts)
+            tracked = replace(tracked, quantiles=quantiles)
+        return tracked.scored(rows.y, found, counts)
 
     def quantiles(self) -> Quantiles:
         """Return the quantiles after the rows."""

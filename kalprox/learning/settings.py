@@ -142,6 +142,8 @@ class Settings:
         loss, name = self.likelihood, f"likelihood={self.parameters['likelihood']!r}"
         if loss.quadratic:
             return
+        if loss.interacts and not callable(self.link) and self.penalty.kind in ("group", "box"):
+            raise ValueError(f"penalty={self.penalty.kind!r} needs two classes; for several, use 'ridge' or 'l1'.")
         if self.method == "paper":
             raise ValueError(f"method='paper' needs likelihood='gaussian': its loss is the square; got {name}.")
         if isinstance(self.link, str) and self.link != "identity" and not loss.location:

@@ -192,7 +192,7 @@ class Likelihood(LearnedParameter, ABC):
     def _matched(self, y: Array, f: Array, variance: Array) -> tuple[Array, Array]:
         xp = namespace(y, f, variance)
         slope, curvature = self.expand(y, f)
-        size = variance * curvature
+        size = variance * xp.maximum(curvature, slope**2)  # a large slope leads far from f
         wide, narrow = size >= _WIDE, size <= _NARROW
         nodes, shares = (xp.asarray(a, f.dtype).reshape(-1, *[1] * f.ndim) for a in (_NODES, _SHARES))
         steps, tilt = nodes * xp.sqrt(variance)[None], 0.0
@@ -228,7 +228,7 @@ class Likelihood(LearnedParameter, ABC):
         spread = math.sqrt(variance)
         if abs(f) + _FARTHEST * spread < _MODERATE:  # so that nothing overflows
             slope, curvature = map(float, self.expand(y, f))
-            size = variance * curvature
+            size = variance * max(curvature, slope**2)
             if size <= _NARROW:
                 return -slope / curvature, curvature
             if size < _WIDE:

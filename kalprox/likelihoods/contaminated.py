@@ -82,6 +82,6 @@ class Contaminated(Robust):
         return (xp.asarray(_SHARES) * function(xp.asarray(_NODES))).sum()
 
 
-_TINY = 1e-100  # the smallest weight, by which is divided
+_TINY = 1e-30  # the smallest weight, by which is divided
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(64)
 _SHARES = _SHARES / _SHARES.sum()

@@ -7,8 +7,9 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree
 
-__all__ = ["Learned", "LearnedParameter", "stacked"]
+__all__ = ["Learned", "LearnedParameter", "plain", "stacked"]
 
+_TINY = float(np.finfo(np.float32).tiny)  # what is divided by, at least
 _FAR = np.log(10.0)  # the largest step of the log of a parameter
 
 
@@ -79,9 +80,9 @@ class Learned:
         Learned
         """
         xp = namespace(self.sums, other.sums)
-        share = other.sums[1] / xp.maximum(self.sums[1] + other.sums[1], np.finfo(float).tiny)
-        logs = (1 - share) * xp.log(self.numbers) + share * xp.log(other.numbers)
-        return Learned(xp.exp(logs), self.sums + other.sums)
+        share = other.sums[1] / xp.maximum(self.sums[1] + other.sums[1], _TINY)
+        mine, theirs = (xp.log(xp.maximum(one.numbers, _TINY)) for one in (self, other))
+        return Learned(xp.exp((1 - share) * mine + share * theirs), self.sums + other.sums)
 
 
 class LearnedParameter:
@@ -136,6 +137,15 @@ class LearnedParameter:
         Likelihood
         """
         return self if self.parameter is None else replace(self, **{self.parameter: numbers[0]})  # type: ignore[type-var]
+
+    def with_model_numbers(self) -> Self:
+        """Return the likelihood with those of its model for numbers that follow from the rows and are not known yet.
+
+        Returns
+        -------
+        Likelihood
+        """
+        return self
 
     def sums(self, y: Array, f: Array, variance: Array, counts: Array) -> Array:
         """Return the sums over rows from which the next value of the parameter is computed; they add over blocks.
@@ -203,12 +213,12 @@ class LearnedParameter:
         if self.parameter is None:
             return current
         if getattr(current, self.parameter) is None:
-            return replace(current, **{self.parameter: current.guess(sums)})  # type: ignore[type-var]
+            return replace(current, **{self.parameter: plain(current.guess(sums))})  # type: ignore[type-var]
         if getattr(self, self.parameter) is None:
             xp = namespace(sums)
-            step = current.score(sums, edf) / xp.maximum(sums[1], np.finfo(float).tiny)
+            step = current.score(sums, edf) / xp.maximum(sums[1], _TINY)
             value = getattr(current, self.parameter) * xp.exp(xp.clip(step, -_FAR, _FAR))
-            current = replace(current, **{self.parameter: xp.clip(value, *self.bounds)})  # type: ignore[type-var]
+            current = replace(current, **{self.parameter: plain(xp.clip(value, *self.bounds))})  # type: ignore[type-var]
         return self.finished(current, sums, edf)
 
     def finished(self, current: Self, sums: Array, edf: Any = 0.0) -> Self:
@@ -225,6 +235,11 @@ class LearnedParameter:
         Likelihood
         """
         return current
+
+
+def plain(value: Any) -> Any:
+    """Return a number of NumPy as a float, which leaves the precision of arrays as it is, and others as they are."""
+    return float(value) if namespace(value) is np else value
 
 
 def stacked(*values: Any) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood
-from kalprox.likelihoods.parameters import stacked
+from kalprox.likelihoods.parameters import plain, stacked
 from kalprox.predictive import Student as StudentPrediction
 from kalprox.predictive import standard_quantile
 
@@ -107,11 +107,15 @@ class Robust(Likelihood):
     def with_numbers(self, numbers: Array) -> Self:
         return replace(self, scale=numbers[0], spread=numbers[1])  # type: ignore[type-var]
 
+    def with_model_numbers(self) -> Self:
+        known = self.spread is not None
+        return self if known else replace(self, spread=self.model_square / self.model_bend)  # type: ignore[type-var]
+
     @property
     def unit(self) -> Any:
         if self.scale is None:
             return 1.0
-        return self.scale**2 * (self.model_square / self.model_bend if self.spread is None else self.spread)
+        return self.scale**2 * self.with_model_numbers().spread
 
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
         weight = self.weight((y - f) / self.scale)
@@ -167,7 +171,7 @@ class Robust(Likelihood):
         mean = xp.maximum(bend / rows, _LEAST)
         correction = 1 + edf / rows * (squared_bend / rows - mean**2) / mean**2
         spread = square / xp.maximum(rows - edf, 1) / mean * correction
-        return replace(current, spread=spread)  # type: ignore[type-var]
+        return replace(current, spread=plain(spread))  # type: ignore[type-var]
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> StudentPrediction:
         xp = namespace(f)
