@@ -72,8 +72,22 @@ class Likelihood(LearnedParameter, ABC):
     >>> gaussian.check(y)  # every number is possible
     >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
     (1.0, None, array([1., 1.]))
-    >>> gaussian.likely_size(3.0)
-    1.0
+    >>> gaussian.likely_size(3.0), [round(a, 6) for a in gaussian.matched_row(3.0, 1.0, variance=1.0)]
+    (1.0, [2.0, 1.0])
+
+    The scale of good rows is learned with a likelihood that has one:
+
+    >>> from kalprox.likelihoods import Huber
+    >>> huber, rows = Huber(), (y, f, np.zeros(2), np.ones(2))
+    >>> sums = huber.sums(*rows)
+    >>> current = huber.learned(huber, sums)
+    >>> float(huber.guess(sums).round(3)), round(current.scale, 3), huber.with_numbers([2.0, 0.8]).scale
+    (2.965, 2.965, 2.0)
+    >>> sums = current.sums(*rows)
+    >>> float(current.score(sums).round(3)), float(round(huber.finished(current, sums).spread, 3))
+    (-1.359, 0.227)
+    >>> float(round(current.with_model_numbers().spread, 3))
+    0.865
     """
 
     quadratic: ClassVar[bool] = False
