@@ -46,7 +46,7 @@ class CountCalibration(Calibration):
     'calibrated'
     >>> scattered = CountCalibration().add(Counts(mean, np.sqrt(mean)), rng.poisson(mean * rng.gamma(1.0, 1.0, 2000)))
     >>> print(scattered.verdict().word, scattered.verdict().advice.split(",")[0], sep=": ")
-    over-confident: The counts vary more than stated. Use likelihood="quasi-poisson" or "negative-binomial"
+    over-confident: The counts vary more than stated. Use likelihood="quasi-poisson" or likelihood="negative-binomial"
     """
 
     expected: Any = zeros()
