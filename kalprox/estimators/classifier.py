@@ -94,11 +94,11 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
     >>> y = np.where(X @ [2.0, -1.0] + rng.logistic(size=300) > 0, "yes", "no")
     >>> model = KalproxClassifier().fit(X, y)
     >>> model.classes_, model.coef_.round(2), model.coef_std_.round(2)
-    (array(['no', 'yes'], dtype='<U3'), array([[ 1.91, -0.83]]), array([[0.22, 0.16]]))
+    (array(['no', 'yes'], dtype='<U3'), array([[ 1.59, -0.85]]), array([[0.19, 0.17]]))
     >>> proba, std = model.predict_proba(X[:2], return_std=True)
     >>> proba.round(2), std.round(2)
     (array([[0.44, 0.56],
-           [0.23, 0.77]]), array([[0.04, 0.04],
+           [0.3 , 0.7 ]]), array([[0.04, 0.04],
            [0.04, 0.04]]))
     """
 
@@ -170,7 +170,7 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
         --------
         >>> model = KalproxClassifier().fit([[0.0], [1.0], [2.0], [3.0]], ["a", "b", "a", "b"])
         >>> model.predict([[9.0]]), model.coef_.round(3)
-        (array(['b'], dtype='<U1'), array([[0.412]]))
+        (array(['b'], dtype='<U1'), array([[0.453]]))
         """
         _refuse_collection(X)
         with self._lock:
@@ -240,7 +240,7 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
         >>> for x, label in [(0.0, "a"), (1.0, "b"), (2.0, "a"), (3.0, "b")]:
         ...     model = model.partial_fit([[x]], [label], classes=["a", "b"])
         >>> model.n_rows_seen_, model.coef_.round(3)
-        (4, array([[0.409]]))
+        (4, array([[0.45]]))
         """
         with self._lock:
             if y is None and classes is None and self._table is not None and is_raw(self._table.columns, X):
@@ -275,7 +275,7 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
         >>> from kalprox.sources import ArraySource
         >>> source = ArraySource(np.arange(4.0)[:, None], np.array([0.0, 1.0, 0.0, 1.0]), None, block_rows=2)
         >>> KalproxClassifier().fit_source(source, 1, ["no", "yes"]).coef_.round(3)
-        array([[0.412]])
+        array([[0.453]])
         """
         found = checked_classes(classes)
         if np.asarray(classes).tolist() != found.tolist():
@@ -425,8 +425,8 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
         >>> proba, std = model.predict_proba([[1.5], [100.0]], return_std=True)
         >>> proba.round(2), std.round(2)
         (array([[0.5 , 0.5 ],
-               [0.34, 0.66]]), array([[0.22, 0.22],
-               [0.46, 0.46]]))
+               [0.25, 0.75]]), array([[0.21, 0.21],
+               [0.43, 0.43]]))
         """
         proba = self._by_rows(X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=True)
         if proba.ndim == 1:

@@ -74,21 +74,22 @@ class Likelihood(LearnedParameter, ABC):
     >>> gaussian.check(y)  # every number is possible
     >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
     (1.0, None, array([1., 1.]))
+    >>> gaussian.likely_size(3.0), [round(a, 6) for a in gaussian.matched_row(3.0, 1.0, variance=1.0)]
+    (1.0, [2.0, 1.0])
+
+    The scale of good rows is learned with a likelihood that has one:
+
     >>> from kalprox.likelihoods import Huber
-    >>> huber, none, ones = Huber(), np.zeros(2), np.ones(2)
-    >>> sums = huber.sums(y, f, none, ones)  # a scale that is not known is guessed first
-    >>> first = huber.learned(huber, sums)
-    >>> huber.learns, round(huber.guess(sums), 3), round(first.scale, 3)
-    (True, np.float64(2.965), 2.965)
-    >>> sums = first.sums(y, f, none, ones)  # and then moves until its score is zero
-    >>> round(float(first.score(sums, edf=0.5)), 3), round(huber.learned(first, sums, edf=0.5).scale, 3)
-    (-0.859, 1.516)
-    >>> huber.finished(first, sums, edf=0.5).numbers.round(3), huber.with_numbers([2.0, 0.8]).scale
-    (array([2.965, 0.303]), 2.0)
-    >>> round(float(first.with_model_numbers().spread), 3)
+    >>> huber, rows = Huber(), (y, f, np.zeros(2), np.ones(2))
+    >>> sums = huber.sums(*rows)
+    >>> current = huber.learned(huber, sums)
+    >>> float(huber.guess(sums).round(3)), round(current.scale, 3), huber.with_numbers([2.0, 0.8]).scale
+    (2.965, 2.965, 2.0)
+    >>> sums = current.sums(*rows)
+    >>> float(current.score(sums).round(3)), float(round(huber.finished(current, sums).spread, 3))
+    (-1.359, 0.227)
+    >>> float(round(current.with_model_numbers().spread, 3))
     0.865
-    >>> gaussian.likely_size(3.0)
-    1.0
     """
 
     quadratic: ClassVar[bool] = False

@@ -80,6 +80,13 @@ class Robust(Likelihood):
         Returns
         -------
         score, fall : arrays of the same shape
+
+        Examples
+        --------
+        >>> from kalprox.likelihoods import Huber
+        >>> score, fall = Huber().scale_score(np.array([0.0, 1.0, 100.0]))
+        >>> score.round(3), fall.round(3)
+        (array([-1.   ,  0.408,  1.547]), array([0.   , 2.816, 0.   ]))
         """
 
     @property
@@ -167,6 +174,7 @@ class Robust(Likelihood):
     def finished(self, current: Self, sums: Array, edf: Any = 0.0) -> Self:
         if self.spread is not None:
             return current
+        # mean psi^2 / mean psi', corrected for the coefficients fitted as Huber did
         xp, (bend, squared_bend, square), rows = namespace(sums), sums[2:5], sums[-1]
         mean = xp.maximum(bend / rows, _LEAST)
         # Huber's correction for the coefficients fitted, as in the covariances of statsmodels.
