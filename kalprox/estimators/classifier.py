@@ -9,26 +9,21 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import _check_sample_weight
 
 from kalprox._arrays import Array
-from kalprox.engines.collections import is_collection
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.checks import batch_of
 from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, class_weights, plain_target
 from kalprox.estimators.files import Files
 from kalprox.estimators.formulas import Formulas
 from kalprox.estimators.frames import is_raw
-from kalprox.estimators.plain import Rows
+from kalprox.estimators.predicting_classes import PredictingClasses, of_both, refuse_collection
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
-from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
 from kalprox.sources import Source
 
 __all__ = ["KalproxClassifier"]
 
-_BLOCK_BYTES = 1 << 25  # of the Jacobian of a block of rows with several classes, if block_size="auto"
 
-
-class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, LearnerEstimator):
+class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, ClassifierMixin, LearnerEstimator):
     """Regularised logistic regression, in batch or streaming, with standard errors and honest probabilities.
 
     For two classes the estimator minimises
@@ -172,7 +167,7 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
         >>> model.predict([[9.0]]), model.coef_.round(3)
         (array(['b'], dtype='<U1'), array([[0.453]]))
         """
-        _refuse_collection(X)
+        refuse_collection(X)
         with self._lock:
             labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
             weights = self._weighted(labels, missing, sample_weight)
@@ -316,7 +311,7 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
             labels, missing, weights, known = self._labelled(y, classes, sample_weight)
             with self._classes_until_done(known):
                 mean, _ = super().prequential(X, class_targets(labels, missing, known), weights)
-        return mean if mean.ndim == 2 else _of_both(mean)
+        return mean if mean.ndim == 2 else of_both(mean)
 
     @classmethod
     def _target_classes(cls) -> Any:
@@ -376,134 +371,6 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
         likelihood = "bernoulli" if len(vars(self).get("classes_", "ab")) == 2 else "categorical"
         return super()._learner_parameters() | {"likelihood": likelihood}
 
-    # ---- predicting ------------------------------------------------------------------------------------
-
-    def predict(self, X: Any) -> Array:
-        """Return the most probable class of each row.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-
-        Returns
-        -------
-        array of shape (n,)
-
-        Examples
-        --------
-        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict([[-1.0], [5.0]])
-        array([0, 1])
-        """
-        found = self.predict_proba(X)
-        if np.isnan(found).any():
-            bad = np.flatnonzero(np.isnan(found).any(axis=1))
-            raise ValueError(
-                f"{len(bad)} row(s) of X are bad and have no class, the first is row {bad[0]}. Leave them out, or use "
-                "predict_proba, which returns NaN for them."
-            )
-        labels: Array = self.classes_[found.argmax(axis=1)]
-        return labels
-
-    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
-        """Return the probabilities of the classes, averaged over the posterior.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-        return_std : bool
-            Whether to return the standard deviations of the probabilities too: how far the rows seen leave them open.
-
-        Returns
-        -------
-        proba : array of shape (n, m)
-            NaN for bad rows with on_bad_rows="skip".
-        std : array of shape (n, m), only with return_std
-
-        Examples
-        --------
-        >>> model = KalproxClassifier().fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
-        >>> proba, std = model.predict_proba([[1.5], [100.0]], return_std=True)
-        >>> proba.round(2), std.round(2)
-        (array([[0.5 , 0.5 ],
-               [0.25, 0.75]]), array([[0.21, 0.21],
-               [0.43, 0.43]]))
-        """
-        proba = self._by_rows(X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=True)
-        if proba.ndim == 1:
-            proba = _of_both(proba)
-        if not return_std:
-            return proba
-        std = self._by_rows(X, Belief.probability_std)
-        return proba, std if std.ndim == 2 else np.column_stack([std, std])
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Return the logarithms of `predict_proba`.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-
-        Returns
-        -------
-        array of shape (n, m)
-
-        Examples
-        --------
-        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict_log_proba([[0.5]]).shape
-        (1, 2)
-        """
-        with np.errstate(divide="ignore"):
-            found: Array = np.log(self.predict_proba(X))
-        return found
-
-    def decision_function(self, X: Any) -> Array:
-        """Return the log odds of the second class, or for several classes their log probabilities less the mean.
-
-        They are those of `predict_proba`, averaged over the posterior, and order rows and classes in the same way.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-
-        Returns
-        -------
-        array of shape (n,) for two classes, or (n, m)
-
-        Examples
-        --------
-        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).decision_function([[0.0], [9.0]]).shape
-        (2,)
-        """
-        return self._by_rows(X, Belief.log_odds)
-
-    def _by_rows(self, X: Any, function: Callable[..., Array], *, live: bool = False) -> Array:
-        """Return a function of the belief and rows, block by block; NaN for rows that were skipped.
-
-        With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`.
-        """
-        _refuse_collection(X)
-        X, good, offset = self._inputs_and_offset(X)
-        alone = X.shape[0] == 1 and isinstance(X, np.ndarray) and offset is None
-        with self._lock:
-            if live and alone and good is None:
-                return function(self._learner, X)
-            reader = self._fitted.reader(X, alone=alone) if live else self._fitted.belief
-        shape = () if len(self.classes_) == 2 else (len(self.classes_),)
-        found = np.full((X.shape[0] if good is None else len(good), *shape), np.nan)
-        if X.shape[0]:
-            rows = Rows(X, np.zeros(X.shape[0]), offset=offset)
-            values = []
-            for block in batch_of(rows, self._block_rows(X.shape[1]), whole=False):  # type: ignore[union-attr]
-                values.append(function(reader, block.X, **({} if offset is None else {"offset": block.offset})))
-            found[slice(None) if good is None else good] = np.concatenate(values)
-        return found
-
-    def _block_rows(self, d: int) -> int | str:
-        """Return the number of rows of a block: the Jacobian of m classes has m^2 d numbers for each row."""
-        if self.block_size != "auto" or len(self.classes_) == 2:
-            return self.block_size
-        return max(16, _BLOCK_BYTES // (8 * (d + 1) * len(self.classes_) ** 2))
-
     # ---- reading, saving -------------------------------------------------------------------------------
 
     def _shown(self, values: Any, axis: int = 0) -> Any:
@@ -531,18 +398,3 @@ class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, Lea
         model = cls(**{name: value for name, value in {**learner.settings.parameters, **own}.items() if name in names})
         model.classes_ = np.array(classes)
         return model._fitted_to(learner, about)
-
-
-def _of_both(p: Array) -> Array:
-    """Return the probabilities of both classes, shape (n, 2), for those of the second one."""
-    both = np.empty((len(p), 2))
-    both[:, 0], both[:, 1] = 1 - p, p
-    return both
-
-
-def _refuse_collection(X: Any) -> None:
-    if type(X) is not np.ndarray and is_collection(X):
-        raise TypeError(
-            f"X must be an array, a sparse matrix or a frame in memory; got {type(X).__name__}. For a cluster, use "
-            "kalprox fit --likelihood on files, or merge models of the parts."
-        )

@@ -1,0 +1,164 @@
+"""Predictions of a classifier: probabilities averaged over the posterior, classes and log odds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.engines.collections import is_collection
+from kalprox.estimators.base import LearnerEstimator
+from kalprox.estimators.checks import batch_of
+from kalprox.estimators.plain import Rows
+from kalprox.learning.belief import Belief
+
+__all__ = ["PredictingClasses", "of_both", "refuse_collection"]
+
+_BLOCK_BYTES = 1 << 25  # of the Jacobian of a block of rows with several classes, if block_size="auto"
+
+
+class PredictingClasses(LearnerEstimator):
+    """The methods that predict the classes of new rows."""
+
+    classes_: Array
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+
+        Returns
+        -------
+        array of shape (n,)
+
+        Examples
+        --------
+        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict([[-1.0], [5.0]])
+        array([0, 1])
+        """
+        found = self.predict_proba(X)
+        if np.isnan(found).any():
+            bad = np.flatnonzero(np.isnan(found).any(axis=1))
+            raise ValueError(
+                f"{len(bad)} row(s) of X are bad and have no class, the first is row {bad[0]}. Leave them out, or use "
+                "predict_proba, which returns NaN for them."
+            )
+        labels: Array = self.classes_[found.argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+        """Return the probabilities of the classes, averaged over the posterior.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+        return_std : bool
+            Whether to return the standard deviations of the probabilities too: how far the rows seen leave them open.
+
+        Returns
+        -------
+        proba : array of shape (n, m)
+            NaN for bad rows with on_bad_rows="skip".
+        std : array of shape (n, m), only with return_std
+
+        Examples
+        --------
+        >>> model = KalproxClassifier().fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+        >>> proba, std = model.predict_proba([[1.5], [100.0]], return_std=True)
+        >>> proba.round(2), std.round(2)
+        (array([[0.5 , 0.5 ],
+               [0.25, 0.75]]), array([[0.21, 0.21],
+               [0.43, 0.43]]))
+        """
+        proba = self._by_rows(X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=True)
+        if proba.ndim == 1:
+            proba = of_both(proba)
+        if not return_std:
+            return proba
+        std = self._by_rows(X, Belief.probability_std)
+        return proba, std if std.ndim == 2 else np.column_stack([std, std])
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Return the logarithms of `predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+
+        Returns
+        -------
+        array of shape (n, m)
+
+        Examples
+        --------
+        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict_log_proba([[0.5]]).shape
+        (1, 2)
+        """
+        with np.errstate(divide="ignore"):
+            found: Array = np.log(self.predict_proba(X))
+        return found
+
+    def decision_function(self, X: Any) -> Array:
+        """Return the log odds of the second class, or for several classes their log probabilities less the mean.
+
+        They are those of `predict_proba`, averaged over the posterior, and order rows and classes in the same way.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+
+        Returns
+        -------
+        array of shape (n,) for two classes, or (n, m)
+
+        Examples
+        --------
+        >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).decision_function([[0.0], [9.0]]).shape
+        (2,)
+        """
+        return self._by_rows(X, Belief.log_odds)
+
+    def _by_rows(self, X: Any, function: Callable[..., Array], *, live: bool = False) -> Array:
+        """Return a function of the belief and rows, block by block; NaN for rows that were skipped.
+
+        With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`.
+        """
+        refuse_collection(X)
+        X, good, offset = self._inputs_and_offset(X)
+        alone = X.shape[0] == 1 and isinstance(X, np.ndarray) and offset is None
+        with self._lock:
+            if live and alone and good is None:
+                return function(self._learner, X)
+            reader = self._fitted.reader(X, alone=alone) if live else self._fitted.belief
+        shape = () if len(self.classes_) == 2 else (len(self.classes_),)
+        found = np.full((X.shape[0] if good is None else len(good), *shape), np.nan)
+        if X.shape[0]:
+            rows = Rows(X, np.zeros(X.shape[0]), offset=offset)
+            values = []
+            for block in batch_of(rows, self._block_rows(X.shape[1]), whole=False):  # type: ignore[union-attr]
+                values.append(function(reader, block.X, **({} if offset is None else {"offset": block.offset})))
+            found[slice(None) if good is None else good] = np.concatenate(values)
+        return found
+
+    def _block_rows(self, d: int) -> int | str:
+        """Return the number of rows of a block: the Jacobian of m classes has m^2 d numbers for each row."""
+        if self.block_size != "auto" or len(self.classes_) == 2:
+            return self.block_size
+        return max(16, _BLOCK_BYTES // (8 * (d + 1) * len(self.classes_) ** 2))
+
+
+def refuse_collection(X: Any) -> None:
+    if type(X) is not np.ndarray and is_collection(X):
+        raise TypeError(
+            f"X must be an array, a sparse matrix or a frame in memory; got {type(X).__name__}. For a cluster, use "
+            "kalprox fit --likelihood on files, or merge models of the parts."
+        )
+
+
+def of_both(p: Array) -> Array:
+    """Return the probabilities of both classes, shape (n, 2), for those of the second one."""
+    both = np.empty((len(p), 2))
+    both[:, 0], both[:, 1] = 1 - p, p
+    return both
