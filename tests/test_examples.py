@@ -33,6 +33,13 @@ SHOWN = {
         r"the best of all alphas: 58\.1; hardly any penalty, alpha=0\.1: 88\.\d",
         r"mean 0\.9%, at most 3\.\d%",
     ],
+    "classes_stream.py": [
+        r"after +1 digits .* 4: 0\.1\d\d ± 0\.[34]\d\d, 5: 0\.1",
+        r"after 1794 digits .* 4: 0\.6\d\d ± 0\.1\d\d, 5: 0\.00\d .* 9: 0\.0\d\d ± 0\.01\d",
+        r"under-confident: .* Use a smaller alpha\. Over 1,793 rows",
+        r"\ncalibrated: .* Over 1,796 rows",
+        r"alpha=1: log loss 0\.239, .*\nalpha=0\.1: log loss 0\.228, ",
+    ],
     "conformal_intervals.py": [
         r"gaussian +2\.8% +5\.8% +56\.6",
         r"conformal +4\.8% +4\.9% +55\.4",
@@ -79,7 +86,8 @@ SHOWN = {
     "late_flights.py": [
         r"share so far: 0\.5482\nlog loss, kalprox: 0\.5130",
         r"from the batch: 1\.1\d standard errors, 0\.2\d in the median",
-        r"yesterday +2\.1\d\d +0\.026",
+        r"yesterday +2\.1\d\d +0\.23\d +0\.026",
+        r"correlated: .* the log odds differ 1\.0\d times as much as stated",
         r"farthest from the line: 0\.\d percentage points",
     ],
     "michaelis_menten.py": [

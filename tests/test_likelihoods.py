@@ -139,3 +139,23 @@ def test_an_observation_that_is_not_possible_is_refused_by_name(cls, bad):
         for source in ((X, y, weights), (X[weights > 0], y[weights > 0]))
     )
     np.testing.assert_allclose(found, left, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "y", "f", "variance", "expected"),
+    [
+        ("Bernoulli", 1.0, -8.8e7, 1.8e14, 14.53113),
+        ("Bernoulli", 1.0, -880.0, 1.8e4, 2.964544),
+        ("Poisson", 1e6, 0.0, 4.0, 13.815507),
+        ("Poisson", 0.0, 50.0, 4.0, 2.474962),
+    ],
+)
+def test_proximal_steps_end_at_the_minimiser_however_far_it_is(name, y, f, variance, expected):
+    likelihood = getattr(likelihoods, name)()
+    with np.errstate(all="ignore"):
+        found = likelihood._mode(*(np.array([a]) for a in (y, f, variance)))
+    slope, _ = likelihood.expand(np.array([y]), found)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(slope * variance, f - found, rtol=1e-4)
+    targets, weights = likelihood.matched(*(np.array([a]) for a in (y, f, variance)))
+    assert np.isfinite(targets).all() and (weights > 0).all() and np.isfinite(weights).all()

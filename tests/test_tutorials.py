@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.optimize
+from sklearn.exceptions import ConvergenceWarning
 from transcript import run
 
 from kalprox import KalproxRegressor
@@ -108,14 +109,20 @@ def time_ordered_rows(s, page):
 
 
 def classes_and_counts(s, page):
-    assert s.logistic.converged and s.off < 0.1 and 0.015 < s.rare.mean() < 0.04
-    assert 1.8 < s.counts.var() / s.counts.mean() < 3
-    errors = {}
-    for likelihood in (s.kp.likelihoods.Gaussian(), s.kp.likelihoods.Huber(), s.kp.likelihoods.Student()):
-        args = s.kp.models.Linear(), s.kp.regularizers.Zero(), (s.inputs[:2000], s.observed), np.zeros(4)
-        found = s.kp.refine(*args, likelihood=likelihood)
-        errors[type(likelihood).__name__] = np.abs(found.mean - s.truth).max()
-    assert errors["Gaussian"] > 5 > 0.3 > errors["Huber"] > 2 * errors["Student"] and errors["Student"] < 0.1
+    assert s.logistic.converged_ and s.logistic.classes_.tolist() == ["benign", "malignant"]
+    everything = (s.data.data - s.data.data.mean()) / s.data.data.std()
+    with pytest.warns(ConvergenceWarning, match="separate the classes without an error"):
+        assert not s.KalproxClassifier(penalty=None).fit(everything, s.kind).converged_
+    assert s.off < 0.1 and 0.025 < s.rare.mean() < 0.035
+    assert s.stream.diagnostics_.verdict().word == "calibrated" and s.stream.diagnostics_.rows == 34_000
+    assert 0.02 < s.after_merge < 0.5 and s.after_refine < 1e-6
+    assert "standard errors from that of all rows" in str(s.said[-1].message)
+    assert s.errors["gaussian"] > 5 > 0.3 > s.errors["huber"] > 2 * s.errors["student"]
+    assert max(s.errors["student"], s.errors["contaminated"]) < 0.1
+    assert all(s.flagged[name][0] == 1 for name in ("huber", "student", "contaminated"))
+    assert all(alarms <= 7 for _, alarms in s.flagged.values())  # of 1,791: P(more than 7) is 0.1% at a rate of 0.001
+    assert s.lies.sum() <= s.robust.n_outliers_ <= s.lies.sum() + 7
+    assert re.search(r"over-confident: The counts vary.*calibrated: The stated means", page, re.S)
 
 
 def own_model(s, page):

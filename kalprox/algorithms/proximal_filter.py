@@ -46,7 +46,7 @@ from kalprox.models import Model
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive, Student
-from kalprox.regularizers import Regularizer
+from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import check_weights, counts_of
@@ -102,14 +102,35 @@ class ProximalState:
         on the number of rows held: `data` has those of the last check, and the rows since then as the filter learns
         them.
         """
+        p, found = self.problem, self.linearization
+        if p.exact or self.inner is p.regularizer:
+            return found
+        about: dict[str, Any] = {"gamma": p.gamma, "prior": self.prior, "likelihood": self.likelihood}
+        return InformationPosterior(found.data, p.regularizer, start=found.mean, **about)
+
+    @cached_property
+    def linearization(self) -> InformationPosterior:
+        """The posterior at whose mean the next block is linearised: that of `inner`."""
         p, data, mean = self.problem, self.data, None if self.problem.exact else self.estimate
         if self._refines:
             data, mean = self._refined.information, self._refined.mean
         elif self.extrapolating is not None:
             data = _folded(self, data, self.extrapolating.block())
-        return InformationPosterior(
-            data, p.regularizer, gamma=p.gamma, prior=self.prior, mean=mean, likelihood=self.likelihood
-        )
+        about: dict[str, Any] = {"gamma": p.gamma, "prior": self.prior, "likelihood": self.likelihood}
+        return InformationPosterior(data, self.inner, mean=mean, **about)
+
+    @cached_property
+    def inner(self) -> Regularizer:
+        """The penalty under which rows are linearised: g, or none if g has kinks and there is a prior.
+
+        A penalty with kinks holds coefficients at zero as long as there are few rows, and says that they are known.
+        Rows would be linearised there for good. So it is applied when the state is read, and not before. Bounds, which
+        h may rely on, are always kept.
+        """
+        g, ones = self.problem.regularizer, np.ones(len(self.estimate))
+        if self.problem.exact or g.smooth or is_traced(self.prior, self.estimate) or not np.any(self.prior.T):
+            return g
+        return Zero() if np.isfinite(g.value(ones)) and np.isfinite(g.value(-ones)) else g
 
     @property
     def likelihood(self) -> Likelihood:
@@ -226,7 +247,7 @@ class ProximalState:
         """The refinement of the rows held so far."""
         assert self.held is not None
         p, rows = self.problem, self.held.block(self.problem.forget, self.problem.weights)
-        return refine_held(p.model, p.likelihood, p.regularizer, rows, self.held.start, self.prior)
+        return refine_held(p.model, p.likelihood, self.inner, rows, self.held.start, self.prior)
 
 
 register_pytrees()
@@ -356,8 +377,8 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
         learned = next_numbers(learned, problem.likelihood, at, block, V, left, held=state.held is not None)
     tol, far = TOL, np.zeros(len(block), bool)
     if problem.warmup > 0 and state.held is None and not is_traced(at.D, state):
-        leverage, far = leverages(problem.model, state.posterior, block)
-        tol = _precision(state.posterior)
+        leverage, far = leverages(problem.model, state.linearization, block)
+        tol = _precision(state.linearization)
         far = far if leverage.sum() < _MUCH else np.ones(len(block), bool)
     extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
     return _taken(replace(state, extrapolating=extrapolating, learned=learned), before, block, at, far, tol)
@@ -419,9 +440,9 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float)
     """
     p = state.problem
     prior = merge(state.data, state.prior)
-    fit = refine_held(p.model, state.likelihood, p.regularizer, rows.block(), state.estimate, prior, tol)
+    fit = refine_held(p.model, state.likelihood, state.inner, rows.block(), state.estimate, prior, tol)
     state = replace(state, estimate=fit.mean, extrapolating=rows)
-    leverage, keep = leverages(p.model, state.posterior, rows.block())
+    leverage, keep = leverages(p.model, state.linearization, rows.block())
     most = min(p.warmup, _HOLD) * len(keep) // rows.bytes
     if keep.sum() > most:  # keep those of the largest leverage
         last = np.argsort(np.where(keep, leverage, -1.0), kind="stable")[: len(keep) - most]
@@ -468,18 +489,16 @@ _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as al
 
 def _reestimated(state: ProximalState) -> ProximalState:
     """The state with the estimate of its new information. The posterior found on the way is the state's own."""
-    p = state.problem
-    posterior = InformationPosterior(
-        state.data, p.regularizer, gamma=p.gamma, prior=state.prior, start=state.estimate, likelihood=state.likelihood
-    )
-    state = replace(state, estimate=posterior.mean)
-    state.__dict__["posterior"] = posterior
+    about: dict[str, Any] = {"gamma": state.problem.gamma, "prior": state.prior, "likelihood": state.likelihood}
+    found = InformationPosterior(state.data, state.inner, start=state.estimate, **about)
+    state = replace(state, estimate=found.mean)
+    state.__dict__["linearization"] = found
     return state
 
 
 def _finite_cov(state: ProximalState) -> Array | None:
     """Return the covariance, for linearising h under the belief; None if a direction is undetermined."""
-    V = state.cov()
+    V = state.linearization.cov()
     return V if not is_traced(V) and np.isfinite(V).all() else None
 
 
@@ -508,7 +527,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
         return replace(state, held=held)
     state = replace(state, held=held, data=_zero(state), extrapolating=None)
     fit, rows = state._refined, held.block(problem.forget, problem.weights)
-    found, far = leverages(problem.model, state.posterior, rows)
+    found, far = leverages(problem.model, state.linearization, rows)
     leverage = float(found.max())
     state = replace(state, data=fit.information, estimate=fit.mean, learned=learned_by(fit))
     rest, done = ExtrapolatingRows.of(rows).split(far)

@@ -264,8 +264,7 @@ def _descended(
 ) -> tuple[Point, float, float]:
     """Return the last point, and what is left to move, see `descend_jointly`; `exact` says that one pass is enough."""
     if exact:
-        point = problem.at(np.zeros_like(theta))
-        if point is None:
+        if (point := problem.at(np.zeros_like(theta))) is None:
             raise ValueError(_why_not_finite(problem, np.zeros_like(theta)))
         point = problem.moved(point)
         return point, steps_left(problem, point, np.linalg.norm(point.R, axis=0)), 0.0
@@ -279,8 +278,7 @@ def _descended(
         if found is not None:
             return found
         problem.likelihood = problem.given
-    found = descend_jointly(problem, theta, max_passes, tol)
-    if found is None:
+    if (found := descend_jointly(problem, theta, max_passes, tol)) is None:
         raise ValueError(_why_not_finite(problem, theta))
     return found
 
@@ -312,8 +310,7 @@ def _from_sample(
         return None
     found, left, _ = result
     better = start.objective - found.objective > _CLEAR * theta.size / size * abs(found.loss)
-    near = left <= _ROUGH and not _on_plateau(found)
-    return (found.theta, about.likelihood) if better and near else None
+    return (found.theta, about.likelihood) if better and left <= _ROUGH and not _on_plateau(found) else None
 
 
 def _verdict(

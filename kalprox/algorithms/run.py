@@ -11,9 +11,10 @@ import numpy as np
 from kalprox._arrays import Array, is_traced, namespace
 from kalprox._checks import check_finite, check_floating, check_same_length
 from kalprox.algorithms.base import Algorithm
-from kalprox.algorithms.row_scan import PIECE, degrees_of_freedom, piece_length, pieces, scan_rows, window
+from kalprox.algorithms.row_scan import PIECE, piece_length, pieces, scan_rows, window
 from kalprox.algorithms.trace import Diverged, Run, Trace, stacked
-from kalprox.calibration import Calibration
+from kalprox.calibration import Calibration, calibration_for
+from kalprox.predictive import Predictive, Student
 
 __all__ = ["Diverged", "Run", "Trace", "run"]
 
@@ -136,7 +137,7 @@ def _over_blocks(
     bar: bool,
 ) -> Run:
     length = min(record_every, PIECE)
-    calibration = Calibration() if calibrate else None
+    calibration = calibration_for(state.problem.likelihood) if calibrate else None
     trace: list[tuple[np.ndarray, Any]] = []
     with _bar(bar, len(X)) as learned:
         for start, stop in pieces(len(X), length, record_every, 1):
@@ -153,11 +154,16 @@ def _over_blocks(
 
 def _score_block(calibration: Calibration, alg: Algorithm, state: Any, X: Array, y: Array) -> Calibration:
     """The calibration with the predictions of a block that has not been learned yet."""
-    nothing_known = not is_traced(state) and not np.any(np.asarray(state.data.T)) and not np.any(state.prior.T)
-    if state.held is not None or nothing_known:  # no claim is made in a warm-up, nor before the first row
-        return calibration.update(y.ravel(), np.full(y.size, np.inf), y.ravel())
-    predicted = alg.predict(state, X)
-    return calibration.update(predicted.mean.ravel(), predicted.std.ravel(), y.ravel(), degrees_of_freedom(predicted))
+    nothing = not is_traced(state) and not np.any(np.asarray(state.data.T)) and not np.any(state.prior.T)
+    predicted: Predictive
+    if state.held is not None or nothing:  # no claim is made in a warm-up, nor before the first row
+        predicted = Student(np.full(y.shape, np.nan), np.full(y.shape, np.inf), np.inf)
+    else:
+        predicted = alg.predict(state, X)
+    rows = predicted.mean, predicted.std, y
+    if not calibration.of_whole_rows:
+        rows = tuple(a.ravel() for a in rows)
+    return calibration.update(*rows, getattr(predicted, "dof", np.inf))
 
 
 def _score_rows(calibration: Calibration, mean: Array, std: Array, y: Array, start: int, stop: int) -> Calibration:

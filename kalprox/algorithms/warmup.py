@@ -98,13 +98,13 @@ class HeldRows:
         return self.rows >= self.next_look or self.bytes >= limit
 
     def later(self, fit: Refined, leverage: float, settled: bool) -> "HeldRows":
-        """Return the same rows, to be checked again when there are 1.5 times as many, or 3 times if they are settled.
+        """Return the same rows, to be checked again when there are 1.5 times as many; 3 times, if they are settled.
 
         A fit that diverged is not a good start for the next one: on a plateau of the link there is no way back.
         """
         start = fit.mean if fit.converged and leverage < _RUNAWAY else self.origin
-        growth = _SETTLED_GROWTH if settled else _GROWTH
-        return replace(self, start=start, next_look=int(growth * self.rows), settled=settled)
+        rows = min(_SETTLED_GROWTH * self.rows, ROBUST_ROWS) if settled else int(_GROWTH * self.rows)
+        return replace(self, start=start, next_look=rows, settled=settled)
 
     def moved(self, shift: Array, theta: Callable[[Array], Array]) -> "HeldRows":
         """Return the rows in other coordinates: inputs less `shift`, and `theta` of each parameter vector."""

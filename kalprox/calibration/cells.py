@@ -18,7 +18,7 @@ __all__ = ["CELLS", "PROBABILITY_ALARMS", "Cells", "cell_of"]
 
 CELLS = 512
 WIDTH = 1 / 16  # of a cell, in log odds; 256 cells to each side of 0 reach probabilities of 1e-7
-PROBABILITY_ALARMS = 0.005  # the largest probability of each of three checks to find something in a calibrated stream
+PROBABILITY_ALARMS = 0.0045  # the largest probability of each of three checks to find something in a calibrated stream
 MATERIAL_ODDS = 0.1  # a smaller shift of the log odds, or relative error of their differences, is not named
 MATERIAL_CURVE = 0.15  # the root mean square of the shifts of the log odds about a straight line
 FEWEST_VARIANCE = 10.0  # of the number of events: of all rows to judge a slope, and of each group to compare groups

@@ -19,6 +19,7 @@ __all__ = [
     "Shape",
     "correlated",
     "drifting",
+    "drifting_slope",
     "tails",
     "two_sided",
     "unequal_spread",
@@ -167,6 +168,29 @@ def drifting(sequence: Sequence, scores: Dependence, sizes: Dependence, shape: S
     return Check("drifting", measured, min(2 * min(mean_p, size_p), 1.0), found)
 
 
+def drifting_slope(sequence: Sequence, scores: Dependence) -> Check:
+    """Does the slope of the scores in the prediction change along the stream?
+
+    Coefficients that drift while the share of events stays as it is change neither the mean of the scores of classes,
+    nor, much, their size. The slopes over the segments are compared as the means are in `drifting`.
+    """
+    part = _columns(sequence)
+    n = part["rows"]
+    nothing = Check("drifting", "the stream is too short to be compared with itself", math.nan, False)
+    if len(n) < FEWEST_SEGMENTS or not scores.variance > 0:
+        return nothing
+    x, score = part["x"] / n, part["score"] / n
+    spread = part["x2"] / n - x**2
+    if not (spread > 1e-10 * part["x2"] / n).all():
+        return nothing
+    size = math.sqrt(float(n @ spread) / float(n.sum()))  # the slope is that with a std of the prediction
+    slope = (part["x score"] / n - x * score) / spread * size
+    own = scores.variance * scores.long_run * size**2 / (n * spread)
+    p_value, sd = _changes(slope, np.diag(own), np.cumsum(n) - n / 2)
+    measured = f"along the stream the slope of the scores in the prediction varies by {sd:.2f}"
+    return Check("drifting", measured, p_value, p_value < CHECK_ALARMS / 2 and sd >= MATERIAL_SHIFT)
+
+
 def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape) -> Check:
     """Does the spread depend on the prediction?
 
@@ -230,7 +254,7 @@ def _columns(sequence: Sequence) -> dict[str, np.ndarray]:
     used = sums[:, 0, 0] > 0
     sums, shared = sums[used], np.asarray(sequence.segment_shared, float)[used]
     places = {"rows": (0, 0), "x": (0, 1), "x2": (1, 1), "x3": (1, 2), "x4": (2, 2), "score": (0, 3), "v": (0, 4)}
-    places |= {"vx": (1, 4), "vx2": (2, 4), "v2": (4, 4)}
+    places |= {"x score": (1, 3), "vx": (1, 4), "vx2": (2, 4), "v2": (4, 4)}
     return {"shared": shared, **{name: sums[:, i, j] for name, (i, j) in places.items()}}
 
 

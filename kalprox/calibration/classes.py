@@ -13,7 +13,7 @@ from kalprox.calibration import curves
 from kalprox.calibration.advice import FEWEST_EVENTS
 from kalprox.calibration.blocks import CLASSES, Family, Given, Judged
 from kalprox.calibration.cells import CELLS, Cells, cell_of
-from kalprox.calibration.checks import Check, Dependence, Shape, correlated, drifting
+from kalprox.calibration.checks import Check, Dependence, Shape, correlated, drifting, drifting_slope
 from kalprox.calibration.showing_classes import ShownClasses
 from kalprox.calibration.sums import Calibration, zeros
 from kalprox.calibration.verdict import LEVELS, Verdict, coverage_range, expected_ranges
@@ -107,7 +107,7 @@ class _Probabilities(ShownClasses, Calibration):
         the event is. What is looked for, the first that is found giving the word:
 
         drifting, correlated
-            As in `Calibration.verdict`, by scores that are randomised.
+            As in `Calibration.verdict`, by scores that are randomised; also if their slope in the prediction changes.
         over-confident, under-confident
             The log odds of the event differ less, or more, than those stated.
         biased
@@ -129,12 +129,16 @@ class _Probabilities(ShownClasses, Calibration):
         rows, cells, sequence = float(self.rows), self.cells, self._sequence
         scores, sizes = Dependence.of_sequence(sequence)
         shape = Shape.of(np.asarray(self.powers, float))
-        checks: tuple[Check, ...] = (drifting(sequence, scores, sizes, shape), correlated(scores))
+        checks: tuple[Check, ...] = (
+            drifting(sequence, scores, sizes, shape),
+            drifting_slope(sequence, scores),
+            correlated(scores),
+        )
         measured = ""
         if rows > 0:
-            checks += self._checks(cells)
-            slope, bias = (check.measured for check in checks[2:4])
-            about = bias if math.isnan(checks[2].p_value) else f"{bias}, and {slope}"
+            slope, bias, curve = self._checks(cells)
+            checks += (slope, bias, curve)
+            about = bias.measured if math.isnan(slope.p_value) else f"{bias.measured}, and {slope.measured}"
             measured = f"{about}; log loss {self.log_loss:.3g}, Brier score {self.brier:.3g}"
         findings = tuple(dict.fromkeys(check.word for check in checks if check.found))
         enough = float(cells.variance.sum()) >= FEWEST_EVENTS
@@ -158,7 +162,7 @@ class _Probabilities(ShownClasses, Calibration):
             measured=measured,
         )
 
-    def _checks(self, cells: Cells) -> tuple[Check, ...]:
+    def _checks(self, cells: Cells) -> tuple[Check, Check, Check]:
         return cells.checks(self.event)
 
 
@@ -366,7 +370,7 @@ class CategoryCalibration(_Probabilities):
     def _rights(self, p: Array, y: Array) -> Array:
         return y
 
-    def _checks(self, cells: Cells) -> tuple[Check, ...]:
+    def _checks(self, cells: Cells) -> tuple[Check, Check, Check]:
         slope, bias, curve = cells.checks(self.event)
         word = "over-confident" if cells.events.sum() < cells.rows @ cells.stated else "under-confident"
         return slope, bias._replace(word=word), curve

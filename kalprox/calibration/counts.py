@@ -4,6 +4,8 @@ import math
 from types import ModuleType
 from typing import Any, ClassVar
 
+from scipy import special
+
 from kalprox._arrays import Array, pytree
 from kalprox.calibration.blocks import COUNTS, Family, Judged
 from kalprox.calibration.checks import CHECK_ALARMS, Check, Dependence, two_sided
@@ -35,6 +37,8 @@ class CountCalibration(Calibration):
         The sum of the means.
     variance : array
         The sum of the squared std.
+    squared_variance : array
+        The sum of the variances of the squared errors, if the predictions are right.
 
     Examples
     --------
@@ -46,22 +50,38 @@ class CountCalibration(Calibration):
     'calibrated'
     >>> scattered = CountCalibration().add(Counts(mean, np.sqrt(mean)), rng.poisson(mean * rng.gamma(1.0, 1.0, 2000)))
     >>> print(scattered.verdict().word, scattered.verdict().advice.split(",")[0], sep=": ")
-    over-confident: The counts vary more than stated. Use likelihood="quasi-poisson" or "negative-binomial"
+    over-confident: The counts vary more than stated. Use likelihood="quasi-poisson" or likelihood="negative-binomial"
     """
 
     expected: Any = zeros()
     variance: Any = zeros()
+    squared_variance: Any = zeros()
 
     family: ClassVar[Family] = COUNTS
     predictives: ClassVar[tuple[type, ...]] = (Counts,)
 
     def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
-        return {"expected": (rows.mean * rows.weights).sum(), "variance": (rows.std**2 * rows.weights).sum()}
+        mean, w = rows.mean, rows.weights
+        V = xp.maximum(rows.std**2, mean)
+        dispersion = (V - mean) / xp.maximum(mean, xp.finfo(V.dtype).tiny) ** 2
+        squared = V**2 * (2 + 6 * dispersion) + V  # of the negative binomial distribution
+        parts = {"expected": mean, "variance": V, "squared_variance": squared}
+        return {name: (xp.where(w > 0, part, 0) * w).sum() for name, part in parts.items()}
 
     def _judge_options(self) -> dict[str, Any]:
-        variance = float(self.variance)
-        dispersion = float(self.squared_errors) / variance if variance > 0 else math.nan
-        return {"counts": OfCounts(self._bias(), dispersion, float(self.expected))}
+        return {"counts": OfCounts(self._bias(), *self._dispersion(), float(self.expected))}
+
+    def _dispersion(self) -> tuple[float, float, float]:
+        """Return the squared errors relative to the variances, and the probabilities of less and of more.
+
+        The sum of the squared errors is taken as gamma distributed, with its mean and its variance. Scores of small
+        counts are mostly random, and show less of it.
+        """
+        variance, squared = float(self.variance), float(self.squared_variance)
+        if not float(self.expected) >= _FEWEST_EVENTS or not math.isfinite(squared):
+            return math.nan, math.nan, math.nan
+        ratio, shape = float(self.squared_errors) / variance, variance**2 / squared
+        return ratio, float(special.gammainc(shape, shape * ratio)), float(special.gammaincc(shape, shape * ratio))
 
     def _bias(self) -> Check:
         """Are the counts as large as predicted on average?

@@ -160,7 +160,7 @@ class Verdict(NamedTuple):
         text += [f"{measured[0].upper()}{measured[1:]}." for measured in found]
         if more := self.findings[1:]:
             text.append(f"Also: {', '.join(more)}.")
-        if self.word == "calibrated" and self.shape_p_value < SPREAD_ALARMS:
+        if self.word == "calibrated" and self.shape_p_value < SPREAD_ALARMS and self.kind != "classes":
             text.append(
                 "The spread is right but the shape is not (the PIT histogram is not uniform, "
                 f"p = {self.shape_p_value:.1g}): look for bias, skewness or outliers."
@@ -184,13 +184,25 @@ class OfCounts(NamedTuple):
         The check of the mean.
     dispersion : float
         The sum of the squared errors, divided by that of the stated variances.
+    less, more : float
+        The probabilities of a smaller and of a larger one, if the predictions are right.
     expected : float
         The sum of the stated means.
     """
 
     bias: Check
     dispersion: float
+    less: float
+    more: float
     expected: float
+
+    def spread(self, by_scores: str) -> Check:
+        """Over-confident or under-confident, if the squared errors or the scores show it, and it is material."""
+        by_errors = "over-confident" if self.more < _TAIL else "under-confident" if self.less < _TAIL else ""
+        word = _spread(self.dispersion, ((1 - MATERIAL) ** 2, (1 + MATERIAL) ** 2))
+        measured = f"the squared errors are {self.dispersion:.3g} times as large as the variances stated"
+        p_value = min(2 * min(self.less, self.more), 1.0)
+        return Check(word or "over-confident", measured, p_value, word != "" and word in (by_scores, by_errors))
 
 
 def judge(
@@ -221,15 +233,14 @@ def judge(
     scores, sizes = Dependence.of_sequence(sequence)
     drift, correlation = drifting(sequence, scores, sizes, shape), correlated(scores)
     unequal, (heavy, skewed) = unequal_spread(sequence, sizes, shape), tails(shape)
-    of_kind = (unequal, heavy, skewed) if counts is None else (counts.bias, unequal)
+    of_kind: tuple[Check, ...] = (unequal, heavy, skewed)
+    if counts is not None:
+        of_kind = (counts.bias, counts.spread(_spread(nis, nis_bounds)), unequal)
     checks = (drift, correlation, *of_kind)
     findings = [check.word for check in checks if check.found]
-    spread = _spread(nis, nis_bounds, coverages[-1], coverage_bounds)
-    if counts is not None:
-        material_spread = _spread(counts.dispersion, ((1 - MATERIAL) ** 2, (1 + MATERIAL) ** 2))
-        if spread and spread == material_spread:
-            findings.insert(len(findings) - unequal.found, spread)
-    elif others := [check.word for check in (unequal, heavy, skewed) if check.found]:
+    spread = "" if counts else _spread(nis, nis_bounds, coverages[-1], coverage_bounds)
+    others = [] if counts else [check.word for check in of_kind if check.found]
+    if others:
         # These make the NIS, and each coverage, wrong in their own way; the inner half of the errors is safer to judge.
         inner = max(special.ndtri((1 + coverages[0]) / 2), 1e-9)  # of no row, if no row is covered
         bulk = special.ndtri(0.75) / inner

@@ -68,9 +68,10 @@ def likelihood_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--likelihood",
             type=LikelihoodChoice("kalprox.likelihoods.names", "LIKELIHOODS"),
             default="gaussian",
-            help="Distribution of the target: gaussian, student and huber (which bound the influence of outliers) for "
-            "numbers; poisson, quasi-poisson and negative-binomial for counts; bernoulli for two classes, categorical "
-            "for several, which may be text. Parameters follow after commas, such as huber,threshold=2.",
+            help="Distribution of the target: gaussian for numbers, and huber, student and contaminated, which bound "
+            "the influence of outliers; poisson, quasi-poisson and negative-binomial for counts; bernoulli for two "
+            "classes, categorical for several, which may be text. Parameters follow after commas, such as "
+            "huber,threshold=2.",
         ),
     ):
         command = option(command)

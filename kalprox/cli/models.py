@@ -140,10 +140,11 @@ def path(model: Path, alphas: str | None, out: Path | None, figure: Path | None)
     "--allow-overlap", is_flag=True, help="Merge models that have learned the same rows, which then count twice."
 )
 def merge(models: tuple[Path, ...], out: Path, allow_overlap: bool) -> None:
-    """Merge linear MODELs into one, the same as if it had been fitted to all their rows.
+    """Merge MODELs into one, the same as if it had been fitted to all their rows.
 
-    The models must have the same columns and levels: fit the first one, and the others with --columns FIRST. Models of
-    the same rows are refused.
+    That is exact for linear models with the gaussian likelihood. For others the merge is approximate, and a warning
+    says by about how many standard errors it is off. The models must have the same columns and levels: fit the first
+    one, and the others with --columns FIRST. Models of the same rows are refused.
 
     \b
     Example:

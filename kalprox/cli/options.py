@@ -159,7 +159,7 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
             flag_value=False,
             default=True,
             help="Keep values of rows out of model file, bad rows, events and messages: no refused cells, examples, "
-            "ranges of columns or held rows. Levels of categorical columns and labels of clusters remain.",
+            "ranges of columns or held rows. Levels of categorical columns, classes and labels of clusters remain.",
         ),
         click.option(
             "--skip-unreadable", is_flag=True, help="Skip files that cannot be read; each counts as one bad row."

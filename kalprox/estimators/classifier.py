@@ -14,7 +14,7 @@ from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
 from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, class_weights, plain_target
 from kalprox.estimators.files import Files
-from kalprox.estimators.fitting import Fitting
+from kalprox.estimators.formulas import Formulas
 from kalprox.estimators.frames import is_raw
 from kalprox.estimators.plain import Rows
 from kalprox.estimators.readings import Readings
@@ -28,7 +28,7 @@ __all__ = ["KalproxClassifier"]
 _BLOCK_BYTES = 1 << 25  # of the Jacobian of a block of rows with several classes, if block_size="auto"
 
 
-class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, LearnerEstimator):
+class KalproxClassifier(Formulas, Readings, Showing, Files, ClassifierMixin, LearnerEstimator):
     """Regularised logistic regression, in batch or streaming, with standard errors and honest probabilities.
 
     For two classes the estimator minimises
@@ -94,11 +94,11 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
     >>> y = np.where(X @ [2.0, -1.0] + rng.logistic(size=300) > 0, "yes", "no")
     >>> model = KalproxClassifier().fit(X, y)
     >>> model.classes_, model.coef_.round(2), model.coef_std_.round(2)
-    (array(['no', 'yes'], dtype='<U3'), array([[ 1.91, -0.83]]), array([[0.22, 0.16]]))
+    (array(['no', 'yes'], dtype='<U3'), array([[ 1.59, -0.85]]), array([[0.19, 0.17]]))
     >>> proba, std = model.predict_proba(X[:2], return_std=True)
     >>> proba.round(2), std.round(2)
     (array([[0.44, 0.56],
-           [0.23, 0.77]]), array([[0.04, 0.04],
+           [0.3 , 0.7 ]]), array([[0.04, 0.04],
            [0.04, 0.04]]))
     """
 
@@ -170,7 +170,7 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         --------
         >>> model = KalproxClassifier().fit([[0.0], [1.0], [2.0], [3.0]], ["a", "b", "a", "b"])
         >>> model.predict([[9.0]]), model.coef_.round(3)
-        (array(['b'], dtype='<U1'), array([[0.412]]))
+        (array(['b'], dtype='<U1'), array([[0.453]]))
         """
         _refuse_collection(X)
         with self._lock:
@@ -240,7 +240,7 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         >>> for x, label in [(0.0, "a"), (1.0, "b"), (2.0, "a"), (3.0, "b")]:
         ...     model = model.partial_fit([[x]], [label], classes=["a", "b"])
         >>> model.n_rows_seen_, model.coef_.round(3)
-        (4, array([[0.409]]))
+        (4, array([[0.45]]))
         """
         with self._lock:
             if y is None and classes is None and self._table is not None and is_raw(self._table.columns, X):
@@ -275,7 +275,7 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         >>> from kalprox.sources import ArraySource
         >>> source = ArraySource(np.arange(4.0)[:, None], np.array([0.0, 1.0, 0.0, 1.0]), None, block_rows=2)
         >>> KalproxClassifier().fit_source(source, 1, ["no", "yes"]).coef_.round(3)
-        array([[0.412]])
+        array([[0.453]])
         """
         found = checked_classes(classes)
         if np.asarray(classes).tolist() != found.tolist():
@@ -317,6 +317,19 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
             with self._classes_until_done(known):
                 mean, _ = super().prequential(X, class_targets(labels, missing, known), weights)
         return mean if mean.ndim == 2 else _of_both(mean)
+
+    @classmethod
+    def _target_classes(cls) -> Any:
+        from kalprox.sources.classes import TargetClasses
+
+        return TargetClasses()
+
+    def _fit_encoded(self, rows: Any, classes: tuple[str, ...]) -> None:
+        labels = np.array(classes)
+        codes = rows.y.astype(int) if rows.y.ndim == 1 else rows.y.argmax(axis=1)
+        weights = self._weighted(labels[codes], np.zeros(len(codes), bool), rows.weights)
+        with self._classes_until_done(labels):
+            super().fit(rows.X, rows.y, weights, rows.groups, rows.offset)
 
     def _labelled(self, y: Any, classes: Any, sample_weight: Any) -> tuple[Array, Array, Array | None, Array]:
         """Return the labels of a batch, which of them are missing, the weights, and the classes."""
@@ -412,10 +425,10 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         >>> proba, std = model.predict_proba([[1.5], [100.0]], return_std=True)
         >>> proba.round(2), std.round(2)
         (array([[0.5 , 0.5 ],
-               [0.34, 0.66]]), array([[0.22, 0.22],
-               [0.46, 0.46]]))
+               [0.25, 0.75]]), array([[0.21, 0.21],
+               [0.43, 0.43]]))
         """
-        proba = self._by_rows(X, lambda reader, rows: reader.predict(rows).mean, live=True)
+        proba = self._by_rows(X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=True)
         if proba.ndim == 1:
             proba = _of_both(proba)
         if not return_std:
@@ -463,14 +476,14 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         """
         return self._by_rows(X, Belief.log_odds)
 
-    def _by_rows(self, X: Any, function: Callable[[Any, Array], Array], *, live: bool = False) -> Array:
+    def _by_rows(self, X: Any, function: Callable[..., Array], *, live: bool = False) -> Array:
         """Return a function of the belief and rows, block by block; NaN for rows that were skipped.
 
         With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`.
         """
         _refuse_collection(X)
-        X, good = self._inputs(X)
-        alone = X.shape[0] == 1 and isinstance(X, np.ndarray)
+        X, good, offset = self._inputs_and_offset(X)
+        alone = X.shape[0] == 1 and isinstance(X, np.ndarray) and offset is None
         with self._lock:
             if live and alone and good is None:
                 return function(self._learner, X)
@@ -478,10 +491,11 @@ class KalproxClassifier(Fitting, Readings, Showing, Files, ClassifierMixin, Lear
         shape = () if len(self.classes_) == 2 else (len(self.classes_),)
         found = np.full((X.shape[0] if good is None else len(good), *shape), np.nan)
         if X.shape[0]:
-            rows = Rows(X, np.zeros(X.shape[0]))
-            blocks = batch_of(rows, self._block_rows(X.shape[1]), whole=False)
-            values = np.concatenate([function(reader, block.X) for block in blocks])  # type: ignore[union-attr]
-            found[slice(None) if good is None else good] = values
+            rows = Rows(X, np.zeros(X.shape[0]), offset=offset)
+            values = []
+            for block in batch_of(rows, self._block_rows(X.shape[1]), whole=False):  # type: ignore[union-attr]
+                values.append(function(reader, block.X, **({} if offset is None else {"offset": block.offset})))
+            found[slice(None) if good is None else good] = np.concatenate(values)
         return found
 
     def _block_rows(self, d: int) -> int | str:

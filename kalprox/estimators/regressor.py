@@ -2,26 +2,24 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.files import Files
-from kalprox.estimators.fitting import Fitting
-from kalprox.estimators.frames import as_arrow, check_encoded, encode, frame_kind
+from kalprox.estimators.formulas import Formulas
 from kalprox.estimators.outliers import FindingOutliers
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
 from kalprox.likelihoods import Categorical
 from kalprox.likelihoods.names import likelihood_of
-from kalprox.sources import Block
 
 __all__ = ["KalproxRegressor"]
 
 
-class KalproxRegressor(Fitting, FindingOutliers, Readings, Showing, Files, RegressorMixin, LearnerEstimator):
+class KalproxRegressor(Formulas, FindingOutliers, Readings, Showing, Files, RegressorMixin, LearnerEstimator):
     """Regularised regression, in batch or streaming, with standard errors and predictive intervals.
 
     The estimator minimises
@@ -222,63 +220,6 @@ class KalproxRegressor(Fitting, FindingOutliers, Readings, Showing, Files, Regre
         self.engine = engine
         self.weights = weights
         self.likelihood = likelihood
-
-    @classmethod
-    def from_formula(
-        cls, formula: str, data: Any, *, weight: str | None = None, cluster: str | None = None, **parameters: Any
-    ) -> Self:
-        """Fit a model to a frame by a formula such as "y ~ x + C(g) + a:b", in the syntax of formulaic.
-
-        The model takes frames with the same columns, in `predict` and `partial_fit`, and its file serves `kalprox
-        predict`. The intercept is that of the formula: 0 + leaves it out. Needs `pip install "kalprox[formula]"`.
-
-        Parameters
-        ----------
-        formula : str
-            The target, and the terms; see `kalprox.sources.formula_syntax` for the expressions that are allowed.
-        data : frame of pandas, polars or pyarrow
-        weight, cluster : str, optional
-            The columns of the weights and of the clusters.
-        **parameters
-            Parameters of the estimator, except `fit_intercept`.
-
-        Returns
-        -------
-        KalproxRegressor
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> data = pd.DataFrame({"y": [1.0, 2.0, 4.0, 5.0], "x": [0.0, 1.0, 2.0, 3.0], "g": ["a", "a", "b", "b"]})
-        >>> model = KalproxRegressor.from_formula("y ~ x + g", data, penalty=None)
-        >>> [str(name) for name in model.feature_names_in_], model.coef_.round(6)
-        (['x', 'g[T.b]'], array([1., 1.]))
-        >>> model.predict(pd.DataFrame({"x": [4.0], "g": ["b"]})).round(6)
-        array([6.])
-        """
-        from kalprox.jobs.model import TableModel
-        from kalprox.sources.formula_scan import formula_names, infer_formula_of_table
-
-        if "fit_intercept" in parameters:
-            raise ValueError("fit_intercept must not be given: the formula has an intercept unless it says 0 + or - 1.")
-        if frame_kind(data) is None:
-            raise TypeError(f"data must be a frame of pandas, polars or pyarrow; got {type(data).__name__}.")
-        own = [name for name in (weight, cluster) if name is not None]
-        table = as_arrow(data, list(dict.fromkeys([*formula_names(formula), *own])))
-        columns = infer_formula_of_table(formula, table, weight=weight, cluster=cluster)
-        groups = {"groups": columns.groups} if parameters.get("penalty") == "group" else {}
-        model = cls(**groups | parameters, fit_intercept=columns.intercept)
-        encoded = encode(columns, data)
-        bad, good = check_encoded(encoded, model.on_bad_rows), np.ones(len(encoded.X), bool)
-        good[[row.row - 1 for row in bad]] = False
-        rows = encoded.rows(good)
-        model.fit(rows.X, rows.y, rows.weights, rows.groups)
-        model._learner.n_rejected += len(bad)
-        block = Block(rows.X, rows.y, rows.weights, len(good), bad, notes=encoded.notes)
-        model._table = TableModel(model._learner, columns).with_rows(block)
-        model._frame_kind = frame_kind(data)
-        model.feature_names_in_ = np.array(columns.names, dtype=object)
-        return model
 
     def _learner_parameters(self) -> dict[str, Any]:
         if self.likelihood == "categorical" or isinstance(self.likelihood, Categorical):

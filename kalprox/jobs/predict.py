@@ -29,7 +29,7 @@ from kalprox.sources.table import Table
 __all__ = ["Predicted", "predict"]
 
 _csv, _parquet = load("pyarrow.csv"), load("pyarrow.parquet")
-_NAMES = ("mean", "std", "lower", "upper")
+NAMES = ("mean", "std", "lower", "upper")
 
 
 class Predicted(NamedTuple):
@@ -127,7 +127,7 @@ def predict(
 def _names(classes: tuple[str, ...]) -> tuple[str, ...]:
     """The names of the columns of predictions."""
     if not classes:
-        return _NAMES
+        return NAMES
     return ("class", *(f"{what}_{name}" for what in ("p", "std") for name in classes))
 
 

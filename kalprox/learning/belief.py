@@ -520,16 +520,16 @@ class Belief(PickledFields, ABC):
         """
         return self.posterior.predict(*self._value(self.design.rows(X, offset)), sigma)
 
-    def output(self, X: Array) -> Array:
+    def output(self, X: Array, offset: Array | None = None) -> Array:
         """Return the output of the model for rows of X at the estimate, shape (n,) or (n, m)."""
-        return self._value(self.design.rows(X))[0]
+        return self._value(self.design.rows(X, offset))[0]
 
-    def log_odds(self, X: Array) -> Array:
+    def log_odds(self, X: Array, offset: Array | None = None) -> Array:
         """Return the log odds of the probabilities of classes for rows of X, averaged over the posterior, shape (n,).
 
         For several classes, they are the logarithms of the probabilities less their mean, shape (n, m).
         """
-        f, D = self._value(self.design.rows(X))
+        f, D = self._value(self.design.rows(X, offset))
         likelihood, leverage = self.settings.likelihood, self.posterior.output_variance(f, D)
         yes, no = (np.log(likelihood.predict(g, leverage, self.noise).mean) for g in (f, -f))
         return yes - no if f.ndim == 1 else yes - yes.mean(axis=-1, keepdims=True)

@@ -36,6 +36,7 @@ _SPELLED = {
     "set diagnose=True": "fit the rows to files",
     "with partial_fit or without an engine": "without --engine",
     "with partial_fit or in one pass": "with --passes 1",
+    "Call refine with all rows to make it exact.": "Fit one model to all rows to make it exact.",
     "Learn more rows, or use fit.": "Fit more rows, or several passes: leave --passes 1 out.",
     "or give the noise variance": "or give the noise variance with --noise",
     "or standardize=True if": "or --standardize if",
@@ -222,7 +223,7 @@ def _estimate(belief: Belief) -> Iterator[Line]:
         any_allowed = settings.targets == "any"
         text += ". Scale the target, or choose another link." if any_allowed else ", as noise may have it."
         yield Line("Targets", text, any_allowed)
-    if not belief.converged or not belief.predicts:
+    if not belief.converged or (not belief.predicts and belief.message):
         found = belief.message or "The coefficients may still change. Increase max_passes."
         yield Line("Fit", f"not converged: {found}", True)
     if belief.alpha_limit is not None:

@@ -23,7 +23,7 @@ _SHARES = _SHARES / _SHARES.sum()
 _NARROW, _WIDE = 1e-6, 4.0  # variances of a belief, in units of the loss's own, between which moments are matched
 _POWERS = _SHARES * _NODES ** np.arange(3)[:, None]  # for the moments of a belief, in units of its standard deviation
 _FARTHEST, _MODERATE = 8.0, 300.0  # beyond the last node, and a size of f up to which exp(f) is a number
-_STEPS, _CLOSE = 30, 1e-9  # of Newton's method or bisection, of which 4 to 8 are usual, and a step that ends it
+_STEPS, _CLOSE = 100, 1e-9  # of Newton's method or bisection, of which 4 to 8 are usual, and a step that ends it
 
 
 class Likelihood(LearnedParameter, ABC):
@@ -43,6 +43,8 @@ class Likelihood(LearnedParameter, ABC):
         Whether f is the location of the observations, in their units, as the mean of the Gaussian likelihood is.
     support : tuple of float
         The smallest and the largest possible observation.
+    log_concave : bool
+        Whether the loss is convex in f, for all values of its parameters.
     interacts : bool
         Whether the outputs of a row interact in the loss, which is then not elementwise: see `contrasts`.
     majorizes : bool
@@ -72,14 +74,29 @@ class Likelihood(LearnedParameter, ABC):
     >>> gaussian.check(y)  # every number is possible
     >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
     (1.0, None, array([1., 1.]))
-    >>> gaussian.likely_size(3.0)
-    1.0
+    >>> gaussian.likely_size(3.0), [round(a, 6) for a in gaussian.matched_row(3.0, 1.0, variance=1.0)]
+    (1.0, [2.0, 1.0])
+
+    The scale of good rows is learned with a likelihood that has one:
+
+    >>> from kalprox.likelihoods import Huber
+    >>> huber, rows = Huber(), (y, f, np.zeros(2), np.ones(2))
+    >>> sums = huber.sums(*rows)
+    >>> current = huber.learned(huber, sums)
+    >>> float(huber.guess(sums).round(3)), round(current.scale, 3), huber.with_numbers([2.0, 0.8]).scale
+    (2.965, 2.965, 2.0)
+    >>> sums = current.sums(*rows)
+    >>> float(current.score(sums).round(3)), float(round(huber.finished(current, sums).spread, 3))
+    (-1.359, 0.227)
+    >>> float(round(current.with_model_numbers().spread, 3))
+    0.865
     """
 
     quadratic: ClassVar[bool] = False
     learns_noise: ClassVar[bool] = False
     location: ClassVar[bool] = False
     support: ClassVar[tuple[float, float]] = -np.inf, np.inf
+    log_concave: ClassVar[bool] = True
     interacts: ClassVar[bool] = False
     majorizes: ClassVar[bool] = False
 
@@ -245,14 +262,22 @@ class Likelihood(LearnedParameter, ABC):
         """Return argmin_t loss(y, t) + (t - f)^2 / (2 variance), a proximal step."""
         xp = namespace(y, f, variance)
         t, low, high = f, xp.full_like(f, -xp.inf), xp.full_like(f, xp.inf)
-        for _ in range(_STEPS):  # Newton's method, within the interval in which the minimiser is known to lie
+        if self.log_concave:  # the slope only falls on the way from f
+            end = f - variance * self.expand(y, f)[0]
+            low, high = xp.minimum(f, end), xp.maximum(f, end)
+        before = high - low
+        for _ in range(
+            _STEPS
+        ):  # Newton's method while its steps halve, within the interval in which the minimiser lies
             slope, curvature = self.expand(y, t)
             gradient = slope * variance + (t - f)
             low, high = xp.where(gradient < 0, t, low), xp.where(gradient > 0, t, high)
-            goal = t - gradient / (1 + curvature * variance)
-            inside = (goal > low) & (goal < high)
-            before, t = t, xp.where(inside | xp.isinf(low) | xp.isinf(high), goal, (low + high) / 2)
-            if certainly(xp.abs(t - before) <= _CLOSE * (1 + xp.abs(t))):
+            step = -gradient / (1 + curvature * variance)
+            good = (t + step > low) & (t + step < high) & (xp.abs(step) <= xp.abs(before) / 2)
+            step = xp.where(good | xp.isinf(low) | xp.isinf(high), step, (low + high) / 2 - t)
+            step = xp.where(gradient == 0, 0, step)
+            t, before = t + step, step
+            if certainly(xp.abs(step) <= _CLOSE * (1 + xp.abs(t))):
                 break
         return t
 

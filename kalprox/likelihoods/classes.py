@@ -157,7 +157,17 @@ class Categorical(Likelihood):
         return p * y.sum(axis=-1, keepdims=True) - y, xp.maximum(p, _LEAST)
 
     def curvature_change(self, y: Array, f: Array, std: Array) -> Array:
-        """Return the change for each class against the others, whose log odds are a contrast over 1 - p."""
+        """Return the change for each class against the others, whose log odds are a contrast over 1 - p.
+
+        Parameters
+        ----------
+        y, f, std : arrays of shape (n, m)
+            `std` is that of the `contrasts`.
+
+        Returns
+        -------
+        array of shape (n, m)
+        """
         p = _softmax(f)
         rest = namespace(f).maximum(1 - p, _LEAST)
         return Bernoulli().curvature_change(y, namespace(f).log(namespace(f).maximum(p, _LEAST) / rest), std / rest)
@@ -166,7 +176,20 @@ class Categorical(Likelihood):
         return D - (_softmax(f)[..., None] * D).sum(axis=-2, keepdims=True)
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Categories:
-        """Return the predictive distribution; `leverage` are covariances of the outputs of each row, (n, m, m)."""
+        """Return the predictive distribution.
+
+        Parameters
+        ----------
+        f : array of shape (n, m)
+        leverage : array of shape (n, m, m)
+            The covariances of the outputs of each row.
+        noise, sigma
+            Without effect: classes have no noise variance.
+
+        Returns
+        -------
+        Categories
+        """
         return Categories(self._averaged(f, leverage)[0])
 
     def probability_std(self, f: Array, leverage: Array) -> Array:

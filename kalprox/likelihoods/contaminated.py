@@ -40,6 +40,8 @@ class Contaminated(Robust):
     (array([-0.494, -0.   ]), array([0.988, 0.   ]))
     >>> Contaminated().weight(np.array([0.0, 3.0, 10.0])).round(3), Contaminated().bend(np.array([0.0, 3.0])).round(3)
     (array([0.989, 0.5  , 0.   ]), array([ 0.989, -1.75 ]))
+    >>> Contaminated().scale_score(np.array([0.0, 2.0, 10.0]))[0].round(2)
+    array([-0.93,  2.83,  0.  ])
     """
 
     threshold: Any = 3.0

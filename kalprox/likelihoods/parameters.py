@@ -106,7 +106,7 @@ class LearnedParameter:
     >>> huber, none, ones = Huber(), np.zeros(2), np.ones(2)  # its scale is learned
     >>> first = huber.learned(huber, huber.sums(y, f, none, ones))
     >>> second = huber.learned(first, first.sums(y, f, none, ones), edf=0.5)
-    >>> huber.learns, float(first.scale.round(3)), float(second.scale.round(3)), second.numbers.round(3)
+    >>> huber.learns, round(first.scale, 3), round(second.scale, 3), second.numbers.round(3)
     (True, 2.965, 1.516, array([1.516, 0.303]))
     >>> huber.with_numbers([2.0, 0.8]).scale
     2.0

@@ -38,6 +38,7 @@ class Robust(Likelihood):
     parameter: ClassVar[str | None] = "scale"
     majorizes: ClassVar[bool] = True
     location: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = False  # nor is it where the scale is learned
 
     scale: Any
     spread: Any
@@ -79,6 +80,13 @@ class Robust(Likelihood):
         Returns
         -------
         score, fall : arrays of the same shape
+
+        Examples
+        --------
+        >>> from kalprox.likelihoods import Huber
+        >>> score, fall = Huber().scale_score(np.array([0.0, 1.0, 100.0]))
+        >>> score.round(3), fall.round(3)
+        (array([-1.   ,  0.408,  1.547]), array([0.   , 2.816, 0.   ]))
         """
 
     @property
@@ -164,11 +172,12 @@ class Robust(Likelihood):
         return sums[0] + edf
 
     def finished(self, current: Self, sums: Array, edf: Any = 0.0) -> Self:
-        """Return `current` with mean psi^2 / mean psi', corrected for the coefficients fitted as Huber did."""
         if self.spread is not None:
             return current
+        # mean psi^2 / mean psi', corrected for the coefficients fitted as Huber did
         xp, (bend, squared_bend, square), rows = namespace(sums), sums[2:5], sums[-1]
         mean = xp.maximum(bend / rows, _LEAST)
+        # Huber's correction for the coefficients fitted, as in the covariances of statsmodels.
         correction = 1 + edf / rows * (squared_bend / rows - mean**2) / mean**2
         spread = square / xp.maximum(rows - edf, 1) / mean * correction
         return replace(current, spread=plain(spread))  # type: ignore[type-var]
@@ -215,6 +224,8 @@ class Huber(Robust):
     (array([-0.5  , -1.345]), array([1.     , 0.01345]))
     >>> Huber().weight(np.array([1.0, 13.45])), Huber().bend(np.array([1.0, 13.45]))
     (array([1. , 0.1]), array([1., 0.]))
+    >>> Huber().scale_score(np.array([0.0, 13.45]))[0].round(2)  # larger errors ask for a larger scale
+    array([-1.  ,  1.55])
     """
 
     threshold: Any = 1.345
@@ -280,6 +291,8 @@ class Student(Robust):
     (array([-0.615, -0.04 ]), array([1.2308e+00, 4.0000e-04]))
     >>> Student().weight(np.array([0.0, 3.0])).round(3), Student().bend(np.array([0.0, 3.0])).round(3)
     (array([1.333, 0.333]), array([ 1.333, -0.167]))
+    >>> Student().scale_score(np.array([0.0, 3.0]))[0]
+    array([-1.,  2.])
     """
 
     dof: Any = 3.0

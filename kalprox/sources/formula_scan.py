@@ -101,6 +101,8 @@ def infer_formula_of_table(
     *,
     weight: str | None = None,
     cluster: str | None = None,
+    offset: str | None = None,
+    exposure: str | None = None,
     max_levels: int = 1000,
     classes: TargetClasses | None = None,
 ) -> FormulaColumns:
@@ -121,7 +123,8 @@ def infer_formula_of_table(
         counts = LevelCounts(numbers=is_number(plain(column).type))
         counts.add(column)
         found = classes.arranged(target, counts.counts)
-    return _columns(first, parsed, {}, (), _Roles(weight, cluster), max_levels, blocks, found)
+    roles = _Roles(weight, cluster, offset, exposure)
+    return _columns(first, parsed, {}, (), roles, max_levels, blocks, found)
 
 
 def formula_names(formula: str) -> list[str]:

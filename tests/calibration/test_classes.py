@@ -230,6 +230,8 @@ def test_drift_and_few_rows():
     f = rng.normal(size=4000)
     y = rng.random(4000) < special.expit(f + np.linspace(-1, 1, 4000))
     assert ClassCalibration().add(Classes(special.expit(f)), y).verdict().word == "drifting"
+    turned = rng.random(4000) < special.expit(1.5 * f * np.linspace(2, 0, 4000))
+    assert ClassCalibration().add(Classes(special.expit(1.5 * f)), turned).verdict().word == "drifting"
     few = ClassCalibration().add(Classes(np.full(500, 0.01)), np.arange(500) < 5)
     assert few.verdict().word == "too few rows to say" and "p (1 - p)" in str(few.verdict())
 

@@ -103,7 +103,7 @@ def test_false_alarms_are_as_rare_as_they_say(kind, n):
     assert alarms(kind, 600, n, n) <= stats.binom.ppf(0.999, 600, FALSE_ALARMS)
 
 
-@pytest.mark.parametrize(("mean", "n"), [(0.3, 8000), (2.0, 2000), (1000.0, 500)])
+@pytest.mark.parametrize(("mean", "n"), [(0.1, 20_000), (0.3, 8000), (2.0, 2000), (1000.0, 500)])
 def test_over_dispersed_counts_are_found_and_the_likelihood_that_has_them_is_named(mean, n):
     rng, right = np.random.default_rng(int(mean)), 0
     for _ in range(20):

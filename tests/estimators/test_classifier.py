@@ -392,3 +392,64 @@ def test_a_network_as_the_model():
     model = KalproxClassifier(bump, start=np.zeros(2)).fit(x, y)
     np.testing.assert_allclose(model.coef_[0], [-4, 4], atol=4 * model.coef_std_.max())
     assert stats.chi2.sf((((model.coef_[0] - [-4, 4]) / model.coef_std_[0]) ** 2).max(), 2) > 1e-4
+
+
+# ---- data that nobody made for it -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6])
+@pytest.mark.parametrize("where", [30, 700, 1499])
+def test_a_value_far_from_all_others_does_not_take_over_the_stream(two, size, where):
+    """The weak prior of a stream rests on the spread of the columns, which one value must not determine."""
+    X, y = two[0].copy(), two[1]
+    X[where] = size
+    whole, stream = KalproxClassifier().fit(X, y), streamed(KalproxClassifier(), X, y, 50)
+    assert (np.abs(stream.coef_ - whole.coef_) / whole.coef_std_).max() < 0.5
+    rows = KalproxClassifier()
+    streamed(rows, X[:1000], y[:1000])
+    rows.partial_fit(np.full((1, 4), size), ["yes"])  # a single row takes another way
+    expected = KalproxClassifier().fit(np.r_[X[:1000], np.full((1, 4), size)], np.r_[y[:1000], ["yes"]])
+    assert (np.abs(rows.coef_ - expected.coef_) / expected.coef_std_).max() < 0.5
+
+
+def test_a_stream_with_l1_is_linearised_where_the_rows_lead(two):
+    """A penalty that holds coefficients at zero while there are few rows must not fix where rows are linearised."""
+    X, y = two
+    for alpha, most in ((2.0, 0.1), (20.0, 0.5)):
+        model = KalproxClassifier(penalty="l1", alpha=alpha)
+        whole, stream = copy.copy(model).fit(X, y), streamed(model, X, y, 50)
+        free = whole.coef_ != 0
+        np.testing.assert_array_equal(stream.coef_ != 0, free)
+        off = np.abs(stream.coef_ - whole.coef_)[free] / KalproxClassifier().fit(X, y).coef_std_[free]
+        assert off.max() < most
+
+
+@pytest.mark.parametrize("coef_cov", ["robust", "clustered"])
+def test_robust_errors_of_a_stream_count_the_rows_of_its_warm_up(coef_cov):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(6000, 3))
+    y = (rng.random(6000) < 1 / (1 + np.exp(-X @ [1.0, -1.0, 0.5]))).astype(int)
+    groups = np.repeat(np.arange(300), 20)
+    whole = KalproxClassifier(coef_cov=coef_cov).fit(X, y, groups=groups)
+    stream = KalproxClassifier(coef_cov=coef_cov)
+    for i in range(0, 6000, 20):
+        stream.partial_fit(X[i : i + 20], y[i : i + 20], classes=[0, 1])
+    np.testing.assert_allclose(stream.coef_std_, whole.coef_std_, rtol=0.1)
+
+
+def test_few_rows_are_no_doubt_where_the_objective_is_convex(two):
+    """The minimiser of few rows is that of their objective; only the score waits until the warm-up has ended."""
+    X, y = two
+    model = streamed(KalproxClassifier(), X[:400], y[:400], 50)
+    whole = KalproxClassifier().fit(X[:400], y[:400])
+    assert model._belief.state.held is not None  # the warm-up has not ended
+    assert model.converged_ and "not converged" not in model._repr_html_()
+    assert (np.abs(model.coef_ - whole.coef_) / whole.coef_std_).max() < 0.1
+    assert model.diagnostics_.verdict().word == "too few rows to say"
+
+
+def test_classes_that_one_input_determines_say_so_in_the_stream_too():
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(2000, 3))
+    model = streamed(KalproxClassifier(), X, X[:, 0] > 0, 100)
+    assert (model.predict(X) == (X[:, 0] > 0)).mean() > 0.99

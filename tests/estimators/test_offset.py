@@ -146,3 +146,40 @@ def test_a_classifier_of_files_learns_frames_with_their_text(tmp_path, m):
     whole, numbers = KalproxClassifier().fit(X, kinds), frame[["a", "b"]]
     order = [list(whole.classes_).index(name) for name in model.classes_]
     assert np.max(np.abs(model.predict_proba(numbers) - whole.predict_proba(X)[:, order])) < 0.01
+
+
+@pytest.mark.integration
+def test_two_classes_with_an_offset_are_statsmodels_glm(tmp_path):
+    rng = np.random.default_rng(8)
+    X, level = rng.standard_normal((3000, 2)), rng.standard_normal(3000)
+    late = rng.random(3000) < 1 / (1 + np.exp(-level - X @ [1.0, -0.5]))
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "level": level, "late": np.where(late, "yes", "no")})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    options = ["-y", "late", "--likelihood", "bernoulli", "--offset", "level", "--penalty", "none", "-q"]
+    invoke("fit", tmp_path / "a.csv", *options, "--out", tmp_path / "m")
+    model = KalproxClassifier.load(tmp_path / "m")
+    expected = sm.GLM(late, sm.add_constant(X), sm.families.Binomial(), offset=level).fit(tol=1e-14)
+    np.testing.assert_allclose(np.append(model.intercept_, model.coef_), expected.params, rtol=0, atol=1e-8)
+    odds, p = model.decision_function(frame[:9]), model.predict_proba(frame[:9])
+    np.testing.assert_allclose(odds, np.log(p[:, 1] / p[:, 0]), rtol=1e-6)
+    at_estimate = sm.add_constant(X) @ expected.params + level
+    np.testing.assert_allclose(odds, at_estimate[:9], atol=0.02)  # which is averaged over the posterior
+
+
+def test_formulas_of_classes_and_of_counts():
+    rng = np.random.default_rng(9)
+    frame = pd.DataFrame({"x": rng.standard_normal(1500), "g": rng.choice(list("ab"), 1500)})
+    frame["hours"] = rng.lognormal(size=1500)
+    odds = frame.x + (frame.g == "b") - 0.5
+    frame["late"] = np.where(rng.random(1500) < 1 / (1 + np.exp(-odds)), "yes", "no")
+    frame["n"] = rng.poisson(frame.hours * np.exp(0.3 * frame.x))
+    model = KalproxClassifier.from_formula("late ~ x + C(g)", frame, penalty=None)
+    design = np.column_stack([np.ones(1500), frame.x, frame.g == "b"]).astype(float)
+    expected = sm.Logit(frame.late == "yes", design).fit(disp=0, tol=1e-14, method="newton")
+    np.testing.assert_allclose(np.append(model.intercept_, model.coef_), expected.params, rtol=0, atol=1e-8)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert set(model.predict(frame[["x", "g"]])) <= {"no", "yes"}
+    counts = KalproxRegressor.from_formula("n ~ x", frame, exposure="hours", penalty=None, likelihood="poisson")
+    expected = peer(frame[["x"]].to_numpy(), frame.n, frame.hours)
+    np.testing.assert_allclose(np.append(counts.intercept_, counts.coef_), expected.params, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(counts.predict(frame), expected.fittedvalues, rtol=1e-2)
