@@ -229,7 +229,9 @@ PEERS = {
         | {f"rate {rate}": partial(_sgd_classifier, rate) for rate in (0.01, 0.1)},
         most=(20_000, np.inf),  # a millisecond a row; at a constant rate its steps are those of River
     ),
-    "Vowpal Wabbit": Peer("vowpalwabbit", {f"rate {rate}": partial(_vowpal_wabbit, rate) for rate in (0.1, 0.5, 2.0)}),
+    "Vowpal Wabbit": Peer(
+        "vowpalwabbit", {f"rate {rate}": partial(_vowpal_wabbit, rate) for rate in (0.1, 0.5, 2.0, 5.0, 10.0)}
+    ),
     "bayesianbandits BayesianGLM": Peer("bayesianbandits", {"": _bayesianbandits}, most=(10_000, 100)),
 }
 
