@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from operator import add
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy import special
 
 from kalprox._arrays import Array
 from kalprox.algorithms.parameters import learned_by
@@ -24,39 +23,29 @@ from kalprox.learning.merging import change, distance, in_coordinates, likely_ro
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
+from kalprox.learning.weak_prior import Columns, coef_regularizer, first_theta, sums_to_zero, weak_prior
 from kalprox.likelihoods import Bernoulli, Categorical
 from kalprox.likelihoods.parameters import Learned
-from kalprox.models import LINKS
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
-from kalprox.regularizers import Regularizer, Separable, Zero
+from kalprox.regularizers import Zero
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
 
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
-_WEAK = 10.0  # the width of the weak prior of a stream, in units of the likely size of the predictor
 _SEPARATED = 1e-3  # a mean loss below it, where no minimiser was found, is that of classes without an error
-_FAR = 8.0  # standard deviations of a column from its mean, beyond which a value says little about the others
-_CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 # What cannot change after the first row.
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
-
-
-class Columns(NamedTuple):
-    """The middle and the spread of each column, shape (d,)."""
-
-    middle: Array
-    spread: Array
 
 
 @dataclass(frozen=True, eq=False)
 class FilteredBelief(Belief):
     """The state of the proximal filter, in the coordinates of a design that the rows of the warm-up fixed.
 
-    A stream has a weak prior on the scale of the linear predictor; see `_weak_prior`. The prior is that of all rows so
-    far, and the design is centred at the mean of all rows held when they are checked, so that neither depends on how
-    the first rows are cut into batches.
+    A stream has a weak prior on the scale of the linear predictor; see `kalprox.learning.weak_prior`. The prior is that
+    of all rows so far, and the design is centred at the mean of all rows held when they are checked, so that neither
+    depends on how the first rows are cut into batches.
     """
 
     state: ProximalState
@@ -68,7 +57,7 @@ class FilteredBelief(Belief):
     fit_column_std: Array | None = None  # of the rows of `fit`, which `seen` does not summarise
     fit_outside: float = 0.0
     merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
-    columns: Columns | None = None  # on which the weak prior rests; see `_columns`
+    columns: Columns | None = None  # on which the weak prior rests; see `Columns`
     unscored: float = 0.0  # rows of the warm-up, which have no scores
 
     in_one_pass: ClassVar[bool] = False
@@ -83,7 +72,7 @@ class FilteredBelief(Belief):
             about |= {"outputs": _outputs(blocks[0]), "row_offsets": blocks[0].offset is not None}
             design = Design.of_moments(moments, **about)
             seen = Seen.nothing(len(moments.mean))
-        state = _filter(settings, design).init(_first_theta(settings, design), None)
+        state = _filter(settings, design).init(first_theta(settings, design), None)
         return cls(settings, state, design, seen)
 
     @classmethod
@@ -107,11 +96,11 @@ class FilteredBelief(Belief):
             about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": settings.standardize}
             about |= {"outputs": folded.total.y.outputs, "row_offsets": folded.total.offsets > 0}
             design = Design.of_moments(folded.total.X, **about)
-        g = _regularizer(settings, design)
-        first = _first_theta(settings, design) if start is None else start._estimate_in(design)
+        g = coef_regularizer(settings, design)
+        first = first_theta(settings, design) if start is None else start._estimate_in(design)
         options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
         options |= {"weights": settings.weights, "likelihood": settings.likelihood}
-        prior = _sums_to_zero(settings, design, folded.total.X)
+        prior = sums_to_zero(settings, design, folded.total.X)
         model, rows = design.model(settings.model(design.outputs)), DesignedSource(source, design)
         out = refine(model, g, rows, first, prior=prior, **options)
         state = _filter(settings, design).init(out.mean, None)
@@ -143,7 +132,7 @@ class FilteredBelief(Belief):
         inputs = belief.fixed.block(block)
         state = step(belief.state, inputs.X, inputs.y, inputs.weights)
         if belief.columns is not None and self.state.held is not None and state.held is None:
-            prior = _weak_prior(self.settings, belief.fixed, seen, belief.columns, _noise_of(state))
+            prior = weak_prior(self.settings, belief.fixed, seen, belief.columns, _noise_of(state))
             state = with_prior(state, prior)
         message = self.message if self.state.held is None or self._convex else _warming_up(state.held)
         unscored = self.unscored + (0.0 if self.predicts else float(new.X.rows))
@@ -226,38 +215,20 @@ class FilteredBelief(Belief):
             state = replace(state, estimate=theta(state.estimate), held=held)
             design = replace(design, center=seen.X.mean)
         noise_var = _noise_of(state) if held is None else np.inf
-        columns = self._columns(seen, block)
-        state = replace(state, prior=_weak_prior(self.settings, design, seen, columns, noise_var))
-        return replace(self, state=state, fixed=design, seen=seen, columns=columns)
-
-    def _columns(self, seen: Seen, block: Block) -> Columns:
-        """Return the mean and the standard deviation of each column, unless a few values are far from all others.
-
-        In the warm-up they are then the median and the size of the usual deviations from it. After it the middle stays,
-        and the spread does not become larger: a value far away makes the prior no stronger. A column that was constant
-        has the spread of its size until it varies.
-        """
-        square, constant = _squares(seen.X, self.fixed)
-        std, held, mean = np.sqrt(square), self.state.held, seen.X.mean
         if held is None:
-            before = None if self.seen is None else _squares(self.seen.X, self.fixed)[1]
-            if self.columns is None or before is None:
-                return Columns(mean, std)
-            spread = np.where(before, std, np.minimum(std, self.columns.spread))
-            return Columns(np.where(before, mean, self.columns.middle), spread)
-        X = block.X if not held.rows else np.concatenate([self._held_block().X, block.X])  # type: ignore[union-attr]
-        if not (np.abs(X - mean).max(axis=0) > _FAR * std).any():
-            return Columns(mean, std)
-        median = np.median(X, axis=0)
-        away = np.abs(X - median)
-        usual = np.median(away, axis=0) / special.ndtri(0.75)
-        far = (away.max(axis=0) > _FAR * std) & (usual > 0) & ~constant
-        return Columns(np.where(far, median, mean), np.where(far, np.minimum(usual, std), std))
+            before = None if self.seen is None else self.seen.X
+            columns = Columns.after(self.columns, before, seen.X, design)
+        else:
+            rows = self._held_block()
+            X = block.X if rows is None else np.concatenate([rows.X, block.X])
+            columns = Columns.of(X, seen.X, design)
+        state = replace(state, prior=weak_prior(self.settings, design, seen, columns, noise_var))
+        return replace(self, state=state, fixed=design, seen=seen, columns=columns)
 
     def with_settings(self, settings: Settings) -> "FilteredBelief":
         """Return the same rows under another penalty or noise variance; earlier blocks are not linearised again."""
         refuse_changes(self.settings, settings)
-        g = _regularizer(settings, self.fixed)
+        g = coef_regularizer(settings, self.fixed)
         problem = replace(self.state.problem, regularizer=g, gamma=settings.gamma, forget=settings.forget)
         return replace(self, settings=settings, state=replace(self.state, problem=problem))
 
@@ -287,7 +258,7 @@ class FilteredBelief(Belief):
         state, columns = with_prior(both, self.state.prior), self.columns
         if seen is not None and self.columns is not None and other.columns is not None:
             columns = Columns(self.columns.middle, np.minimum(self.columns.spread, other.columns.spread))
-            state = with_prior(both, _weak_prior(self.settings, self.fixed, seen, columns, _noise_of(state)))
+            state = with_prior(both, weak_prior(self.settings, self.fixed, seen, columns, _noise_of(state)))
         J = change(other.fixed, self.fixed)
         parts = [(one._rows, one._estimate_in(self.fixed), self._like_rows_of(one)) for one in (self, other)]
         found = self.merge_distance + other.merge_distance
@@ -376,7 +347,7 @@ class FilteredBelief(Belief):
     def _contrasts(self, posterior: Posterior) -> Array | None:
         """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
 
-        It has no effect on the estimate, and takes what `_sums_to_zero` adds out of the variances.
+        It has no effect on the estimate, and takes what `sums_to_zero` adds out of the variances.
         """
         if (m := self.fixed.outputs) is None:
             return None
@@ -395,7 +366,7 @@ class FilteredBelief(Belief):
         assert std is not None and design.center is not None
         rows = float(found.data.rows) / design.outputs
         moments = Moments(rows, design.center, rows * std**2)
-        sums = _sums_to_zero(self.settings, design, moments, all_inputs=True)
+        sums = sums_to_zero(self.settings, design, moments, all_inputs=True)
         assert sums is not None
         return InformationPosterior(found.data, Zero(), gamma=found.gamma, prior=sums, likelihood=found.likelihood)
 
@@ -559,12 +530,8 @@ def first_moments(settings: Settings, blocks: Iterable[Block]) -> Moments:
     return reduce(add, map(Moments.of, blocks))
 
 
-def _regularizer(settings: Settings, design: Design) -> Regularizer:
-    return design.regularizer(settings.penalty.regularizer(settings.penalty.alpha))
-
-
 def _filter(settings: Settings, design: Design, **options: Any) -> Any:
-    g = _regularizer(settings, design)
+    g = coef_regularizer(settings, design)
     options |= {"gamma": settings.gamma, "forget": settings.forget, "weights": settings.weights}
     model = design.model(settings.model(design.outputs))
     return proximal_filter(model, g, likelihood=settings.likelihood, **options)
@@ -573,14 +540,6 @@ def _filter(settings: Settings, design: Design, **options: Any) -> Any:
 def _outputs(block: Block) -> int | None:
     """Return the number of outputs that the targets of a block need; None for one that is a number."""
     return block.y.shape[1] if block.y.ndim == 2 else None
-
-
-def _first_theta(settings: Settings, design: Design) -> Array:
-    """Return where the search for theta starts: as given, or at zero, or within bounds that exclude zero."""
-    theta, g = settings.first_theta(design.size, design.jacobian()), _regularizer(settings, design)
-    if settings.start is None and isinstance(g, Separable) and not np.isfinite(g.value(theta)):
-        return np.asarray(g.prox(theta))
-    return theta
 
 
 def _at_center(shift: Array, outputs: int | None) -> Callable[[Array], Array]:
@@ -593,58 +552,3 @@ def _noise_of(state: ProximalState) -> float:
     """Return the noise variance; infinite if it is not known."""
     variance = float(state.posterior.noise.variance)
     return variance if variance > 0 else np.inf
-
-
-def _squares(X: Moments, design: Design) -> tuple[Array, Array]:
-    """Return the mean square of each column, about its mean if there is an intercept, and which are constant.
-
-    That of a constant column is the square of its size.
-    """
-    square, mean = X.squares / X.rows, X.mean**2
-    square = square if design.intercept else square + mean
-    constant = square <= _CONSTANT**2 * mean
-    return np.where(constant, np.where(mean > 0, mean, 1.0), square), constant
-
-
-def _weak_prior(settings: Settings, design: Design, seen: Seen, columns: Columns, noise_var: float) -> Information:
-    """Return a weak prior, which adds (theta_j spread_j / s)^2 v / 200 to the objective, in units of the noise.
-
-    Here s is the likely size of the linear predictor: a coefficient that moves the predictor by 10 s costs as much as
-    one residual of the size sqrt(v); so does an intercept of 10 s at the middle of X. Here v is the variance of y
-    during the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak; for other
-    likelihoods than the Gaussian, whose losses have units of their own, it is 1 at most. The prior keeps the warm-up of
-    a stream from diverging; `fit` does not use it.
-    """
-    X, y = seen.X, seen.y.moments
-    size = settings.likelihood.likely_size(seen.y.high)
-    if settings.likelihood.location:
-        size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
-    loss = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
-    loss = min(loss if settings.likelihood.location else 1.0, noise_var)
-    A = np.diag(np.sqrt(loss) / (_WEAK * size) * columns.spread)
-    if design.intercept:
-        at_middle = np.append(1.0, (columns.middle - design.center) / design.scale)
-        A = np.vstack([np.sqrt(loss) / (_WEAK * size) * at_middle, np.hstack([np.zeros((len(A), 1)), A])])
-    A = np.kron(A, np.eye(design.outputs or 1))
-    prior, sums = Information.from_prior(_first_theta(settings, design), A), _sums_to_zero(settings, design, X)
-    return prior if sums is None else merge(prior, sums)
-
-
-def _sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs: bool = False) -> Information | None:
-    """Return a prior that keeps sums over the outputs at zero; None for a single output.
-
-    The probabilities of classes do not change if the same number is added to the intercepts of all classes, nor if it
-    is added to their coefficients of one input. A penalty that is smooth and the same for all classes decides for the
-    number at which the coefficients add up to zero; one with kinks decides otherwise, but not for the intercepts. The
-    prior weighs as much as all rows, whatever their number; `_contrasts` leaves it out of the standard errors.
-    """
-    if design.outputs is None:
-        return None
-    square = X.squares + (0.0 if design.intercept else X.rows * X.mean**2)
-    strength = np.where(square > 0, square, max(X.rows, 1.0)) / design.scale**2  # type: ignore[operator]
-    if design.intercept:
-        strength = np.append(max(X.rows, 1.0), strength)
-    if not all_inputs and not _regularizer(settings, design).smooth:
-        strength[design.first :] = 0.0
-    A = np.kron(np.diag(np.sqrt(strength)), np.ones((1, design.outputs)))
-    return Information.from_prior(np.zeros(design.size), A)

@@ -513,5 +513,5 @@ def test_a_damaged_sandwich_is_named(folder, tmp_path):
     invoke("fit", folder / "all.csv", *FIT, "--clusters", "day", "--out", tmp_path / "model.kalprox")
     header, arrays = model_file.read(tmp_path / "model.kalprox")
     model_file.write(tmp_path / "model.kalprox", header, arrays | {"sandwich.sums": arrays["sandwich.sums"][1:]})
-    with pytest.raises(ModelFileError, match="not of a KalproxRegressor that this version can read"):
+    with pytest.raises(ModelFileError, match="not of an estimator that this version can read"):
         TableModel.load(tmp_path / "model.kalprox")

@@ -173,7 +173,7 @@ def test_scores_are_saved_and_a_file_with_other_shapes_is_refused(tmp_path):
     header, arrays = model_file.read(tmp_path / "model.kalprox")
     for name in ("alpha_scores.c", "alpha_scores.squares", "alpha_scores.maps", "spread"):
         model_file.write(tmp_path / "bad.kalprox", header, {**arrays, name: arrays[name][:-1]})
-        with pytest.raises(model_file.ModelFileError, match="not of a KalproxRegressor that this version can read"):
+        with pytest.raises(model_file.ModelFileError, match="not of an estimator that this version can read"):
             KalproxRegressor.load(tmp_path / "bad.kalprox")
 
 

@@ -1,0 +1,128 @@
+"""The weak prior with which a stream of a nonlinear model, or of another likelihood than the Gaussian, begins."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from kalprox._arrays import Array
+from kalprox.information import Information, merge
+from kalprox.learning.design import Design, Moments
+from kalprox.learning.settings import Settings
+from kalprox.learning.targets import Seen
+from kalprox.models import LINKS
+from kalprox.regularizers import Regularizer, Separable
+
+__all__ = ["Columns", "coef_regularizer", "first_theta", "sums_to_zero", "weak_prior"]
+
+_WEAK = 10.0  # the width of the prior, in units of the likely size of the predictor
+_FAR = 8.0  # standard deviations of a column from its mean, beyond which a value says little about the others
+_CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
+
+
+class Columns(NamedTuple):
+    """The middle and the spread of each column, shape (d,): mean and standard deviation, unless values lie far away.
+
+    A column that has been constant so far has the spread of its size.
+    """
+
+    middle: Array
+    spread: Array
+
+    @classmethod
+    def of(cls, X: Array, moments: Moments, design: Design) -> "Columns":
+        """Return those of rows, given their moments.
+
+        If a few values are far from all others, the middle is the median, and the spread the size of the usual
+        deviations from it.
+        """
+        square, constant = _squares(moments, design)
+        mean, std = moments.mean, np.sqrt(square)
+        if not (np.abs(X - mean).max(axis=0) > _FAR * std).any():
+            return cls(mean, std)
+        median = np.median(X, axis=0)
+        away = np.abs(X - median)
+        usual = np.median(away, axis=0) / special.ndtri(0.75)
+        far = (away.max(axis=0) > _FAR * std) & (usual > 0) & ~constant
+        return cls(np.where(far, median, mean), np.where(far, np.minimum(usual, std), std))
+
+    @classmethod
+    def after(cls, known: "Columns | None", before: Moments | None, now: Moments, design: Design) -> "Columns":
+        """Return those after the warm-up, given those known and the moments before and after more rows.
+
+        The middle stays, and the spread does not become larger: a value far away makes the prior no stronger. Those of
+        a column that was constant before are new.
+        """
+        std = np.sqrt(_squares(now, design)[0])
+        if known is None or before is None:
+            return cls(now.mean, std)
+        constant = _squares(before, design)[1]
+        middle = np.where(constant, now.mean, known.middle)
+        return cls(middle, np.where(constant, std, np.minimum(std, known.spread)))
+
+
+def coef_regularizer(settings: Settings, design: Design) -> Regularizer:
+    return design.regularizer(settings.penalty.regularizer(settings.penalty.alpha))
+
+
+def first_theta(settings: Settings, design: Design) -> Array:
+    """Return where the search for theta starts: as given, or at zero, or within bounds that exclude zero."""
+    theta, g = settings.first_theta(design.size, design.jacobian()), coef_regularizer(settings, design)
+    if settings.start is None and isinstance(g, Separable) and not np.isfinite(g.value(theta)):
+        return np.asarray(g.prox(theta))
+    return theta
+
+
+def _squares(X: Moments, design: Design) -> tuple[Array, Array]:
+    """Return the mean square of each column, about its mean if there is an intercept, and which are constant.
+
+    That of a constant column is the square of its size.
+    """
+    square, mean = X.squares / X.rows, X.mean**2
+    square = square if design.intercept else square + mean
+    constant = square <= _CONSTANT**2 * mean
+    return np.where(constant, np.where(mean > 0, mean, 1.0), square), constant
+
+
+def weak_prior(settings: Settings, design: Design, seen: Seen, columns: Columns, noise_var: float) -> Information:
+    """Return a weak prior, which adds (theta_j spread_j / s)^2 v / 200 to the objective, in units of the noise.
+
+    Here s is the likely size of the linear predictor: a coefficient that moves the predictor by 10 s costs as much as
+    one residual of the size sqrt(v); so does an intercept of 10 s at the middle of X. Here v is the variance of y
+    during the warm-up, and then the noise variance, which may be much smaller, so that the prior stays weak; for other
+    likelihoods than the Gaussian, whose losses have units of their own, it is 1 at most. The prior keeps the warm-up of
+    a stream from diverging; `fit` does not use it.
+    """
+    X, y = seen.X, seen.y.moments
+    size = settings.likelihood.likely_size(seen.y.high)
+    if settings.likelihood.location:
+        size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
+    loss = float(y.squares[0] / y.rows) or float(y.mean[0] ** 2) or 1.0
+    loss = min(loss if settings.likelihood.location else 1.0, noise_var)
+    A = np.diag(np.sqrt(loss) / (_WEAK * size) * columns.spread)
+    if design.intercept:
+        at_middle = np.append(1.0, (columns.middle - design.center) / design.scale)
+        A = np.vstack([np.sqrt(loss) / (_WEAK * size) * at_middle, np.hstack([np.zeros((len(A), 1)), A])])
+    A = np.kron(A, np.eye(design.outputs or 1))
+    prior, sums = Information.from_prior(first_theta(settings, design), A), sums_to_zero(settings, design, X)
+    return prior if sums is None else merge(prior, sums)
+
+
+def sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs: bool = False) -> Information | None:
+    """Return a prior that keeps sums over the outputs at zero; None for a single output.
+
+    The probabilities of classes do not change if the same number is added to the intercepts of all classes, nor if it
+    is added to their coefficients of one input. A penalty that is smooth and the same for all classes decides for the
+    number at which the coefficients add up to zero; one with kinks decides otherwise, but not for the intercepts. The
+    prior weighs as much as all rows, whatever their number; `FilteredBelief._contrasts` leaves it out of the standard errors.
+    """
+    if design.outputs is None:
+        return None
+    square = X.squares + (0.0 if design.intercept else X.rows * X.mean**2)
+    strength = np.where(square > 0, square, max(X.rows, 1.0)) / design.scale**2  # type: ignore[operator]
+    if design.intercept:
+        strength = np.append(max(X.rows, 1.0), strength)
+    if not all_inputs and not coef_regularizer(settings, design).smooth:
+        strength[design.first :] = 0.0
+    A = np.kron(np.diag(np.sqrt(strength)), np.ones((1, design.outputs)))
+    return Information.from_prior(np.zeros(design.size), A)
