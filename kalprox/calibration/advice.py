@@ -14,7 +14,8 @@ _NUMBERS = {
     "unequal spread": "The size of the errors depends on the prediction: the std is too small in some places and too "
     'large in others. Use noise="inputs".',
     "heavy tails": "A few errors are much larger than a normal distribution would have them. Use intervals that do not "
-    'assume one, method="conformal", or likelihood="student", by which such rows do not move the estimate either.',
+    'assume one, method="conformal"; where likelihood="gaussian", also likelihood="student", by which such rows do not '
+    "move the estimate either.",
     "skewed": "Errors to one side are larger than those to the other. Use intervals that do not assume a normal "
     'distribution: method="conformal".',
     "over-confident": 'The stated std is too small. Use noise="learn"; where it is learned, look for what the model '

@@ -13,6 +13,7 @@ from kalprox.estimators.base import LearnerEstimator
 from kalprox.learning.belief import PenaltyTooStrong
 from kalprox.learning.path import Path
 from kalprox.learning.summary import Summary
+from kalprox.likelihoods import Likelihood
 
 __all__ = ["Readings"]
 
@@ -220,6 +221,12 @@ class Readings(LearnerEstimator):
     def noise_dof_(self) -> Any:
         """The residual degrees of freedom of the learned noise variance; infinite if the noise variance is given."""
         return np.asarray(self._belief.noise.dof)[()]
+
+    @property
+    def likelihood_(self) -> Likelihood:
+        """The likelihood, with its parameters as they were given or learned: `likelihood_.scale`, `.dispersion`."""
+        found: Likelihood = self._belief.posterior.likelihood
+        return found
 
     @property
     def alpha_(self) -> Any:

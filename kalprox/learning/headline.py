@@ -40,6 +40,7 @@ _SPELLED = {
     "Learn more rows, or use fit.": "Fit more rows, or several passes: leave --passes 1 out.",
     "or give the noise variance": "or give the noise variance with --noise",
     "or standardize=True if": "or --standardize if",
+    "Call refine with all rows": "Fit one model to all rows",
 }
 
 

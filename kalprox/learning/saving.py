@@ -115,6 +115,8 @@ def plain_setting(name: str, value: Any) -> Any:
         return {"tuple": [plain_setting(name, v) for v in value]}
     elif isinstance(value, list):
         return [plain_setting(name, v) for v in value]
+    elif isinstance(value, dict) and name == "class_weight":
+        return {"dict": [[plain_setting(name, label), plain_setting(name, weight)] for label, weight in value.items()]}
     elif value is None or isinstance(value, (str, bool, int, float)):
         return value
     raise TypeError(
@@ -132,6 +134,8 @@ def _object(value: Any) -> Any:
         array = np.array(value["array"])
         expect(array.dtype.kind in "fiub")
         return array
+    if set(value) == {"dict"}:
+        return {_object(label): _object(weight) for label, weight in value["dict"]}
     if set(value) == {"tuple"}:
         return tuple(_object(v) for v in value["tuple"])
     word, module, base = _OBJECTS["likelihood" in value]

@@ -290,7 +290,7 @@ def test_merge_refuses_the_same_rows_and_other_classes(two, three):
 def test_files_keep_the_classes(labels, rows, three, tmp_path):
     X, codes = three
     y = np.array(labels)[np.minimum(codes, len(labels) - 1)]
-    model = streamed(KalproxClassifier(class_weight=None), X[:rows], y[:rows])
+    model = streamed(KalproxClassifier(class_weight={labels[0]: 2.0}), X[:rows], y[:rows])
     model.save(tmp_path / "model")
     same = KalproxClassifier.load(tmp_path / "model")
     assert (
