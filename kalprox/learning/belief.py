@@ -596,7 +596,10 @@ class Belief(PickledFields, ABC):
 
     def path(self, alphas: Array | None) -> Path:
         """Return the solution for each alpha, without a pass over the data."""
-        raise ValueError("path needs link='identity' and method='exact'; fit once for each alpha instead.")
+        raise ValueError(
+            "path needs link='identity', method='exact' and likelihood='gaussian': other models need the rows again "
+            "for each alpha. Fit once for each alpha instead."
+        )
 
     @property
     def log_evidence(self) -> Array:
