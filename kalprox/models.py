@@ -234,6 +234,9 @@ class Linear(Predictor):
 
     linear: ClassVar[bool] = True
 
+    def __repr__(self) -> str:
+        return "Linear()" if self.outputs is None else f"Linear(outputs={self.outputs})"
+
     def link(self, u: Array) -> tuple[Array, Array]:
         return _identity(u)
 

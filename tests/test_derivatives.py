@@ -29,6 +29,7 @@ SAMPLES = {
     "weights": np.array([0.0, 1.0, 2.0, 0.5]),
     "d": D - 1,
     ("Custom", "fn"): lambda theta: jnp.log(jnp.cosh(theta)).sum() + (theta @ theta) ** 2,
+    ("Offset", "model"): models.Function(lambda theta, x: jnp.sin(theta[:3] @ x) * theta[3]),
     ("Function", "fn"): lambda theta, x: jnp.exp(-(theta[0] ** 2) * x[0]) * jnp.sin(theta @ x),
 }
 POINTS = [np.array([0.5, -1.3, 0.2, 2.0]), np.array([-0.01, 0.0, 1.1, -0.4])]

@@ -49,7 +49,7 @@ def problem(settings, d):
     """h and g of the filter, with a column of ones for the intercept."""
     checked = Settings.of(**settings)
     g = checked.penalty.regularizer(checked.penalty.alpha).with_free_intercept(d)
-    return checked, checked.model, g
+    return checked, checked.model(), g
 
 
 def read_filter(X, y, w, settings):

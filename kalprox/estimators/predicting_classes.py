@@ -35,6 +35,7 @@ class PredictingClasses(LearnerEstimator):
 
         Examples
         --------
+        >>> from kalprox import KalproxClassifier
         >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict([[-1.0], [5.0]])
         array([0, 1])
         """
@@ -65,6 +66,7 @@ class PredictingClasses(LearnerEstimator):
 
         Examples
         --------
+        >>> from kalprox import KalproxClassifier
         >>> model = KalproxClassifier().fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
         >>> proba, std = model.predict_proba([[1.5], [100.0]], return_std=True)
         >>> proba.round(2), std.round(2)
@@ -93,6 +95,7 @@ class PredictingClasses(LearnerEstimator):
 
         Examples
         --------
+        >>> from kalprox import KalproxClassifier
         >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict_log_proba([[0.5]]).shape
         (1, 2)
         """
@@ -115,6 +118,7 @@ class PredictingClasses(LearnerEstimator):
 
         Examples
         --------
+        >>> from kalprox import KalproxClassifier
         >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).decision_function([[0.0], [9.0]]).shape
         (2,)
         """

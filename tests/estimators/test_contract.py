@@ -35,6 +35,10 @@ from kalprox import KalproxRegressor, regularizers
         KalproxRegressor(noise=1.0, fit_intercept=False, diagnose=False),
         KalproxRegressor(penalty="l1", alpha="auto"),
         KalproxRegressor("softplus"),
+        KalproxRegressor(likelihood="poisson"),
+        KalproxRegressor(likelihood="negative-binomial"),
+        KalproxRegressor(likelihood="huber"),
+        KalproxRegressor(likelihood="student"),
     ]
 )
 def test_scikit_learn_checks(estimator, check):

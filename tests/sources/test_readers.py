@@ -52,7 +52,7 @@ def rows_of(data, size, max_record=64):
         if reader.empty:
             return None
         for raw in reader.blocks(WANTED):
-            X, y, _, _, faults, _ = COLUMNS.encode(raw.table)
+            X, y, _, _, faults, *_ = COLUMNS.encode(raw.table)
             places = np.arange(raw.read) if raw.rows is None else raw.rows
             for i, place in enumerate(places):
                 out[at + place] = (*X[i].tolist(), y[i])
@@ -141,7 +141,7 @@ def json_rows(data, size):
     reader = JsonReader(Memory(data), chunk_bytes=size, max_record=1 << 10)
     out, at = {}, 0
     for raw in reader.blocks(WANTED):
-        X, y, _, _, faults, _ = COLUMNS.encode(raw.table)
+        X, y, _, _, faults, *_ = COLUMNS.encode(raw.table)
         places = np.arange(raw.read) if raw.rows is None else raw.rows
         cells = {at + places[cell.at]: cell[1:] for cell in faults} | {at + c.at: c[1:] for c in reversed(raw.bad)}
         out |= {at + place: (*X[i].tolist(), y[i]) for i, place in enumerate(places)} | cells
