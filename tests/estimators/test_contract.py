@@ -45,6 +45,8 @@ def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
         if estimator.link != "identity":  # standard normal targets behind softplus: the best fit is its plateau at 0
             warnings.filterwarnings("ignore", "stopped on a plateau", ConvergenceWarning)
+        if estimator.likelihood == "student":  # 16 rows, half of which are predicted exactly, leave its scale open
+            warnings.filterwarnings("ignore", "stopped at max_passes=200: the scale", ConvergenceWarning)
         check(estimator)
 
 
