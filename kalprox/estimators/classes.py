@@ -10,7 +10,7 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 
-__all__ = ["checked_classes", "checked_labels", "class_targets", "class_weights", "plain_target"]
+__all__ = ["check_class_weight", "checked_classes", "checked_labels", "class_targets", "class_weights", "plain_target"]
 
 _SHOWN = 5  # labels that an error message names
 
@@ -54,6 +54,14 @@ def checked_classes(classes: Any, weights: Array | None = None) -> Array:
             "use partial_fit with all classes."
         )
     return found
+
+
+def check_class_weight(class_weight: Any, classes: Array) -> None:
+    """Raise a ValueError if weights are given for labels that are not among the classes."""
+    labels = classes.tolist()
+    if isinstance(class_weight, Mapping) and (unknown := [label for label in class_weight if label not in labels]):
+        shown = ", ".join(map(repr, unknown[:_SHOWN]))
+        raise ValueError(f"class_weight has labels that are not among the classes, {shown}; the classes are {labels}.")
 
 
 def class_weights(class_weight: Any, labels: Array, weights: Array) -> Array:

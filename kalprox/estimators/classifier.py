@@ -10,7 +10,14 @@ from sklearn.utils.validation import _check_sample_weight
 
 from kalprox._arrays import Array
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.classes import checked_classes, checked_labels, class_targets, class_weights, plain_target
+from kalprox.estimators.classes import (
+    check_class_weight,
+    checked_classes,
+    checked_labels,
+    class_targets,
+    class_weights,
+    plain_target,
+)
 from kalprox.estimators.files import Files
 from kalprox.estimators.formulas import Formulas
 from kalprox.estimators.frames import is_raw
@@ -172,7 +179,7 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
             labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
             weights = self._weighted(labels, missing, sample_weight)
             given = None if weights is None else np.asarray(weights)
-            known = given is not None and given.shape == labels.shape and given.any()  # else they will be refused
+            known = given is not None and given.shape == labels.shape and given.any() and (given >= 0).all()
             classes = checked_classes(labels[~missing], given[~missing] if known else None)  # type: ignore[index]
             with self._classes_until_done(classes):
                 return super().fit(X, class_targets(labels, missing, classes), weights, groups)
@@ -356,6 +363,7 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
     @contextmanager
     def _classes_until_done(self, classes: Array) -> Iterator[None]:
         """Set the classes; an exception leaves the model as it was."""
+        check_class_weight(self.class_weight, classes)
         before = vars(self).get("classes_")
         self.classes_ = classes
         try:

@@ -358,6 +358,10 @@ def test_mistakes_are_named_and_nothing_is_lost(two):
         KalproxClassifier(class_weight="balanced").partial_fit(X, y, classes=["no", "yes"])
     np.testing.assert_array_equal(model.coef_, coef)
     assert model.classes_.tolist() == ["no", "yes"]
+    with pytest.raises(ValueError, match="class_weight has labels that are not among the classes, 'yess'"):
+        KalproxClassifier(class_weight={"yess": 2.0}).fit(X, y)
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
+        KalproxClassifier().fit(X, y, -np.ones(len(y)))
     for wrong in ({"likelihood": "poisson"}, {"method": "paper"}):
         with pytest.raises(TypeError):
             KalproxClassifier(**wrong)
