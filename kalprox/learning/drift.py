@@ -1,0 +1,196 @@
+"""Linear models whose coefficients drift: a random walk, and directional forgetting, in the triangle of the rows.
+
+The triangle T of rows [1 | X - c | Y - m] stands for the rows (b, theta) -> T (-b, -theta, 1)', whose squares add up to
+the objective. A walk and forgetting change these rows by multiplications and orthogonal transformations only, so that
+no digits are lost, and a direction that no row determines stays a direction of zeros.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.forgetting import Directional, Forgetting, RandomWalk
+from kalprox.information import Information
+from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds
+from kalprox.linalg.centering import follow_mean, recenter, stacked_triangle
+from kalprox.linalg.triangle import solve_triangular
+from kalprox.sources import Block
+
+__all__ = ["LONGEST", "fold_drifting", "walked", "walking_innovations"]
+
+LONGEST = 256  # rows that are predicted together while coefficients walk
+_CHUNK = 64  # rows that are folded together
+_LARGE = 1e4  # a variance of steps, in units of what is known, beyond which a Cholesky factor loses digits
+
+
+def fold_drifting(
+    info: Information, kind: Forgetting, block: Block, counts: Array | None, *, intercept: bool
+) -> Information:
+    """Return the information after a block of rows, each of which is one step of the drift.
+
+    Every split into blocks gives the same, up to rounding. A random walk takes O((d + 64)^3) for 64 rows, directional
+    forgetting O(d^3) for each.
+
+    Parameters
+    ----------
+    info : Information
+        Of the rows before the block.
+    kind : RandomWalk or Directional
+    block : Block
+        Rows of weight 0 are no rows.
+    counts : array of shape (b,), optional
+        How often each row counts in the number of rows; 1 by default.
+    intercept : bool
+        Whether the model has an intercept, which drifts too.
+    """
+    X, weights = block.X, block.weights
+    y = np.reshape(block.y, (len(X), -1))
+    if weights is not None:
+        some = weights > 0
+        X, y, weights = X[some], y[some], weights[some]
+        counts = None if counts is None else counts[some]
+    if len(X) == 0:
+        return info
+    rows = np.concatenate([X, y], axis=1)
+    if not info.T.any() and intercept:  # the point about which rows are held
+        info = Information.zero(info.d, info.targets).fold(X[:_CHUNK], y[:_CHUNK] if info.targets else y[:_CHUNK, 0])
+        T, shift = np.zeros((1, info.T.shape[1])), info.shift
+        total = squares = 0.0
+    else:
+        T, shift = _at_origin(info) if not intercept else (info.T, info.shift)
+        total, squares = float(info.rows), float(info.squares)
+    for start in range(0, len(rows), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        B = np.concatenate([np.ones((len(rows[part]), 1)), rows[part] - shift], axis=1)
+        if weights is not None:
+            B *= np.sqrt(weights[part])[:, None]
+        if isinstance(kind, RandomWalk):
+            T = _walked_rows(T, B, _steps(kind, info.d, shift, intercept=intercept))
+        else:
+            assert isinstance(kind, Directional)
+            T = _excited_rows(T, B, X[part], kind.factor, shift[: info.d] if intercept else None)
+        if intercept:
+            T, shift = follow_mean(T, shift)
+    if not np.isfinite(T).all():
+        info.fold(block.X, block.y, block.weights)  # raises an error that names the row
+    more = float(len(X)) if counts is None else float(counts.sum())
+    return Information(T, shift, np.asarray(total + more), np.asarray(squares + more), info.targets)
+
+
+def walked(info: Information, walk: RandomWalk, *, intercept: bool) -> Information:
+    """Return what is known of the coefficients after one more step, before the next row. O(d^3)."""
+    T, shift = (info.T, info.shift) if intercept else _at_origin(info)
+    T = _one_step(T, _steps(walk, info.d, shift, intercept=intercept))
+    return Information(T, shift, info.rows, info.squares, info.targets)
+
+
+def _at_origin(info: Information) -> tuple[Array, Array]:
+    """Return the triangle of rows less zero: without an intercept, theta is the same about no other point."""
+    return recenter(info.T, info.shift), np.zeros_like(info.shift)
+
+
+def _steps(walk: RandomWalk, d: int, shift: Array, *, intercept: bool) -> Array:
+    """Return G of shape (p, m), the steps of the columns of T for m independent standard normal variables.
+
+    The intercept at the point c is that at zero plus c'theta, so that steps of theta move it, too.
+    """
+    q = np.sqrt(walk.steps(d, intercept=intercept))
+    q = q if intercept else np.append(0.0, q)
+    G = np.zeros((1 + len(shift), 1 + d))
+    G[: 1 + d][np.diag_indices(1 + d)] = q
+    if intercept:
+        G[0, 1:] = shift[:d] * q[1:]
+    return G[:, q > 0]
+
+
+def _walked_rows(T: Array, B: Array, G: Array) -> Array:
+    """Return the triangle of T and of rows B, with a step before each row of B, in terms of theta after the last.
+
+    Seen from the last row, the row i of [T; B] has missed n_i steps: its noise has the covariance I + K K' min(n_i,
+    n_j) with K = [T; B] G, by whose Cholesky factor the rows are divided.
+    """
+    if not G.size:
+        return stacked_triangle(np.zeros((1, T.shape[1])), np.concatenate([T, B]))
+    p, b = len(T), len(B)
+    rows = np.concatenate([T, B])
+    K = rows @ G
+    missed = np.append(np.full(p, b), np.arange(b - 1, -1, -1))
+    if (np.einsum("ij,ij->i", K, K) * missed).max() > _LARGE:
+        for row in B:
+            T = stacked_triangle(np.zeros((1, T.shape[1])), np.concatenate([_one_step(T, G), row[None]]))
+        return T
+    S = (K @ K.T) * np.minimum.outer(missed, missed)
+    S.flat[:: len(S) + 1] += 1
+    whitened = solve_triangular(np.linalg.cholesky(S).T, rows, transposed=True)
+    return stacked_triangle(np.zeros((1, T.shape[1])), whitened)
+
+
+def _one_step(T: Array, G: Array) -> Array:
+    """Return the triangle after a step, whatever its size: the step is one more unknown, which QR eliminates."""
+    m = G.shape[1]
+    if not m or not T.any():
+        return T
+    rows = np.zeros((m + len(T), m + T.shape[1]))
+    rows[:m, :m], rows[m:, :m], rows[m:, m:] = np.eye(m), -T @ G, T
+    found = stacked_triangle(np.zeros((1, rows.shape[1])), rows)
+    return found[m:, m:] if len(found) > m else np.zeros((1, T.shape[1]))
+
+
+def _excited_rows(T: Array, B: Array, X: Array, factor: float, center: Array | None) -> Array:
+    """Return the triangle of T and of rows B, each of which first fades the direction of theta that it excites.
+
+    The direction is that of the row x, or (1, x) with an intercept, in the units and about the origin of X. About the
+    point c that T has, it is (1 + c'x, x).
+    """
+    first, d = int(center is None), X.shape[1]
+    along = X if center is None else np.column_stack([1 + X @ center, X])
+    for row, x in zip(B, along, strict=True):
+        r = T[:, first : 1 + d] @ x
+        size = float(np.linalg.norm(r))
+        if size > 0:
+            u = r / size
+            T = T - np.multiply.outer((1 - factor**0.5) * u, u @ T)
+        T = stacked_triangle(np.zeros((1, T.shape[1])), np.concatenate([T, row[None]]))
+    return T
+
+
+def walking_innovations(
+    live: SquareRootFilter, block: Block, walk: RandomWalk, own: Array | None, counts: Array | None
+) -> Innovations:
+    """Return the innovations of a block, each row predicted from all rows before it, and from a step before it.
+
+    The filter has taken the step before the first row. Counted from 0, rows i and j were predicted with the covariance
+    x_i'V x_j + min(i, j) x_i'Q x_j. The penalty counts as it did before the block: exact without one, and for a single
+    row.
+    """
+    n, ones = len(block), np.ones(len(block))
+    y = block.y.reshape(n, -1)
+    own, counts = ones if own is None else own, ones if counts is None else counts
+    root = np.sqrt(counts if block.weights is None else block.weights)[:, None]
+    inputs = live.design.rows(block.X)
+    D = inputs if live.free is None else inputs[:, live.free]
+    q = np.sqrt(walk.steps(block.X.shape[1], intercept=live.design.intercept))
+    X = np.column_stack([ones, block.X]) if live.design.intercept else block.X
+    P, K, step = D @ live.L, X * q, np.append(0.0, np.cumsum(root[:-1, 0] > 0))
+    S = P @ P.T + (K @ K.T) * np.minimum.outer(step, step)
+    variance0 = np.diagonal(S).copy()
+    S *= root * root.T
+    S.flat[:: n + 1] += 1
+    C = np.linalg.cholesky(S)
+    f0 = inputs @ live.theta.reshape(len(live.theta), -1) + live.design.offset_rest
+    error0 = (y - live.design.offset) - f0  # the digits of y about the offset
+    u = solve_triangular(C.T, error0 * root, transposed=True)
+    diagonal = np.diagonal(C)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):  # a row of weight 0 is not learned, nor judged
+        error, s = diagonal * u / root, (diagonal**2 - 1) / root**2
+    before = (np.cumsum(counts) - counts)[:, None]
+    rss = np.atleast_1d(live.rss) + np.cumsum(u**2, axis=0) - u**2
+    rows: Any = live.rows + before
+    variance, dof, _ = live._noise(rows, rows, rss, live.trace)
+    first = live._noise(np.asarray(live.rows), np.asarray(live.rows), np.atleast_1d(live.rss), live.trace)[0]
+    scale = np.sqrt(own[:, None] + s)
+    issued = in_stds(error0, np.sqrt(first) * np.sqrt(own + variance0)[:, None])
+    columns = (y - error, np.sqrt(variance) * scale, dof, scale, issued)
+    mean, std, dof, scale, issued = (np.broadcast_to(column, y.shape).reshape(block.y.shape) for column in columns)
+    return Innovations(mean, std, dof, scale, issued, together=1)

@@ -1,0 +1,77 @@
+"""How the rows of a batch are learned: each is predicted, scored, and then folded."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.learning.belief import Belief
+from kalprox.learning.innovations import Innovations
+from kalprox.learning.settings import Settings
+from kalprox.learning.tracking import Tracking
+from kalprox.sources import Block, Counts
+from kalprox.sources.times import in_order
+
+__all__ = ["NOT_ASKED", "learned"]
+
+NOT_ASKED = "the score was not asked for: set diagnose=True"
+_PIECE = 64  # rows whose intervals are tracked together, if none was issued for a whole batch
+
+
+def learned(
+    settings: Settings,
+    belief: Belief,
+    tracking: Tracking | None,
+    blocks: Iterable[Block],
+    rows: int,
+    made: list[Innovations] | None = None,
+    *,
+    in_turn: bool = False,
+    issued: Innovations | None = None,
+) -> tuple[Belief, Tracking, Counts]:
+    """Return the belief and the tracking after the blocks of a batch, and their counts. Every row is predicted first.
+
+    `rows` is the number of rows learned before. If `made` is a list, every row is predicted from all rows before it,
+    and the innovations are appended to the list. With `in_turn`, or if there were no rows before, no intervals were
+    issued for the batch as a whole: it is tracked in short pieces, as if they had come one by one. The predictions
+    `issued` for the rows of one block, if given, are scored in place of those that are possible now.
+    """
+    exact, at_once, counts = made is not None, rows > 0 and not in_turn, Counts()
+    errors: list[Array] = []
+    times: list[Array | None] = []
+    for block in blocks:
+        if tracking is None:
+            targets = block.y.shape[1] if block.y.ndim == 2 else None
+            tracking = Tracking.none(targets, "" if settings.diagnose else NOT_ASKED, settings.likelihood)
+        if settings.by_time:
+            block = replace(block, times=in_order(block.times, belief.time, block.weights, first=counts.read))
+        counts, start = counts + Counts.of(block), 0
+        while start < len(block):
+            if not (exact or settings.needs_innovations):
+                belief, start = belief.learn(block), len(block)
+                continue
+            with np.errstate(over="ignore", invalid="ignore"):  # rows too large are refused as they are learned
+                stop = belief.next_piece(block, start, rows, exact=exact)
+            piece = block.part(start, stop)
+            after, found = belief.scored(piece, known=rows > 0, exact=exact)
+            after = after.observing(piece, found, belief)
+            if settings.diagnose:
+                times.append(settings.counts(piece.weights))
+                scored = found if issued is None else issued.part(start, stop)
+                tracking = tracking.scored(piece.y, scored, times[-1])
+                tracking = tracking.watched(piece, belief, rows)
+                errors.append(scored.issued if at_once else scored.standardised(piece.y))
+            if made is not None:
+                made.append(found)
+            belief, start, rows = after, stop, rows + piece.count
+    assert tracking is not None
+    belief = belief.closed()
+    if errors:
+        z, length = np.concatenate(errors), sum(map(len, errors)) if at_once else _PIECE
+        known = [one for one in times if one is not None]  # all of them, or none
+        all_times = np.concatenate(known) if known else None
+        for start in range(0, len(z), length):
+            some = slice(start, start + length)
+            tracking = tracking.issued(z[some], None if all_times is None else all_times[some])
+    return belief, tracking, counts

@@ -1,0 +1,185 @@
+"""A window of the last rows, whose information is a sum and never a difference."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.information import Information, merge
+from kalprox.learning.saved import Saved, expect, expect_information
+from kalprox.sources import Block
+from kalprox.sources.weighting import counts_of
+
+__all__ = ["WindowRows"]
+
+_CHUNK = 64  # rows, or as many as columns, that are left out of the window one by one
+
+
+@dataclass(frozen=True, eq=False)
+class WindowRows:
+    """The rows of a window in two stacks: an old one, from whose start rows are left out, and a new one at its end.
+
+    The old stack is cut into chunks, and has the information of the chunks after each of them; the new one has that of
+    all its rows. The information of the window is the sum of what is left of the first chunk, of the chunks after it,
+    and of the new rows. When the old stack is used up, the new one takes its place. Nothing is ever subtracted, so that
+    no digits are lost however long the stream is, as they would be by downdating. A row is folded three times or so,
+    and the sum takes O(d^3); besides the rows of the window, there are as many numbers in the old stack.
+
+    Attributes
+    ----------
+    size : int
+        The number of rows of a full window.
+    kind : str
+        What the weights mean, one of `kalprox.sources.weighting.WEIGHTS`.
+    old, new : tuple of Block
+        The chunks of the two stacks.
+    rest : tuple of Information
+        For each chunk of the old stack, the information of the chunks after it.
+    added : Information
+        That of the new stack.
+    skipped : int
+        The number of rows of the first old chunk that have left the window.
+    """
+
+    size: int
+    kind: str
+    old: tuple[Block, ...]
+    rest: tuple[Information, ...]
+    new: tuple[Block, ...]
+    added: Information
+    skipped: int = 0
+
+    @classmethod
+    def empty(cls, size: int, kind: str, d: int, targets: int | None) -> "WindowRows":
+        """Return a window without rows."""
+        return cls(size, kind, (), (), (), _zero(d, targets))
+
+    def __len__(self) -> int:
+        return sum(map(len, (*self.old, *self.new))) - self.skipped
+
+    def after(self, block: Block) -> "WindowRows":
+        """Return the window after a block of rows; rows of weight 0 are no rows."""
+        X, y, weights = block.X, block.y, block.weights
+        if weights is not None and not (some := weights > 0).all():
+            X, y, weights = X[some], y[some], weights[some]
+        if len(X) == 0:
+            return self
+        if len(X) >= self.size:
+            last, start = slice(len(X) - self.size, None), self.empty(self.size, self.kind, X.shape[1], self._targets)
+            return start._with(Block(X[last], y[last], None if weights is None else weights[last]))
+        found = self._with(Block(X, y, weights))
+        extra = len(found) - self.size
+        return found if extra <= 0 else found._without(extra)
+
+    def with_features(self, more: int) -> "WindowRows":
+        """Return the window with more features, which are 0 in all of its rows and come after the others."""
+
+        def wider(chunks: tuple[Block, ...]) -> tuple[Block, ...]:
+            return tuple(replace(chunk, X=np.pad(chunk.X, ((0, 0), (0, more)))) for chunk in chunks)
+
+        rest = tuple(one.with_features(more) for one in self.rest)
+        added = self.added.with_features(more)
+        return replace(self, old=wider(self.old), new=wider(self.new), rest=rest, added=added)
+
+    @property
+    def _targets(self) -> int | None:
+        return self.added.targets
+
+    def _with(self, rows: Block) -> "WindowRows":
+        rows = replace(rows, X=np.array(rows.X), y=np.array(rows.y))
+        if rows.weights is None and any(chunk.weights is not None for chunk in self.new[-1:]):
+            rows = replace(rows, weights=np.ones(len(rows)))
+        added, new, length = self._folded(self.added, rows), list(self.new), max(_CHUNK, rows.X.shape[1])
+        if new and len(new[-1]) < length:
+            rows = _joined(new.pop(), rows)
+        new += [rows.part(i, i + length) for i in range(0, len(rows), length)]
+        return replace(self, new=tuple(new), added=added)
+
+    def _without(self, rows: int) -> "WindowRows":
+        """Return the window without its oldest rows."""
+        found, skipped = self, self.skipped + rows
+        while skipped:
+            if not found.old:
+                found = found._turned()
+            if skipped < len(found.old[0]):
+                break
+            skipped -= len(found.old[0])
+            found = replace(found, old=found.old[1:], rest=found.rest[1:])
+        return replace(found, skipped=skipped)
+
+    def _turned(self) -> "WindowRows":
+        """Return the window with its new rows as the old ones."""
+        zero = _zero(self.added.d, self._targets)
+        return replace(self, old=self.new, rest=self._rest(self.new), new=(), added=zero)
+
+    def _rest(self, chunks: tuple[Block, ...]) -> tuple[Information, ...]:
+        rest = [_zero(self.added.d, self._targets)]
+        for chunk in chunks[:0:-1]:
+            rest.append(merge(self._folded(_zero(self.added.d, self._targets), chunk), rest[-1]))
+        return tuple(rest[::-1][: len(chunks)])
+
+    def _folded(self, info: Information, rows: Block) -> Information:
+        return info.fold(rows.X, rows.y, rows.weights, counts_of(rows.weights, self.kind))
+
+    @property
+    def information(self) -> Information:
+        """The information of the rows of the window. O(c d^2 + d^3), for chunks of c rows."""
+        if not self.old:
+            return self.added
+        first = self.old[0].part(self.skipped, len(self.old[0]))
+        return merge(merge(self._folded(_zero(self.added.d, self._targets), first), self.rest[0]), self.added)
+
+    # ---- saving ----------------------------------------------------------------------------------------
+
+    def saved(self) -> dict[str, Any]:
+        """Return the rows of the window as values that can be saved; see `kalprox.learning.saved`."""
+        chunks = [*self.old, *self.new]
+        if self.old:
+            chunks[0] = chunks[0].part(self.skipped, len(chunks[0]))
+        weighted = any(chunk.weights is not None for chunk in chunks)
+        rows = {"X": np.concatenate([chunk.X for chunk in chunks]), "y": np.concatenate([chunk.y for chunk in chunks])}
+        if weighted:
+            ones = (np.ones(len(chunk)) if chunk.weights is None else chunk.weights for chunk in chunks)
+            rows["weights"] = np.concatenate(list(ones))
+        lengths = {"lengths": np.array(list(map(len, chunks)), float), "weighted": _weighted(chunks)}
+        return {**rows, **lengths, "chunks": len(self.old), "added": self.added}
+
+    @classmethod
+    def restored(cls, size: int, kind: str, d: int, targets: int | None, saved: Saved) -> "WindowRows":
+        """Return the window saved as "window"; raise a ValueError if its arrays do not agree."""
+        X, y, lengths, weighted = (saved[f"window.{name}"] for name in ("X", "y", "lengths", "weighted"))
+        added = saved.value(Information, "window.added", targets=targets, lost=None)
+        expect_information(added, d, targets)
+        added = replace(added, rows=added.rows[()], squares=added.squares[()])
+        n, old = len(y), saved.count("window.chunks")
+        expect(X.shape == (n, d) and y.shape == ((n,) if targets is None else (n, targets)) and n <= size)
+        expect((lengths >= 1).all() and (lengths == np.round(lengths)).all() and lengths.sum() == n)
+        expect(weighted.shape == lengths.shape and old <= len(lengths))
+        weights = saved["window.weights"] if "window.weights" in saved else np.ones(n)
+        expect(weights.shape == (n,) and (weights > 0).all())
+        ends = np.cumsum(lengths).astype(int)
+        parts = [slice(end - int(length), end) for end, length in zip(ends, lengths, strict=True)]
+        chunks = tuple(
+            Block(X[part], y[part], weights[part] if own else None) for part, own in zip(parts, weighted, strict=True)
+        )
+        found = cls(size, kind, chunks[:old], (), chunks[old:], added)
+        return replace(found, rest=found._rest(found.old))
+
+
+def _zero(d: int, targets: int | None) -> Information:
+    zero = Information.zero(d, targets)
+    return replace(zero, T=zero.T[:1])  # the triangle has no more rows than were learned
+
+
+def _joined(first: Block, second: Block) -> Block:
+    weights = None
+    if first.weights is not None or second.weights is not None:
+        both = (np.ones(len(rows)) if rows.weights is None else rows.weights for rows in (first, second))
+        weights = np.concatenate(list(both))
+    return Block(np.concatenate([first.X, second.X]), np.concatenate([first.y, second.y]), weights)
+
+
+def _weighted(chunks: list[Block]) -> Array:
+    """Return which chunks have weights, as numbers."""
+    return np.array([chunk.weights is not None for chunk in chunks], float)
