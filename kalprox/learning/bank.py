@@ -1,0 +1,273 @@
+"""The belief of a model that chooses how to forget: a bank of beliefs, mixed by how well each predicts."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.calibration.blocks import Given
+from kalprox.forgetting import ByRow, Forgetting, RandomWalk
+from kalprox.learning.bank_weights import RATES, ForgetWeights, Odds, WeightRecord
+from kalprox.learning.belief import Belief
+from kalprox.learning.exact import ExactBelief
+from kalprox.learning.innovations import Innovations, MixedInnovations, in_stds, may_overflow
+from kalprox.learning.mixed import MixedBelief
+from kalprox.learning.saved import Saved, expect
+from kalprox.learning.settings import Settings
+from kalprox.likelihoods import Bernoulli, Categorical, Likelihood, NegativeBinomial, Poisson
+from kalprox.predictive import Categories, Classes, Counts, Mixture, Predictive, Student, mixed
+from kalprox.predictive.mixture import log_mean, mixture_scores, shares, standard_scores
+from kalprox.sources import Block, Source
+from kalprox.sources import Counts as RowCounts
+
+__all__ = ["BankBelief", "member_type", "ways_to_forget"]
+
+_FACTORS = (0.9995, 0.998, 0.99, 0.96)  # which remember 2,000, 500, 100 and 25 rows
+_STEPS = (0.001, 0.01, 0.1)  # the variances of the steps of an intercept that walks, in units of the noise variance
+_ROWS_EACH = 60  # rows per coefficient that a member must remember for its warm-up to end
+_PIECE = 32  # rows that a member of another likelihood than the Gaussian predicts together
+
+
+def ways_to_forget(settings: Settings, kind: type[Belief]) -> dict[str, Forgetting]:
+    """Return the ways to forget of a bank of beliefs of this kind, by their names.
+
+    Those that forget more come later. Some let only the intercept walk, where that can be: with an intercept, and in a
+    linear model with standard errors of the usual kind, one noise variance, and a fixed penalty.
+    """
+    found: dict[str, Forgetting] = {"none": ByRow(1.0)}
+    found |= {f"{factor:g}": ByRow(factor) for factor in _FACTORS}
+    linear = settings.is_exact and settings.coef_cov == "model" and not settings.noise_depends_on_inputs
+    linear = linear and not settings.standardize and settings.penalty.alpha != "auto"
+    if settings.fit_intercept and (linear or kind.walks):
+        found |= {f"intercept {step:g}": RandomWalk(0.0, intercept=step) for step in _STEPS}
+    return found
+
+
+def _memory(way: Forgetting) -> float:
+    """Return how many rows a forgetting factor remembers."""
+    assert isinstance(way, ByRow)
+    return 1 / (1 - way.factor)
+
+
+def member_type(settings: Settings) -> type[Belief]:
+    """Return the class of belief of a model with one way to forget. JAX is imported only if that class needs it."""
+    if settings.is_exact:
+        return ExactBelief
+    if settings.method == "paper":
+        from kalprox.learning.paper import PaperBelief
+
+        return PaperBelief
+    from kalprox.learning.filtered import FilteredBelief
+
+    return FilteredBelief
+
+
+def _matched_type(settings: Settings, block: Block | None) -> type[Belief] | None:
+    """Return the class of belief that learns every row by moment matching, if it can; always if there is no block."""
+    if settings.likelihood.quadratic:
+        return None
+    from kalprox.learning.matched import MatchedBelief
+
+    return MatchedBelief if block is None or MatchedBelief.serves(settings, block) else None
+
+
+@dataclass(frozen=True, eq=False)
+class BankBelief(MixedBelief):
+    """Beliefs that learn the same rows and forget them in different ways, and the probability of each.
+
+    After every row the probability of a member is multiplied by what it had predicted for that row; see
+    `kalprox.learning.bank_weights.Odds`. With several targets, each has weights of its own: one target may drift where
+    another does not. How the mixture is read is the subject of `MixedBelief`.
+
+    Any division of the rows into batches gives the same members up to rounding. It gives the same weights up to
+    rounding without a penalty; a penalty fades with the rows inside a piece of a batch, so that the predictions of the
+    first rows, and with them the weights, differ a little. Members with a warm-up predict the rows of a piece together,
+    and depend on the batches.
+
+    Attributes
+    ----------
+    record : WeightRecord
+        The weights along the stream.
+    """
+
+    record: WeightRecord
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    @classmethod
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "BankBelief":
+        first = next(iter(blocks))
+        kind = _matched_type(settings, first) or member_type(settings)
+        ways = list(ways_to_forget(settings, kind).values())
+        if not settings.is_exact and not kind.walks:  # those with a warm-up
+            least = _ROWS_EACH * (first.X.shape[1] + 1) * (first.y.shape[1] if first.y.ndim == 2 else 1)
+            ways = [way for way in ways if not way.forgets or _memory(way) >= least]
+        members = tuple(kind.start(settings.forgetting_by(forget), [first]) for forget in ways)
+        odds = Odds.equal(len(members), members[0].targets)
+        return cls(settings, members, odds, WeightRecord.start(odds.weights))
+
+    @classmethod
+    def fit(cls, settings: Settings, source: Source) -> tuple["BankBelief", RowCounts]:
+        raise ValueError(
+            "forget='auto' needs rows that come in an order, because each is predicted from those before it: learn "
+            "them as a stream, with partial_fit or without an engine."
+        )
+
+    def with_features(self, more: int) -> "BankBelief":
+        return replace(self, members=tuple(member.with_features(more) for member in self.members))
+
+    def learn(self, block: Block) -> "BankBelief":
+        return self.scored(block)[0]
+
+    def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
+        """Return the end of the block: each member divides it into the pieces that it needs."""
+        return len(block)
+
+    def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["BankBelief", Innovations]:
+        """Return the belief after a block, and the innovations of the mixture."""
+        found = [self._taken(member, block, exact) for member in self.members]
+        parts = [predicted(self.settings.likelihood, one) for _, one in found]
+        return self.after(tuple(member for member, _ in found), block, parts, self._issued(block))
+
+    def _taken(self, member: Belief, block: Block, exact: bool) -> tuple[Belief, Innovations]:
+        """Return a member after a block, and its innovations."""
+        rows, start, found = self.record.n, 0, []
+        every = exact or (isinstance(member, ExactBelief) and member.predicts_every_row)
+        while start < len(block):
+            with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large are refused later
+                stop = member.next_piece(block, start, rows, exact=every)
+            piece = block.part(start, min(stop, start + _PIECE) if self._in_pieces and member.predicts else stop)
+            after, one = member.scored(piece, known=rows > 0, exact=every)
+            member = after.observing(piece, one, member)
+            found.append(one)
+            start, rows = start + len(piece), rows + piece.count
+        return member.closed(), Innovations.concatenated(found)
+
+    @property
+    def matches_rows(self) -> bool:
+        """Whether single rows are learned by filters that are updated in place."""
+        return self.settings.coef_cov == "model" and self.targets is None and not self._in_pieces
+
+    @property
+    def _in_pieces(self) -> bool:
+        """Whether the members predict the rows of a piece together."""
+        return not isinstance(self.members[0], (ExactBelief, *filter(None, [_matched_type(self.settings, None)])))
+
+    @property
+    def n_features(self) -> int:
+        """The number of columns of X."""
+        center = self.design.center
+        assert center is not None
+        return len(center)
+
+    def _issued(self, block: Block) -> Array | None:
+        """Return the errors of the predictions that were possible before the block, in units of their std."""
+        if len(block) == 1 or not self.settings.diagnose or self.record.n == 0 or may_overflow(block):
+            return None
+        own = self.settings.own_variance(block)
+        before = self.predict(block.X, None if own is None else np.sqrt(own), block.offset)
+        return in_stds(block.y - before.mean, before.std)
+
+    def after(
+        self, members: tuple[Belief, ...], block: Block, parts: list[Predictive], issued: Array | None
+    ) -> tuple["BankBelief", Innovations]:
+        """Return the belief after a block that the members have learned, and the innovations of the mixture.
+
+        `parts` are what the members had predicted, each row from those before it.
+        """
+        y, counts = block.y, self.settings.counts(block.weights)
+        given, u = None, None
+        if isinstance(parts[0], Student):
+            u, log_prob = standard_scores(parts, y)  # type: ignore[arg-type]
+        else:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                log_prob = np.stack([part.log_prob(y) for part in parts])
+        claims: Array = np.stack([np.isfinite(part.mean) & np.isfinite(part.std) for part in parts])
+        claims = claims if claims.ndim == log_prob.ndim else claims.all(axis=-1)  # of all classes of a row
+        odds, path = self.odds.after(log_prob, claims, counts)
+        weights = np.moveaxis(path[:-1], 0, 1)
+        mixture = mixed(parts, weights)
+        mean, std = mixture.mean, mixture.std
+        if isinstance(mixture, Mixture):
+            w = shares(weights, claims)
+            scores = None if u is None else mixture_scores(w, u)
+            given = Given(log_mean(w, log_prob), (y - mean) ** 2, scores)
+        nothing, ones = np.full(np.shape(y), np.inf), np.ones(np.shape(y))
+        issued = in_stds(y - mean, std) if issued is None else issued
+        record = self.record.after(path[1:], None if block.weights is None else block.weights > 0)
+        found = MixedInnovations.made(Innovations(mean, std, nothing, ones, issued, 1), given)
+        return replace(self, members=members, odds=odds, record=record), found
+
+    def observing(self, block: Block, found: Innovations, before: Belief) -> "BankBelief":
+        """Return this belief: its members have observed their own innovations."""
+        return self
+
+    def with_settings(self, settings: Settings) -> "BankBelief":
+        kinds = [settings.forgetting_by(member.settings.forgetting) for member in self.members]
+        members = tuple(member.with_settings(one) for member, one in zip(self.members, kinds, strict=True))
+        return replace(self, settings=settings, members=members)
+
+    def merge(self, other: Belief) -> "BankBelief":
+        raise ValueError("merge needs forget=1: with forget='auto' the order of all rows matters.")
+
+    @property
+    def predicts(self) -> bool:
+        return any(member.predicts for member in self.members)
+
+    @property
+    def targets(self) -> int | None:
+        return self.members[0].targets
+
+    # ---- the weights -----------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The ways to forget."""
+        return tuple(ways_to_forget(self.settings, type(self.members[0])))[: len(self.members)]
+
+    @property
+    def forget_weights(self) -> ForgetWeights:
+        """How the weights have moved."""
+        return self.record.read(self.names, self.weights)
+
+    # ---- saving ----------------------------------------------------------------------------------------
+
+    @property
+    def n_held(self) -> int:  # type: ignore[override]
+        return max(member.n_held for member in self.members)
+
+    def without_rows(self) -> "BankBelief":
+        return replace(self, members=tuple(member.without_rows() for member in self.members))
+
+    def saved(self) -> dict[str, Any]:
+        members = {str(k): member.whole_state() for k, member in enumerate(self.members)}
+        return {"targets": self.targets, "members": members, "bank": {"odds": self.odds, "record": self.record}}
+
+    @classmethod
+    def restored(cls, settings: Settings, d: int, saved: Saved) -> "BankBelief":
+        matched = _matched_type(settings, None) if "members.0.A" in saved else None
+        kind = matched or member_type(settings)
+        members = tuple(
+            kind.resumed(settings.forgetting_by(forget), d, saved.part(f"members.{k}"))
+            for k, forget in enumerate(ways_to_forget(settings, kind).values())
+            if f"members.{k}" in saved
+        )
+        odds, targets = saved.value(Odds, "bank.odds"), members[0].targets
+        expect(odds.joint.shape == (len(RATES), len(members)) + (() if targets is None else (targets,)))
+        expect((odds.joint >= 0).all() and np.allclose(odds.weights.sum(axis=0), 1))
+        expect(len(members) > 0)
+        record = saved.value(WeightRecord, "bank.record").checked(len(members), targets)
+        return cls(settings, members, odds, record)
+
+
+def predicted(likelihood: Likelihood, found: Innovations) -> Predictive:
+    """Return the predictive distributions that innovations are those of."""
+    if isinstance(likelihood, Bernoulli):
+        return Classes(found.mean)
+    if isinstance(likelihood, Categorical):
+        return Categories(found.mean)
+    if isinstance(likelihood, (Poisson, NegativeBinomial)):
+        return Counts(found.mean, found.std)
+    return Student(found.mean, found.std, found.dof)

@@ -1,0 +1,198 @@
+"""The belief of a linear model with another likelihood than the Gaussian that learns every row by moment matching."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox._checks import check_usable
+from kalprox.forgetting import RandomWalk
+from kalprox.information import Information
+from kalprox.learning.belief import Belief
+from kalprox.learning.design import Design, Moments
+from kalprox.learning.filtered import refuse_changes, restored_design, saved_design
+from kalprox.learning.innovations import Innovations
+from kalprox.learning.matched_filter import MatchedFilter
+from kalprox.learning.saved import Saved, expect, expect_moderate
+from kalprox.learning.settings import Settings
+from kalprox.learning.targets import Seen, check_targets
+from kalprox.learning.weak_prior import coef_regularizer
+from kalprox.noise import Noise
+from kalprox.posterior import InformationPosterior
+from kalprox.solvers.curvature import diagonal_curvature
+from kalprox.sources import Block, Counts, Source
+
+__all__ = ["MatchedBelief"]
+
+_INTERCEPT_STD = 10.0  # of the prior of the intercept, in the units of the linear predictor
+
+
+@dataclass(frozen=True, eq=False)
+class MatchedBelief(Belief):
+    """Sums of linearised rows, each learned under the belief before it. No rows are held, and there is no warm-up.
+
+    It is for members of a bank, which forget too much for a warm-up to end, and need a prediction of every row. The
+    prior of the coefficients is the penalty, which must determine them, and that of the intercept N(0, 10^2). Any
+    division of the rows into batches gives the same, up to rounding.
+    """
+
+    fixed: Design
+    A: Array  # the precision that the rows add, and the same times their estimate
+    b: Array
+    rows: float
+    seen: Seen
+
+    walks: ClassVar[bool] = True
+
+    @staticmethod
+    def serves(settings: Settings, block: Block) -> bool:
+        """Whether the loss is elementwise with known noise, the model linear, and the penalty determines it."""
+        loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
+        if not named or loss.quadratic or loss.interacts or loss.learns or loss.learns_noise or block.y.ndim > 1:
+            return False
+        if settings.coef_cov != "model" or block.offset is not None or settings.standardize:
+            return False
+        g, d = settings.penalty.regularizer(settings.penalty.alpha), block.X.shape[1]
+        H = diagonal_curvature(g, d)
+        return H is not None and bool((H > 0).all())
+
+    @classmethod
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "MatchedBelief":
+        moments = Moments.of(next(iter(blocks)))
+        design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False)
+        p = design.size
+        return cls(settings, design, np.zeros((p, p)), np.zeros(p), 0.0, Seen.nothing(len(moments.mean)))
+
+    @classmethod
+    def fit(cls, settings: Settings, source: Source) -> tuple["MatchedBelief", Counts]:
+        raise ValueError("rows are learned in an order by moment matching: use partial_fit on a stream.")
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    @property
+    def filter(self) -> MatchedFilter:
+        """The filter that continues from this belief row by row."""
+        loss, kind = self.settings.likelihood, self.settings.forgetting
+        step = kind.of_intercept if isinstance(kind, RandomWalk) else 0.0
+        A, b = np.array(self.A, order="F"), self.b.copy()
+        return MatchedFilter(self.fixed, loss, self._prior, A, b, self.rows, self.settings.forget, step)
+
+    @cached_property
+    def _prior(self) -> Array:
+        curvature = diagonal_curvature(coef_regularizer(self.settings, self.fixed), self.fixed.size)
+        assert curvature is not None
+        curvature = np.array(curvature, float)
+        if self.fixed.intercept:
+            curvature[0] += _INTERCEPT_STD**-2
+        return np.asfortranarray(np.diag(curvature))
+
+    def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
+        return len(block) if rows else start + 1  # the first row of all is predicted by nothing
+
+    def learn(self, block: Block) -> "MatchedBelief":
+        return self.scored(block)[0]
+
+    def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["MatchedBelief", Innovations]:
+        check_usable(block.X, block.y, block.weights)
+        live, inputs, weights = self.filter, self.fixed.rows(block.X), block.weights
+        found = np.empty((len(block), 2))
+        for i, y in enumerate(block.y.tolist()):
+            found[i] = live.match(inputs[i], y, 1.0 if weights is None else float(weights[i]))
+        return self.followed_by(live, block), self.of_outputs(block.y, found, known=known)
+
+    def followed_by(self, live: MatchedFilter, block: Block) -> "MatchedBelief":
+        """Return the belief after rows that a filter has learned since this belief."""
+        weighted = block if block.weights is not None else replace(block, weights=np.ones(len(block)))
+        new = Seen.of(self.settings, weighted)
+        seen = self.seen + new
+        check_targets(self.settings, seen.y, new.y, block)
+        return replace(self, A=np.ascontiguousarray(live.A), b=live.b.copy(), rows=live.rows, seen=seen)
+
+    def of_outputs(self, y: Array, outputs: Array, *, known: bool = True) -> Innovations:
+        """Return the innovations of rows, given the output before each, and its variance, shape (b, 2)."""
+        if not known:
+            return Innovations.unknown(y)
+        predicted = self.settings.likelihood.predict(outputs[:, 0], outputs[:, 1], Noise.known(1.0))
+        return Innovations.of(y, predicted, predicted.std)._replace(together=1)
+
+    def with_settings(self, settings: Settings) -> "MatchedBelief":
+        refuse_changes(self.settings, settings)
+        rows = np.zeros((1, len(self.seen.X.mean)))
+        if not self.serves(settings, Block(rows, np.zeros(1))):
+            raise ValueError(
+                "With forget='auto' and this likelihood, penalty must stay 'ridge', with alpha > 0: use fit."
+            )
+        return replace(self, settings=settings)
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def design(self) -> Design:
+        return self.fixed
+
+    @cached_property
+    def posterior(self) -> InformationPosterior:
+        s, Q = np.linalg.eigh(self.A)
+        some = s > len(s) * np.finfo(float).eps * s[-1]
+        s, Q = s[some], Q[:, some]
+        data = Information.from_prior(Q @ (Q.T @ self.b / s), np.sqrt(s)[:, None] * Q.T)
+        rows = np.asarray(self.rows)
+        g, p = coef_regularizer(self.settings, self.fixed), self.fixed.size
+        root = np.zeros((1, p))
+        root[0, 0] = 1 / _INTERCEPT_STD if self.fixed.intercept else 0.0
+        return InformationPosterior(
+            replace(data, rows=rows, squares=rows),
+            g,
+            gamma=self.settings.gamma,
+            mean=self.filter.estimate()[0],
+            prior=Information.from_prior(np.zeros(p), root),
+            likelihood=self.settings.likelihood,
+        )
+
+    @property
+    def converged(self) -> bool:
+        return True
+
+    @property
+    def effective_rows(self) -> float:
+        return self.rows
+
+    @property
+    def column_std(self) -> Array:
+        return np.sqrt(self.seen.X.squares / max(self.seen.X.rows, 1.0))
+
+    @property
+    def targets_outside(self) -> float:
+        return self.seen.y.outside
+
+    # ---- saving ----------------------------------------------------------------------------------------
+
+    def without_rows(self) -> "MatchedBelief":
+        """Return the belief in the coordinates of the means of the rows: the first row was the origin of its sums."""
+        shift = self.seen.X.mean - np.asarray(self.fixed.center)
+        J = np.eye(self.fixed.size)  # of theta in the new coordinates to that in the old ones
+        if self.fixed.intercept:
+            J[0, 1:] = -shift
+        center = self.seen.X.mean if self.fixed.intercept else self.fixed.center
+        mean = float(self.seen.y.moments.mean[0])
+        seen = replace(self.seen, y=replace(self.seen.y, low=mean, high=mean))
+        design = replace(self.fixed, center=center)
+        return replace(self, fixed=design, A=J.T @ self.A @ J, b=J.T @ self.b, seen=seen)
+
+    def saved(self) -> dict[str, Any]:
+        return {**saved_design(self.fixed), "A": self.A, "b": self.b, "rows": self.rows, "seen": self.seen}
+
+    @classmethod
+    def restored(cls, settings: Settings, d: int, saved: Saved) -> "MatchedBelief":
+        design, seen = restored_design(settings, d, saved), saved.value(Seen, "seen")
+        A, b, rows = saved["A"], saved["b"], float(saved["rows"])
+        expect(A.shape == (design.size, design.size) and b.shape == (design.size,) and rows >= 0)
+        expect((np.diagonal(A) >= 0).all())
+        expect_moderate(A, b)
+        for moments, columns in ((seen.X, d), (seen.y.moments, 1)):
+            expect(moments.mean.shape == moments.squares.shape == (columns,) and (moments.squares >= 0).all())
+            expect(moments.rows >= 0)
+        return cls(settings, design, A, b, rows, seen)

@@ -1,0 +1,42 @@
+"""The weights of the ways to forget, in the page of a model that was fitted with forget="auto"."""
+
+from typing import TYPE_CHECKING
+
+from kalprox.display.readings import stacked
+from kalprox.jobs.model import TableModel
+from kalprox.learning.bank import BankBelief
+from kalprox.learning.summary import about_forgetting
+from kalprox.pages import Figure, Section
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+__all__ = ["sections"]
+
+
+def sections(fitted: TableModel) -> list[Section]:
+    """The section of a report about the weights of the ways to forget; none for a model with one way."""
+    belief = fitted.belief
+    if not isinstance(belief, BankBelief):
+        return []
+    rows, names, weights = belief.forget_weights
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        ax = fig.subplots()
+        stacked(ax, rows, weights, names, "weight")
+        ax.set_xlabel("rows learned")
+
+    figure = Figure(
+        "forgetting",
+        "Weights of the ways to forget",
+        "The probability of each way to forget along the rows, by how well it has predicted. A number is a forgetting "
+        "factor; with 'intercept' only the intercept moves, by steps of this variance in units of the noise variance.",
+        {"rows": rows, "weights": weights},
+        draw,
+        (6.8, 3.6),
+    )
+    text = (
+        "Several ways to forget old rows were run side by side, and mixed by how well each predicted the next row; "
+        f"at the end: {about_forgetting(belief)['forget'].removeprefix('auto: ')}."
+    )
+    return [Section("Forgetting", text, [figure])]
