@@ -1,0 +1,287 @@
+"""Run lengths: how probable it is that the current regime began at each row, with a regression for each beginning."""
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from kalprox._arrays import Array
+from kalprox.learning.saved import expect, expect_moderate
+
+__all__ = ["RUNS", "RunLengths"]
+
+RUNS = 10  # runs that are kept
+_OUTLIERS = 0.01  # the share of outliers that is expected at first, which is worth as many rows:
+_OUTLIER_ROWS = 1000
+_FEWEST_OUTLIERS = 0.005  # the share that is always expected, so that a single row is no change
+_OUTLIER_SCALE = 5.0  # the scale of their Cauchy distribution, in stds of the noise
+_SURPRISE = 4.0  # the squared error of a row, in units of its variance, that a young run does not take for noise
+_WIDEST = 1e8  # the largest variance of a coefficient, in units of the noise variance
+_SMALLEST = 1e-14  # the smallest noise variance, in units of the variance of the first targets
+
+
+@dataclass
+class RunLengths:
+    """The posterior of the row at which the current run began, for rows y = u'theta + noise.
+
+    Within a run the coefficients and the noise variance are constant, and with each row a new run begins with the
+    probability `hazard`. For each beginning there is a conjugate regression of the rows since then, whose predictive
+    distribution is Student's t: the weight of a run is multiplied by the density that it gave to the next row. A new
+    run starts from what the most probable one knows, faded to one row for the level, one row for each coefficient, and
+    `new_dof` degrees of freedom for the noise. So nothing depends on units, and a run pays for what it learns anew.
+
+    With the probability `outliers`, which is learned, a row is an outlier, with a Cauchy distribution around the most
+    probable run: it then says nothing about any run, and each run counts it by the probability that it is none. And as
+    long as a run has fewer rows than coefficients, it explains rows that surprise it by its coefficients and not by its
+    noise, which would seem to fall again later: its covariance is widened for them, after it was judged by them.
+
+    `RUNS` runs are kept. Of two neighbours that began at about the same time, relative to their age, the earlier one is
+    given up, and its weight goes to the later one: no weight is lost, and the beginnings that are left are close
+    together among the last rows and far apart earlier. But for these three approximations the posterior is exact.
+    O(runs m^2) per row.
+
+    If nothing changes, the odds of a change since some row grow by `hazard` per row on average, whatever the priors of
+    the runs are: the odds reach A at most once in A / hazard rows on average.
+
+    Attributes
+    ----------
+    hazard : float
+        The probability that a run begins with a row.
+    theta : array of shape (runs + 1, m)
+        The coefficients of each run; the first one is the level. There is one place more than runs are kept.
+    root : array of shape (runs + 1, m, m)
+        root' root is the covariance of theta in units of the noise variance.
+    rss, dof : arrays of shape (runs + 1,)
+        The noise variance is rss / dof, with as many degrees of freedom.
+    size : array of shape (runs + 1,)
+        The number of rows that a run knows, with what it keeps of the past.
+    start, time : arrays of shape (runs + 1,)
+        The number of rows before the run, and the time of its first row.
+    weight : array of shape (runs + 1,)
+        The probability of each run; 0 for a place that is free.
+    rows : int
+        The number of rows learned.
+    outliers : float
+        The share of outliers; 0 for plain conjugate regressions, without outliers or surprises.
+    new_dof : float
+        The degrees of freedom with which a new run knows its noise variance: 1 if it may be any, and many if it hardly
+        changes.
+    known : int
+        The number of rows before which all changes were reported: no weight moves from runs that began before to those
+        that began later.
+
+    References
+    ----------
+    R. P. Adams and D. J. C. MacKay, "Bayesian online changepoint detection", 2007. A. N. Shiryaev, "On optimum methods
+    in quickest detection problems", 1963, for the odds as a statistic.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.concatenate([rng.normal(size=200), rng.normal(3, 1, size=10)])
+    >>> runs = RunLengths.after_first_rows(np.ones((30, 1)), y[:30], hazard=0.001)
+    >>> for value in y[30:]:
+    ...     runs.learn(np.ones(1), value)
+    >>> round(runs.changed, 3), int(runs.start[runs.lead])
+    (1.0, 200)
+    """
+
+    hazard: float
+    theta: Array
+    root: Array
+    rss: Array
+    dof: Array
+    size: Array
+    start: Array
+    time: Array
+    weight: Array
+    rows: int
+    outliers: float
+    new_dof: float
+    known: int
+
+    def __post_init__(self) -> None:
+        self._work = np.empty_like(self.root)  # memory that is not allocated for each row
+
+    @classmethod
+    def after_first_rows(
+        cls,
+        U: Array,
+        y: Array,
+        hazard: float,
+        *,
+        before: int = 0,
+        time: float = 0.0,
+        outliers: float = _OUTLIERS,
+        new_dof: float = 1.0,
+        keep: int = RUNS,
+    ) -> "RunLengths":
+        """Return the one run of the first rows, which are fitted by least squares. O(n m^2).
+
+        Parameters
+        ----------
+        U : array of shape (n, m)
+            The first column is 1.
+        y : array of shape (n,)
+        hazard : float
+        before : int
+            The number of rows before these.
+        time : float
+            The time of the first of them.
+        outliers, new_dof : float
+        keep : int
+            The number of runs that are kept.
+
+        Returns
+        -------
+        RunLengths
+        """
+        n, m = U.shape
+        values, vectors = np.linalg.eigh(U.T @ U)
+        root = vectors / np.sqrt(np.maximum(values, 0) + 1 / _WIDEST)
+        theta = root @ (root.T @ (U.T @ y))
+        error, dof = y - U @ theta, max(n - float(((U @ root) ** 2).sum()), 1.0)
+        made = cls(
+            hazard=hazard,
+            theta=np.zeros((keep + 1, m)),
+            root=np.zeros((keep + 1, m, m)),
+            rss=np.ones(keep + 1),
+            dof=np.ones(keep + 1),
+            size=np.ones(keep + 1),
+            start=np.full(keep + 1, float(before)),
+            time=np.full(keep + 1, time),
+            weight=np.zeros(keep + 1),
+            rows=before + n,
+            outliers=outliers,
+            new_dof=new_dof,
+            known=before + n - 1,
+        )
+        made.theta[0], made.root[0], made.weight[0] = theta, root.T, 1.0
+        made.rss[0], made.dof[0], made.size[0] = max(float(error @ error), dof * _SMALLEST), dof, n
+        return made
+
+    def copy(self) -> "RunLengths":
+        """Return an independent copy."""
+        arrays: dict[str, Any] = {
+            f.name: a.copy() for f in fields(self) if isinstance(a := getattr(self, f.name), np.ndarray)
+        }
+        return replace(self, **arrays)
+
+    @property
+    def lead(self) -> int:
+        """The place of the most probable run."""
+        return int(self.weight.argmax())
+
+    @property
+    def changed(self) -> float:
+        """The probability of a change that is not reported yet: that the current run began after `known` rows."""
+        return float(self.weight[self.start > self.known].sum())
+
+    def learn(self, u: Array, y: float, weight: float = 1.0, count: float = 1.0, time: float = 0.0) -> None:
+        """Learn one row in place.
+
+        Parameters
+        ----------
+        u : array of shape (m,)
+            The first entry is 1.
+        y : float
+        weight : float
+            The inverse of the variance of its noise, in units of the noise variance; for a row that counts several
+            times, as many times that.
+        count : float
+            How many rows it counts for.
+        time : float
+            The time of the row.
+        """
+        lead = int(self.weight.argmax())
+        self._begin(lead, time)
+        theta, root, rss, dof = self.theta, self.root, self.rss, self.dof
+        v = root.reshape(-1, len(u)).dot(u).reshape(theta.shape)
+        leverage = np.vecdot(v, v)
+        error = y - theta.dot(u)
+        squared = error * error
+        s, after = 1 + weight * leverage, dof + count
+        log_p = gammaln(after / 2) - gammaln(dof / 2)
+        log_p -= 0.5 * (np.log(s) + after * np.log(rss + squared * (weight / s)) - dof * np.log(rss))
+        if self.outliers > 0:
+            scale = _OUTLIER_SCALE * math.sqrt(rss[lead] / dof[lead] * count / weight)
+            # A factor of (weight / count / pi)^(count / 2) is left out of all densities.
+            cauchy = math.log(scale * (1 + (float(error[lead]) / scale) ** 2) * math.sqrt(math.pi * weight / count))
+            log_p += math.log1p(-self.outliers)
+            either = np.logaddexp(log_p, math.log(self.outliers) - count * cauchy)
+            good = np.exp(log_p - either)  # the probability that the row is no outlier of the run
+            share = (1 - float(good[lead]) - self.outliers) / (_OUTLIER_ROWS + self.rows)
+            self.outliers = max(self.outliers + share, _FEWEST_OUTLIERS)
+            log_p, w, counted = either, weight * good, count * good
+            far = weight * squared * dof * (self.rows - self.start < len(u)) / (s * rss)
+            if far.max() > _SURPRISE:
+                self._widen(far, v, leverage)
+            s = 1 + w * leverage
+        else:
+            w, counted = np.full(len(s), weight), count
+        gain = np.matmul(v[:, None, :], root)[:, 0]
+        w /= s
+        theta += gain * (w * error)[:, None]
+        v *= (w / (1 + 1 / np.sqrt(s)))[:, None]  # Potter's update
+        root -= np.multiply(v[:, :, None], gain[:, None, :], out=self._work)
+        rss += squared * w
+        dof += counted
+        np.maximum(rss, dof * _SMALLEST, out=rss)
+        self.size += counted
+        self.rows += 1
+        full = self.weight.min() > 0
+        log_p -= log_p.max() if full else log_p[self.weight > 0].max()
+        self.weight *= np.exp(np.minimum(log_p, 0.0, out=log_p))
+        self.weight /= self.weight.sum()
+        if full:
+            self._make_room()
+
+    def _widen(self, far: Array, v: Array, leverage: Array) -> None:
+        """Let young runs, with fewer rows than coefficients, explain surprising rows by coefficients, not by noise.
+
+        `far` is the squared error of each run in units of its variance. What was computed from the roots is updated.
+        """
+        for k in np.flatnonzero(far > _SURPRISE):
+            factor = far[k] / _SURPRISE
+            self.root[k] *= factor**0.5
+            v[k] *= factor**0.5
+            leverage[k] *= factor
+
+    def _begin(self, lead: int, time: float) -> None:
+        """Let a run begin with the next row, in the free place, from what the most probable run knows."""
+        new, root, size = int(self.weight.argmin()), self.root[lead], float(self.size[lead])
+        m = len(root)
+        room = _WIDEST / np.maximum((root * root).sum(axis=0), 1 / _WIDEST)  # a coefficient may be undetermined
+        widen = np.minimum(room, size / m)
+        widen[0] = min(room[0], size)
+        np.multiply(root, np.sqrt(np.maximum(widen, 1)), out=self.root[new])
+        self.theta[new], self.start[new], self.time[new] = self.theta[lead], self.rows, time
+        self.rss[new], self.dof[new] = self.rss[lead] / self.dof[lead] * self.new_dof, self.new_dof
+        self.size[new] = min(size, m)
+        self.weight *= 1 - self.hazard
+        self.weight[new] = self.hazard
+
+    def _make_room(self) -> None:
+        """Give up a run, since there is no free place for the next one."""
+        weight, start = self.weight, self.start
+        order = self.start.argsort()
+        start = start[order]
+        loss = weight[order[:-1]] * (start[1:] - start[:-1]) / (self.rows - start[:-1])
+        loss[(start[:-1] <= self.known) & (start[1:] > self.known)] = math.inf
+        i = int(loss.argmin())
+        weight[order[i + 1]] += weight[order[i]]
+        weight[order[i]] = 0.0
+
+    def check(self, m: int) -> None:
+        """Raise a ValueError unless the arrays, which were restored, are those of runs of m coefficients."""
+        k = RUNS + 1
+        expect(self.theta.shape == (k, m) and self.root.shape == (k, m, m))
+        columns = (self.rss, self.dof, self.size, self.start, self.time, self.weight)
+        expect(all(column.shape == (k,) for column in columns))
+        expect((self.rss > 0).all() and (self.dof > 0).all() and (self.size > 0).all() and (self.weight >= 0).all())
+        expect(abs(self.weight.sum() - 1) < 1e-6 and (self.weight == 0).any())
+        expect((self.start >= 0).all() and (self.start <= self.rows).all() and 0 < self.hazard < 1)
+        expect(0 <= self.outliers < 1 and self.new_dof > 0)
+        expect_moderate(self.theta, self.root, self.rss)
