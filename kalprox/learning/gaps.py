@@ -1,0 +1,369 @@
+"""Missing features: their running moments, what is put in their place, and how much of the target they leave open.
+
+With the mean m and the covariance S of the features, a row whose features o are known and u are missing has
+
+    E[x_u | x_o] = m_u + S_uo S_oo^-1 (x_o - m_o)   and   C = Cov[x_u | x_o] = S_uu - S_uo S_oo^-1 S_ou
+
+if the features are normal. A linear model then has E[y | x_o] = model at the completed row, and Var[y | x_o] = noise +
+coef_u' C coef_u: the row is one of a larger noise, and is learned with the precision of that noise. Least squares on
+completed rows is unbiased, since what is left of x_u is uncorrelated with the completed row. It is approximate in that
+m, S, coef and the noise are those known when the row came, and their own uncertainty, of order 1 / rows, is left out.
+Since that would bias what is learned from the first rows of a stream, these are held, and learned again from the start
+each time that they have doubled, until there are enough of them; see `Gaps`.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from kalprox._arrays import Array
+from kalprox.information import Information
+from kalprox.learning.saved import Saved, expect, expect_moderate
+from kalprox.sources import Block
+
+__all__ = ["MISSING", "Completed", "FeatureMoments", "Gaps", "restored_gaps", "saved_gaps"]
+
+MISSING = ("raise", "impute", "marginalize")
+_STEPS, _STILL = 50, 1e-4  # of the EM algorithm: their number, and the change of correlations at which it ends
+_SAMPLE = 2048  # rows of a first batch that the steps go over
+_ENOUGH = 50  # rows for each feature, in which any two of them are known, that make moments reliable
+_MOST_BYTES = 1 << 25  # of rows that are held
+
+
+class Completed(NamedTuple):
+    """Rows without gaps.
+
+    Attributes
+    ----------
+    X : array of shape (n, d)
+    open : array of shape (n,), or (n, m, m) for m outputs, or None
+        The variance of the linear predictor that the missing features leave; None if it is not taken into account.
+    spread : array of shape (d, d), or None
+        The sum over the rows of the covariances of their missing features, by their weights.
+    """
+
+    X: Array
+    open: Array | None = None
+    spread: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMoments:
+    """The running mean of each feature and, to marginalise missing ones, the covariance of the features.
+
+    A row with gaps enters the mean of the features that it has. Into the covariance it enters as expected: completed,
+    and with the covariance of what is missing (the steps of an EM algorithm, one for each batch).
+
+    Attributes
+    ----------
+    weight : float
+        The number of rows.
+    mean : array of shape (d,)
+        Zero for a feature without any value so far.
+    seen : array of shape (d,)
+        The number of rows that had a value of each feature.
+    cov : array of shape (d, d), or None
+        None if missing features are replaced by their mean.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0.0], [1.0, 2.0], [2.0, 4.0], [3.0, np.nan]])
+    >>> FeatureMoments.of_batch(X, np.ones(4), with_cov=False).completed(X).X[3]
+    array([3., 2.])
+    """
+
+    weight: float
+    mean: Array
+    seen: Array
+    cov: Array | None = None
+
+    @classmethod
+    def of_batch(cls, X: Array, weights: Array, *, with_cov: bool) -> "FeatureMoments":
+        """Return the moments of a first batch; the covariance by EM on at most 2,048 rows of it, evenly spaced."""
+        first = cls(0.0, np.zeros(X.shape[1]), np.zeros(X.shape[1])).with_first_values(X, weights)
+        known = ~np.isnan(X)
+        seen = weights @ known
+        if not with_cov:
+            return replace(first, weight=float(weights.sum()), seen=seen)
+        apart = np.where(known, X - first.mean, 0.0) ** 2
+        cov = np.diag(weights @ apart / np.where(seen > 0, seen, 1.0))
+        moments = cls(float(weights.sum()), first.mean, seen, cov)
+        some = np.unique(np.linspace(0, len(X) - 1, min(len(X), _SAMPLE)).astype(int))
+        if known[some].all():
+            return moments._expected(X, weights)
+        for _ in range(_STEPS):
+            before, moments = moments, moments._expected(X[some], weights[some])
+            if moments.weight == 0 or before._far_from(moments) < _STILL:
+                break
+        return replace(moments, seen=seen)._expected(X, weights) if len(some) < len(X) else replace(moments, seen=seen)
+
+    @classmethod
+    def of_information(cls, info: Information, *, with_cov: bool) -> "FeatureMoments":
+        """Return the moments of rows without gaps, which their information holds. O(d^3) with the covariance."""
+        weight, cov = float(info.T[0, 0]) ** 2, None
+        if with_cov:
+            R = info.centered().compact()[0]
+            cov = R.T @ R / weight
+        rows = float(info.rows)
+        return cls(rows, np.asarray(info.x_mean), np.full(info.d, rows), cov)
+
+    def _expected(self, X: Array, weights: Array) -> "FeatureMoments":
+        """Return the moments of rows alone, completed under these moments: one step of EM."""
+        return replace(self, weight=0.0).after(X, self.completed(X, weights=weights), weights, seen=self.seen)
+
+    def _far_from(self, other: "FeatureMoments") -> float:
+        """Return the largest difference between two covariances, in units of standard deviations."""
+        assert self.cov is not None and other.cov is not None
+        s = np.sqrt(np.maximum(np.diagonal(self.cov), np.diagonal(other.cov)))
+        s = np.where(s > 0, s, 1.0)
+        return float(np.max(np.abs(self.cov - other.cov) / s / s[:, None], initial=0.0))
+
+    def with_first_values(self, X: Array, weights: Array) -> "FeatureMoments":
+        """Return the moments with the means of features that have their first values in these rows."""
+        new = (self.seen == 0) & ~np.isnan(X).all(axis=0)
+        if not new.any():
+            return self
+        known = ~np.isnan(X[:, new]) & (weights > 0)[:, None]
+        origin = np.nanmin(X[:, new], axis=0)  # so that features far from zero keep their digits
+        total = weights @ np.where(known, X[:, new] - origin, 0.0)
+        count = weights @ known
+        mean = self.mean.copy()
+        mean[new] = np.where(count > 0, origin + total / np.where(count > 0, count, 1.0), 0.0)
+        return replace(self, mean=mean)
+
+    def with_features(self, more: int) -> "FeatureMoments":
+        """Return the moments with more features, which were 0 in all rows and come after the others."""
+        cov = None if self.cov is None else np.pad(self.cov, (0, more))
+        seen = np.append(self.seen, np.full(more, self.weight))
+        return FeatureMoments(self.weight, np.pad(self.mean, (0, more)), seen, cov)
+
+    @property
+    def reliable(self) -> bool:
+        """Whether there are enough rows, in which any two features are known, for what depends on the covariance."""
+        seen = self.seen[self.seen > 0]
+        return float(seen.min(initial=0.0)) ** 2 >= _ENOUGH * (len(self.seen) + 1) * self.weight
+
+    @property
+    def unseen(self) -> Array:
+        """The features without any value so far, by their numbers."""
+        return np.flatnonzero(self.seen == 0)
+
+    # ---- completing ------------------------------------------------------------------------------------
+
+    def completed(self, X: Array, coef: Array | None = None, weights: Array | None = None) -> Completed:
+        """Return rows with the conditional means of missing features in their place, or their means without `cov`.
+
+        O(d^3) for each set of missing features, O(d) without `cov`.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            NaN where a feature is missing.
+        coef : array of shape (d,) or (m, d), optional
+            To compute `open`.
+        weights : array of shape (n,), optional
+            To compute `spread`.
+        """
+        gaps = np.isnan(X)
+        filled: Array = np.where(gaps, self.mean, X)
+        if self.cov is None:
+            return Completed(filled)
+        outputs = () if coef is None or coef.ndim == 1 else (len(coef),) * 2
+        open_: Array | None = None if coef is None else np.zeros((len(X), *outputs))
+        spread: Array | None = None if weights is None else np.zeros_like(self.cov)
+        rows = np.flatnonzero(gaps.any(axis=1))
+        if not len(rows):
+            return Completed(filled, open_, spread)
+        scale, R = self._correlations()
+        std = np.sqrt(np.maximum(np.diagonal(self.cov), 0.0))
+        groups: dict[bytes, list[int]] = {}
+        for i in rows.tolist():
+            groups.setdefault(gaps[i].tobytes(), []).append(i)
+        for one in map(np.array, groups.values()):
+            u, o = np.flatnonzero(gaps[one[0]]), np.flatnonzero(~gaps[one[0]])
+            C = R[np.ix_(u, u)]
+            if len(o):
+                B = cho_solve(cho_factor(R[np.ix_(o, o)], check_finite=False), R[np.ix_(o, u)], check_finite=False)
+                apart = (X[np.ix_(one, o)] - self.mean[o]) / scale[o]
+                filled[np.ix_(one, u)] += apart @ B * std[u]
+                C = C - R[np.ix_(u, o)] @ B
+            C = C * std[u] * std[u][:, None]
+            if open_ is not None and coef is not None:
+                open_[one] = coef[..., u] @ C @ coef[..., u].T
+            if spread is not None and weights is not None:
+                spread[np.ix_(u, u)] += weights[one].sum() * C
+        return Completed(filled, open_, spread)
+
+    def _correlations(self) -> tuple[Array, Array]:
+        """Return the standard deviations, 1 for a constant feature, and the correlations, shrunk by d + 2 rows of none.
+
+        A few rows correlate by chance, and more features than rows perfectly: as many rows of independent features, an
+        inverse Wishart prior, keep the conditional variances from vanishing.
+        """
+        assert self.cov is not None
+        variances = np.diagonal(self.cov)
+        scale = np.where(variances > 0, np.sqrt(np.maximum(variances, 0.0)), 1.0)
+        R = self.cov / scale / scale[:, None] * (self.weight / (self.weight + len(scale) + 2))
+        np.fill_diagonal(R, 1.0)
+        return scale, R
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    def after(
+        self, X: Array, completed: Completed, weights: Array, left: float = 1.0, seen: Array | None = None
+    ) -> "FeatureMoments":
+        """Return the moments after more rows, which were completed; `left` is what is left of those before.
+
+        `seen` is that of the result, if it is known.
+        """
+        new = float(weights.sum())
+        before = self.weight * left
+        total = before + new
+        known = ~np.isnan(X)
+        seen = self.seen * left + weights @ known if seen is None else seen
+        if new == 0:
+            return self
+        if self.cov is None:
+            moved = weights @ np.where(known, X - self.mean, 0.0)
+            return replace(self, weight=total, mean=self.mean + moved / np.where(seen > 0, seen, 1.0), seen=seen)
+        mean = self.mean + weights @ (completed.X - self.mean) / new
+        rest = completed.X - mean
+        apart = mean - self.mean
+        scatter = (rest.T * weights) @ rest + (0.0 if completed.spread is None else completed.spread)
+        cov = (before * self.cov + scatter + before * new / total * np.outer(apart, apart)) / total
+        return FeatureMoments(total, self.mean + new / total * apart, seen, cov)
+
+    def merge(self, other: "FeatureMoments") -> "FeatureMoments":
+        """Return the moments of the rows of both."""
+        total, seen = self.weight + other.weight, self.seen + other.seen
+        if not total:
+            return self
+        apart = other.mean - self.mean
+        if self.cov is None or other.cov is None:
+            return FeatureMoments(total, self.mean + apart * other.seen / np.where(seen > 0, seen, 1.0), seen)
+        share = other.weight / total
+        cov = (1 - share) * self.cov + share * other.cov + share * (1 - share) * np.outer(apart, apart)
+        return FeatureMoments(total, self.mean + share * apart, seen, cov)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaps:
+    """The account of missing values: rows and cells that were learned with gaps, and the moments of the features.
+
+    Attributes
+    ----------
+    rows : int
+        The number of rows that were learned without some of their features.
+    cells : array of shape (d,)
+        How often each feature was missing in them; empty while there is none.
+    unlabelled : int
+        The number of rows that came without a target, and were not learned.
+    moments : FeatureMoments or None
+        None as long as the information of the rows has them: no row had gaps, or missing="raise".
+    due : int
+        The number of rows at which those that are held are learned again.
+    held : tuple of Block, or None
+        All rows so far as they came, to be learned again; None once their moments are reliable.
+    """
+
+    rows: int = 0
+    cells: Any = None
+    unlabelled: int = 0
+    moments: FeatureMoments | None = None
+    due: int = 0
+    held: tuple[Block, ...] | None = field(default=None, metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        if self.cells is None:
+            object.__setattr__(self, "cells", np.zeros(0))
+
+    def after(self, X: Array, weights: Array, moments: FeatureMoments | None) -> "Gaps":
+        """Return the account after more rows that were learned, and the moments after them."""
+        gaps = np.isnan(X[weights > 0])
+        if not gaps.any():
+            return replace(self, moments=moments)
+        cells = gaps.sum(axis=0, dtype=float) + (self.cells if len(self.cells) else 0)
+        return replace(self, rows=self.rows + int(gaps.any(axis=1).sum()), cells=cells, moments=moments)
+
+    def with_features(self, more: int) -> "Gaps":
+        """Return the account with more features, which were never missing and come after the others."""
+        cells = np.pad(self.cells, (0, more)) if len(self.cells) else self.cells
+        held = self.held and tuple(replace(one, X=np.pad(one.X, ((0, 0), (0, more)))) for one in self.held)
+        return replace(self, cells=cells, moments=self.moments and self.moments.with_features(more), held=held)
+
+    def holding(self, block: Block, *, start: bool) -> "Gaps":
+        """Return the account with one more block, as it came, if all rows before it are held or it is the first."""
+        about = (block.groups, block.offset, block.times)
+        if (self.held is None and not start) or any(one is not None for one in about):
+            return replace(self, held=None)
+        return replace(self, held=(*(self.held or ()), Block(np.array(block.X), np.array(block.y), block.weights)))
+
+    @property
+    def n_held(self) -> int:
+        """The number of rows that are held."""
+        return sum(map(len, self.held or ()))
+
+    @property
+    def held_rows(self) -> Block:
+        """The rows that are held, as one block."""
+        assert self.held
+        weights = [np.ones(len(one)) if one.weights is None else one.weights for one in self.held]
+        plain = all(one.weights is None for one in self.held)
+        X, y = (np.concatenate([getattr(one, name) for one in self.held]) for name in ("X", "y"))
+        return Block(X, y, None if plain else np.concatenate(weights))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the rows that are held are to be learned again, or not to be held any longer."""
+        return self.held is not None and (self.n_held >= self.due or self._enough)
+
+    @property
+    def _enough(self) -> bool:
+        held = self.held or ()
+        size = sum(one.X.nbytes for one in held)
+        return size > _MOST_BYTES or (self.moments is not None and self.moments.reliable)
+
+    def relearned(self, moments: FeatureMoments | None) -> "Gaps":
+        """Return the account after the rows that are held were learned again under these moments."""
+        if self._enough:  # from now on the information has the moments, unless there were gaps
+            return replace(self, moments=moments if self.rows else None, held=None, due=0)
+        return replace(self, moments=moments, due=2 * self.n_held)
+
+    def merge(self, other: "Gaps") -> "Gaps":
+        """Return the account of both; rows are no longer held."""
+        cells = [a for a in (self.cells, other.cells) if len(a)]
+        return Gaps(
+            self.rows + other.rows,
+            sum(cells) if cells else self.cells,
+            self.unlabelled + other.unlabelled,
+            None if self.moments is None or other.moments is None else self.moments.merge(other.moments),
+        )
+
+
+def restored_gaps(d: int, saved: Saved) -> Gaps:
+    """Return the account of d features that was saved as "gaps"; raise a ValueError if the values do not fit."""
+    gaps = saved.value(Gaps, "gaps")
+    expect(gaps.cells.shape in ((0,), (d,)) and (gaps.cells >= 0).all())
+    moments = gaps.moments
+    if moments is not None:
+        expect(moments.weight >= 0 and moments.mean.shape == moments.seen.shape == (d,) and (moments.seen >= 0).all())
+        expect(moments.cov is None or (moments.cov.shape == (d, d) and (np.diagonal(moments.cov) >= 0).all()))
+        expect_moderate(moments.mean, *(() if moments.cov is None else (moments.cov,)))
+    if "held" in saved:
+        X, y = saved["held.X"], saved["held.y"]
+        weights = saved.arrays.get("held.weights")
+        expect(X.ndim == 2 and X.shape[1] == d and len(y) == len(X) and not np.isinf(X).any())
+        expect(weights is None or (weights.shape == (len(X),) and (weights >= 0).all()))
+        gaps = replace(gaps, held=(Block(X, y, weights),) if len(X) else ())
+    return gaps
+
+
+def saved_gaps(gaps: Gaps) -> dict[str, Any]:
+    """Return the account, and the rows that are held, as values that can be saved; see `kalprox.learning.saved`."""
+    if not gaps.held:
+        return {"gaps": gaps}
+    rows = gaps.held_rows
+    weights = {} if rows.weights is None else {"weights": rows.weights}
+    return {"gaps": gaps, "held": {"X": rows.X, "y": rows.y, **weights}}

@@ -1,0 +1,249 @@
+"""Rows that wait for their target: held by key, a bounded number of them, and saved with the model."""
+
+import json
+import numbers
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.learning.saved import Saved, expect
+
+__all__ = ["Key", "PendingRow", "PendingRows", "as_key", "as_keys"]
+
+Key = str | int
+
+_SHOWN = 5  # keys that an error names
+_BYTES = 6  # of a text that one float64 holds exactly
+
+
+class PendingRow(NamedTuple):
+    """A row without its target.
+
+    Attributes
+    ----------
+    x : array of shape (d,)
+        The inputs. NaN stands for a missing feature.
+    weight : float
+    group : str or None
+        The cluster of the row.
+    time : float or None
+        When the row came.
+    offset : float or None
+        What is added to its linear predictor.
+    issued : tuple of floats
+        The prediction that was issued when the row came, in whatever form its reader wants it; empty if there was none.
+    """
+
+    x: Array
+    weight: float = 1.0
+    group: str | None = None
+    time: float | None = None
+    offset: float | None = None
+    issued: tuple[float, ...] = ()
+
+
+class PendingRows:
+    """Rows by key that wait for their target, at most `capacity` of them: then the oldest is dropped, and counted.
+
+    Adding and taking a row are O(d). What is held depends on the order of the calls alone.
+
+    Parameters
+    ----------
+    capacity : int
+        The largest number of rows that are held.
+
+    Attributes
+    ----------
+    n_dropped : int
+        The number of rows that were dropped before their target came.
+
+    Examples
+    --------
+    >>> pending = PendingRows(capacity=2)
+    >>> for key in ("a", "b", "c"):
+    ...     pending.add(key, PendingRow(np.array([1.0, 2.0])))
+    >>> list(pending), pending.n_dropped
+    (['b', 'c'], 1)
+    >>> pending.take("b").x, pending.take("a")
+    (array([1., 2.]), None)
+    """
+
+    def __init__(self, capacity: int = 100_000) -> None:
+        if not (isinstance(capacity, numbers.Integral) and capacity >= 1):
+            raise ValueError(f"capacity must be a whole number >= 1; got {capacity!r}.")
+        self.capacity: int = int(capacity)
+        self.n_dropped: int = 0
+        self._rows: dict[Key, PendingRow] = {}  # the oldest first
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._rows
+
+    def __iter__(self) -> Iterator[Key]:
+        """Return the keys of the rows, the oldest first."""
+        return iter(self._rows)
+
+    def __getitem__(self, key: Key) -> PendingRow:
+        return self._rows[key]
+
+    def add(self, key: Key, row: PendingRow) -> None:
+        """Hold a row until `take`; its inputs are copied. A ValueError is raised if a row with this key is held."""
+        self.check_new([key])
+        self._rows[key] = row._replace(x=np.array(row.x, np.float64))
+        if len(self._rows) > self.capacity:
+            del self._rows[next(iter(self._rows))]
+            self.n_dropped += 1
+
+    def take(self, key: Key) -> PendingRow | None:
+        """Return the row with this key, which is held no longer; None if there is none."""
+        return self._rows.pop(key, None)
+
+    def check_new(self, keys: Iterable[Key]) -> None:
+        """Raise a ValueError that names the keys of rows that are held, or that occur twice."""
+        seen: set[Key] = set()
+        twice = []
+        for key in keys:
+            if key in seen or key in self._rows:
+                twice.append(key)
+            seen.add(key)
+        if twice:
+            raise ValueError(
+                f"Each key may wait for one target; {_named(twice)} came before. Give every row a key of its own, or "
+                "the target of the earlier row first."
+            )
+
+    def check_known(self, keys: Iterable[Key]) -> None:
+        """Raise a ValueError that names the keys of which no row is held, or that occur twice."""
+        seen: set[Key] = set()
+        unknown, twice = [], []
+        for key in keys:
+            if key not in self._rows:
+                unknown.append(key)
+            elif key in seen:
+                twice.append(key)
+            seen.add(key)
+        if unknown:
+            dropped = f", or was dropped: {self.n_dropped} were, of the oldest, to hold {self.capacity}"
+            raise ValueError(
+                f"No row waits for the target of {_named(unknown)}: it was learned already, or never came without a "
+                f"target{dropped if self.n_dropped else ''}. {len(self)} row(s) wait."
+            )
+        if twice:
+            raise ValueError(f"Each key may have one target; {_named(twice)} has several.")
+
+    @classmethod
+    def merged(cls, one: "PendingRows | None", other: "PendingRows | None") -> "PendingRows | None":
+        """Return the rows of both, those of `one` being the older; raise a ValueError if they share keys."""
+        if one is None or other is None:
+            return one or other
+        both = PendingRows(one.capacity)
+        both.n_dropped = one.n_dropped + other.n_dropped
+        for pending in (one, other):
+            for key in pending:
+                both.add(key, pending[key])
+        return both
+
+    def with_features(self, more: int) -> "PendingRows":
+        """Return the rows with more features, which are 0 in all of them and come after the others."""
+        new = self.copy()
+        new._rows = {key: row._replace(x=np.pad(row.x, (0, more))) for key, row in self._rows.items()}
+        return new
+
+    # ---- saving ----------------------------------------------------------------------------------------
+
+    def saved(self) -> dict[str, Any]:
+        """Return the rows as values that can be saved; see `kalprox.learning.saved`.
+
+        A value that a row does not have is NaN, and keys and groups are texts, as numbers.
+        """
+        rows = list(self._rows.values())
+        width = max((len(row.issued) for row in rows), default=0)
+        return {
+            "capacity": self.capacity,
+            "dropped": self.n_dropped,
+            "keys": _numbers(json.dumps(list(self._rows))),
+            "groups": _numbers(json.dumps([row.group for row in rows])),
+            "X": np.array([row.x for row in rows], np.float64).reshape(len(rows), -1 if rows else 0),
+            "weights": np.array([row.weight for row in rows], np.float64),
+            "times": np.array([row.time for row in rows], np.float64),
+            "offsets": np.array([row.offset for row in rows], np.float64),
+            "issued": np.array([(*row.issued, *[np.nan] * (width - len(row.issued))) for row in rows]).reshape(
+                len(rows), width
+            ),
+            "lengths": np.array([len(row.issued) for row in rows], np.float64),
+        }
+
+    @classmethod
+    def restored(cls, d: int, saved: Saved, name: str = "pending") -> "PendingRows":
+        """Return the rows of d features that were saved under `name`; raise a ValueError if the values do not fit."""
+        pending = cls(saved.count(f"{name}.capacity"))
+        pending.n_dropped = saved.count(f"{name}.dropped")
+        keys, groups = (json.loads(_text(saved[f"{name}.{part}"])) for part in ("keys", "groups"))
+        X, issued = saved[f"{name}.X"], saved[f"{name}.issued"]
+        weights, times, offsets, lengths = (
+            saved[f"{name}.{part}"] for part in ("weights", "times", "offsets", "lengths")
+        )
+        n = len(keys)
+        expect(n <= pending.capacity and len(groups) == n and X.shape == ((n, d) if n else (0, 0)))
+        expect(issued.ndim == 2 and len(issued) == n and not np.isinf(X).any() and (weights > 0).all())
+        expect(all(a.shape == (n,) for a in (weights, times, offsets, lengths)))
+        expect(np.isin(lengths, np.arange(issued.shape[1] + 1)).all() and len(set(keys)) == n)
+        expect(all(type(key) in (str, int) for key in keys) and all(g is None or type(g) is str for g in groups))
+        for i, key in enumerate(keys):
+            time, offset = (None if np.isnan(a[i]) else float(a[i]) for a in (times, offsets))
+            made = tuple(issued[i, : int(lengths[i])].tolist())
+            pending._rows[key] = PendingRow(X[i].copy(), float(weights[i]), groups[i], time, offset, made)
+        return pending
+
+    def copy(self) -> "PendingRows":
+        """Return an independent copy; the rows themselves never change, and are shared."""
+        new = PendingRows(self.capacity)
+        new.n_dropped, new._rows = self.n_dropped, dict(self._rows)
+        return new
+
+
+def as_key(value: Any) -> Key:
+    """Return a key as text or a whole number of Python; raise a TypeError if it is neither.
+
+    >>> as_key(np.int64(3)), as_key("3")
+    (3, '3')
+    """
+    key = value.item() if isinstance(value, np.generic) else value
+    if isinstance(key, str) or (isinstance(key, int) and not isinstance(key, bool)):
+        return key
+    raise TypeError(f"A key must be a text or a whole number; got {value!r}. Convert it to text, as with str.")
+
+
+def as_keys(values: Any, n: int) -> list[Key]:
+    """Return the keys of n rows; raise an error if there are not as many."""
+    if isinstance(values, (str, bytes)) or len(values) != n:
+        found = repr(values) if isinstance(values, (str, bytes)) else f"{len(values)} key(s)"
+        raise ValueError(f"keys must have one key per row, {n} in all; got {found}.")
+    return [as_key(value) for value in values]
+
+
+def _named(keys: list[Key]) -> str:
+    shown = ", ".join(map(repr, keys[:_SHOWN]))
+    more = len(keys) - _SHOWN
+    return f"the key(s) {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def _numbers(text: str) -> Array:
+    """Return the bytes of an ASCII text as float64, six bytes in each; spaces fill up the last one."""
+    data = text.encode("ascii")
+    data += b" " * (-len(data) % _BYTES)
+    parts = np.frombuffer(data, np.uint8).reshape(-1, _BYTES).astype(np.float64)
+    return parts @ 256.0 ** np.arange(_BYTES)
+
+
+def _text(values: Array) -> str:
+    """Return the text that `_numbers` was given, with spaces at its end."""
+    expect(values.ndim == 1 and (values == np.floor(values)).all() and (values >= 0).all())
+    expect((values < 256.0**_BYTES).all())
+    parts = values.astype(np.int64)[:, None] >> (8 * np.arange(_BYTES)) & 255
+    data: bytes = parts.astype(np.uint8).tobytes()
+    return data.decode("ascii")
