@@ -1,0 +1,276 @@
+"""The classifier for River."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from river import base
+
+from kalprox.adapters.dictionaries import Row
+from kalprox.adapters.frames import frame_like, frame_rows, series_like
+from kalprox.adapters.streams import DictionaryModel, check_for_names
+from kalprox.estimators import KalproxClassifier
+from kalprox.learning.settings import Settings
+
+__all__ = ["RiverClassifier"]
+
+
+class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
+    """`kalprox.KalproxClassifier` for River: rows are dictionaries, and classes may come later.
+
+    Two classes are a logistic model; with the third the model becomes multinomial, and grows by a class whenever one
+    comes. What was learned about the classes known so far is kept. The rows before say about a new class that none of
+    them had it, which is worth about one row at the mean of the features; its coefficients start at their prior. Name
+    the classes beforehand to have all rows count for all of them.
+
+    Parameters
+    ----------
+    penalty, alpha, l1_ratio, delta, bounds, fit_intercept, forget, on_bad_rows, diagnose, coef_cov, hash_bits
+        See `RiverRegressor`.
+    class_weight : dict, optional
+        The weights of the classes, by which the weights of their rows are multiplied; 1 for others.
+    classes : tuple, optional
+        Labels that are known beforehand, at least two. Others may still come.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> model = preprocessing.StandardScaler() | RiverClassifier()
+    >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.LogLoss())
+    LogLoss: 0.262...
+    """
+
+    def __init__(
+        self,
+        penalty: Any = "default",
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        delta: float = 1.0,
+        bounds: Any = (0.0, math.inf),
+        fit_intercept: bool = True,
+        forget: Any = 1.0,
+        class_weight: Any = None,
+        on_bad_rows: str = "raise",
+        diagnose: bool = False,
+        coef_cov: str = "model",
+        classes: tuple[Any, ...] | None = None,
+        hash_bits: int | None = None,
+    ) -> None:
+        self.penalty = penalty
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.delta = delta
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.forget = forget
+        self.class_weight = class_weight
+        self.on_bad_rows = on_bad_rows
+        self.diagnose = diagnose
+        self.coef_cov = coef_cov
+        self.classes = classes
+        self.hash_bits = hash_bits
+        self._codes: dict[Any, int] = {}
+        self._prepare()
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+        yield {"hash_bits": 5}
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def _estimator(self) -> KalproxClassifier:
+        own = ("hash_bits", "classes")
+        parameters = {name: value for name, value in self._get_params().items() if name not in own}
+        check_for_names(parameters)
+        model = KalproxClassifier(**parameters)
+        if len(self._codes) > 2:
+            model.classes_ = np.array(list(self._codes))
+        return model
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    def learn_one(self, x: Row, y: Any, w: float = 1.0) -> None:
+        """Learn one row: O(d^2) with two classes, and O((d m)^3) with m of them.
+
+        Parameters
+        ----------
+        x : dict
+            The features: a number for each name.
+        y : label
+            The class: a boolean, a text or a number.
+        w : float
+            How often the row counts.
+
+        Examples
+        --------
+        >>> model = RiverClassifier()
+        >>> for a, label in [(0.0, "cold"), (3.0, "hot"), (1.0, "cold"), (2.0, "hot"), (1.5, "mild")]:
+        ...     model.learn_one({"a": a}, label)
+        >>> model.predict_one({"a": 5.0}), list(model.predict_proba_one({"a": 0.0}))
+        ('hot', ['cold', 'hot', 'mild'])
+        """
+        if not self._codes:
+            self._first_labels()
+        code = self._codes.get(y)
+        if code is None:
+            code = self._new_label(y)
+        if self.class_weight is not None:
+            w = w * self.class_weight.get(y, 1.0)
+        if len(self._codes) <= 2:
+            self._learn(x, np.array([float(code)]), w)
+        else:
+            self._learn(x, np.eye(len(self._codes))[code : code + 1], w)
+
+    def _first_labels(self) -> None:
+        """Name the classes that were given."""
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} needs all rows at once; for a stream, give a dict with the weight "
+                "of each class."
+            )
+        if self.classes is not None:
+            if len(set(self.classes)) < max(len(self.classes), 2):
+                raise ValueError(f"classes must have at least two labels, all different; got {self.classes!r}.")
+            self._codes = {label: code for code, label in enumerate(self.classes)}
+
+    def _new_label(self, y: Any) -> int:
+        """Give a number to a class that no row had so far; the model grows by it if there are two or more already."""
+        if y is None or y != y:
+            raise ValueError(f"y must be the label of a class; got {y!r}. Learn the row when its label is known.")
+        if not self._codes and isinstance(y, (bool, np.bool_)):
+            self._codes = {False: 0, True: 1}
+            return int(y)
+        if len(self._codes) >= 2:
+            settings = Settings.of(**self._estimator()._learner_parameters() | {"likelihood": "categorical"})
+            learner = self._started()
+            if learner.is_fitted:
+                learner.add_class(settings)
+            else:
+                learner.settings = settings
+        self._codes[y] = len(self._codes)
+        return self._codes[y]
+
+    def learn_many(self, X: Any, y: Any) -> None:
+        """Learn the rows of a frame one by one.
+
+        Parameters
+        ----------
+        X : DataFrame of pandas or polars
+        y : Series
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> model = RiverClassifier()
+        >>> model.learn_many(pd.DataFrame({"a": [0.0, 1.0, 2.0]}), pd.Series([False, False, True]))
+        >>> model.predict_one({"a": 5.0})
+        True
+        """
+        for x, label in zip(frame_rows(X), y, strict=True):
+            self.learn_one(x, label)
+
+    # ---- predicting ------------------------------------------------------------------------------------
+
+    def predict_proba_one(self, x: Row, **kwargs: Any) -> dict[Any, float]:
+        """Return the probability of each class for one row, averaged over the posterior.
+
+        Parameters
+        ----------
+        x : dict
+            The features. The coefficient of one that was never learned is as uncertain as its prior says.
+        **kwargs
+            Not used; River's wrappers pass them on.
+
+        Returns
+        -------
+        dict
+            Of all labels that have come or were named; empty before the first, and 1 if there is but one.
+
+        Examples
+        --------
+        >>> model = RiverClassifier()
+        >>> model.learn_one({"a": 1.0}, True)
+        >>> {label: round(p, 2) for label, p in model.predict_proba_one({"a": 1.0}).items()}
+        {False: 0.11, True: 0.89}
+        """
+        labels, learner = list(self._codes), self._learner
+        if learner is None or not learner.is_fitted:
+            labels = labels or list(self.classes or ())
+            return {label: 1 / len(labels) for label in labels}
+        if len(labels) == 1:
+            return {labels[0]: 1.0}
+        learner, row = self._read(x, spread=True)
+        proba = learner.predict(row).mean[0]
+        if np.isnan(proba).any():
+            self._check_read(x)
+        if len(labels) == 2:
+            p = float(proba)
+            return {labels[0]: 1 - p, labels[1]: p}
+        return dict(zip(labels, (proba / proba.sum()).tolist(), strict=True))
+
+    def predict_proba_many(self, X: Any) -> Any:
+        """Return the probability of each class for the rows of a frame.
+
+        Parameters
+        ----------
+        X : DataFrame of pandas or polars
+
+        Returns
+        -------
+        DataFrame
+            With a column for each label, and the index of X.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> model = RiverClassifier(classes=("a", "b"))
+        >>> model.predict_proba_many(pd.DataFrame({"x": [1.0]})).to_dict("list")
+        {'a': [0.5], 'b': [0.5]}
+        """
+        found = [self.predict_proba_one(x) for x in frame_rows(X)]
+        return frame_like({label: [one[label] for one in found] for label in (found[0] if found else self._codes)}, X)
+
+    def predict_many(self, X: Any) -> Any:
+        """Return the most probable class of the rows of a frame, as a Series; None before the first class.
+
+        Parameters
+        ----------
+        X : DataFrame of pandas or polars
+
+        Returns
+        -------
+        Series
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> RiverClassifier(classes=("a", "b")).predict_many(pd.DataFrame({"x": [1.0]})).tolist()
+        ['a']
+        """
+        return series_like([self.predict_one(x) for x in frame_rows(X)], X)
+
+    def to_estimator(self) -> KalproxClassifier:
+        """Return a `kalprox.KalproxClassifier` that has learned the same rows: a copy, with the names of the features.
+
+        Returns
+        -------
+        KalproxClassifier
+
+        Examples
+        --------
+        >>> model = RiverClassifier()
+        >>> for a, label in [(0.0, "no"), (1.0, "yes"), (2.0, "no"), (3.0, "yes")]:
+        ...     model.learn_one({"a": a}, label)
+        >>> model.to_estimator().classes_
+        array(['no', 'yes'], dtype='<U3')
+        """
+        if len(self._codes) < 2:
+            raise ValueError(f"An estimator needs two classes; those that have come are {list(self._codes)}.")
+        found: KalproxClassifier = self._fitted_estimator()
+        found.classes_ = np.array(list(self._codes))
+        return found

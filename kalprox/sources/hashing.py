@@ -1,0 +1,131 @@
+"""Hashed features: any number of names, such as words and identifiers, in a fixed number of columns."""
+
+import numbers
+import re
+from collections import Counter
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kalprox.sources.arrow_arrays import to_numpy
+from kalprox.sources.cell_parsing import Faults, cell_labels
+from kalprox.sources.cell_types import plain
+from kalprox.sources.files import SourceError
+from kalprox.sources.levels import level_hash
+from kalprox.sources.quarantine import Reason
+
+__all__ = ["BITS", "MOST_BITS", "HashedSpace", "check_bits", "put_hashed"]
+
+BITS = 10  # by default
+MOST_BITS = 12  # whose information, a matrix of 4,096 x 4,096 numbers, takes 128 MiB
+_WORD = re.compile(r"\w+")
+_SIGN = 1 << 47  # the highest bit of a hash, which the columns do not depend on
+
+
+class HashedSpace:
+    """2^bits columns in which features are put by the hashes of their keys, with signs.
+
+    The column of a feature is the hash of its key, see `kalprox.sources.levels.level_hash`, modulo the number of
+    columns; it is the same in every process and version. Another bit of the hash is a sign, by which its value is
+    multiplied: of two features that share a column, the second adds to the first as often as it takes away, so that
+    inner products of rows are right on average [1]_.
+
+    Parameters
+    ----------
+    bits : int
+        From 1 to 12: the information of all columns is held as one matrix.
+
+    References
+    ----------
+    .. [1] K. Weinberger, A. Dasgupta, J. Langford, A. Smola, J. Attenberg, "Feature hashing for large scale multitask
+       learning", ICML 2009.
+
+    Examples
+    --------
+    >>> HashedSpace(10).place("carrier=UA")
+    (983, 1.0)
+    """
+
+    def __init__(self, bits: int) -> None:
+        check_bits(bits)
+        self.bits = int(bits)
+        self.size = 1 << self.bits
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the columns: "#0", "#1" and so on."""
+        return [f"#{i}" for i in range(self.size)]
+
+    def place(self, key: str) -> tuple[int, float]:
+        """Return the column of a key, and its sign."""
+        found = level_hash(key)
+        return found % self.size, -1.0 if found & _SIGN else 1.0
+
+
+def check_bits(bits: int) -> None:
+    """Raise a SourceError unless this is a number of bits whose information fits into memory."""
+    if not (isinstance(bits, numbers.Integral) and bits >= 1):
+        raise SourceError(f"hash_bits must be a whole number from 1 to {MOST_BITS}; got {bits!r}.")
+    if bits > MOST_BITS:
+        size = 8 * 4.0**bits / 2**30
+        raise SourceError(
+            f"hash_bits must be at most {MOST_BITS}; got {bits}. The information of {2**bits:,} columns is one matrix, "
+            f"which would take {size:,.3g} GiB, and several times as much while it is computed. Use fewer bits: "
+            "more features then share a column. Models that hold less than the whole matrix are to come."
+        )
+
+
+def put_hashed(
+    space: HashedSpace, name: str, column: Any, X: np.ndarray, *, words: bool
+) -> tuple[np.ndarray, Faults | None]:
+    """Add a column of a table to rows of a hashed space: a feature for each level, or for each word of a text.
+
+    Only the cells that differ are hashed. A word counts as often as it occurs in a cell.
+
+    Parameters
+    ----------
+    space : HashedSpace
+    name : str
+        The name of the column, with which the keys begin.
+    column : pyarrow.Array or ChunkedArray
+    X : array of shape (n, space.size)
+        Where the features are added.
+    words : bool
+        Whether the cells are texts.
+
+    Returns
+    -------
+    hashes : array of uint64
+        Those of the features, each once.
+    faults : Faults or None
+        The cells that are missing.
+    """
+    coded = plain(column).dictionary_encode(null_encoding="encode")
+    labels, codes = cell_labels(coded.dictionary), to_numpy(coded.indices)
+    known: dict[str, int] = {}  # the hashes of the features
+    cells: list[int] = []
+    found: list[int] = []
+    times: list[int] = []
+    bad: dict[int, Reason] = {}
+    for cell, label in enumerate(labels):
+        if isinstance(label, Reason):
+            bad[cell] = label
+            continue
+        for part, n in (Counter(_WORD.findall(label.lower())) if words else {label: 1}).items():
+            if part not in known:
+                known[part] = level_hash(f"{name}={part}")
+            cells.append(cell)
+            found.append(known[part])
+            times.append(n)
+    hashes, counts = np.array(found, np.uint64), np.bincount(codes, minlength=len(labels))
+    order, first = np.argsort(codes, kind="stable"), np.cumsum(counts) - counts  # the rows of each cell in turn
+    each = counts[np.array(cells, int)]  # rows that have the cell of a feature
+    within = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
+    values = np.where(hashes & np.uint64(_SIGN), -1.0, 1.0) * times
+    places = (hashes % np.uint64(space.size)).astype(np.int64)
+    rows = order[np.repeat(first[np.array(cells, int)], each) + within]
+    np.add.at(X, (rows, np.repeat(places, each)), np.repeat(values, each))  # two features of a row may share a column
+    at_bad = np.flatnonzero(np.isin(codes, list(bad))) if bad else np.zeros(0, int)
+    faults = Faults(at_bad, [bad[code] for code in codes[at_bad].tolist()]) if len(at_bad) else None
+    return np.unique(hashes), faults
