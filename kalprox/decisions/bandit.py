@@ -1,0 +1,300 @@
+"""Contextual bandits: choose an arm for a context, and learn from the reward."""
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.decisions.files import BanditFiles
+from kalprox.decisions.settings import BanditSettings, Decision, arm_names, check_probability, numeric
+from kalprox.learning.pending import Key, PendingRow, PendingRows
+from kalprox.predictive import standard_quantile
+
+__all__ = ["Bandit"]
+
+
+class Bandit(BanditFiles):
+    """A contextual bandit: a belief about the reward of every arm, and rules that choose one for a context.
+
+    The reward of an arm is linear in the context, with normal noise. Each arm has the belief of a regression: the
+    estimate, the covariance and, as long as the noise is learned, Student's t distribution of the coefficients, which
+    is what `KalproxRegressor(alpha=alpha, fit_intercept=False)` fits to the rows of the arm (with a column of ones, and
+    relative to `reward_mean`, if `fit_intercept` is True).
+
+    A decision is taken by one of four rules: `sample` (Thompson), `ucb`, `greedy` and `epsilon`. Its reward is given
+    now or later by the key of the decision, `reward`, or together with others, `update`. Without forgetting by rows,
+    rewards in any order and in any batches give the same belief, up to rounding.
+
+    Parameters
+    ----------
+    arms : list of str or int
+        The names of the arms. `add_arm` and `remove_arm` change them later.
+    features : {"separate", "shared"}
+        With "separate", a context is a vector of d features, and each arm has coefficients of its own. With "shared", a
+        context is a matrix with one row of d features for each arm, in the order of `arms_`, and all arms share one
+        vector of coefficients.
+    alpha : float
+        The strength of the ridge penalty: the prior variance of each coefficient, the intercept included, is the noise
+        variance / alpha.
+    noise : "learn" or float
+        The noise variance of rewards, learned for each arm or given.
+    pooling : float
+        The number of rows for which the residuals of all other arms count, at most, in the noise variance of an arm.
+        `inf` means that all arms have the same noise.
+    fit_intercept : bool
+        Whether a column of ones is added to the features.
+    reward_mean : "learn" or float
+        The prior mean of the intercepts, the reward of an arm of which nothing is known: the mean of all rewards so
+        far, or a number. Without an intercept it is 0.
+    forget : float or ByTime
+        How rows are forgotten. A number in (0, 1], or `kalprox.forgetting.ByRow`: what the weight of a row is
+        multiplied by with every later row of its arm. An arm that is not chosen is then not forgotten, and never tried
+        again. `kalprox.forgetting.ByTime(half_life)`: the rows of all arms fade with time. The time is the number of
+        decisions, or what the rules and `update` are given.
+    likelihood : {"gaussian"}
+        Rewards of 0 and 1 are learned as numbers.
+    max_pending : int
+        The largest number of decisions that wait for their reward. The oldest are dropped, and counted in `n_dropped_`.
+    propensity_draws : int
+        The number of draws from which the propensity of a decision of `sample` is computed; 0 for none.
+    random_state : int, optional
+        The seed of all random numbers: the same calls then give the same decisions, also after `save` and `load`.
+
+    Attributes
+    ----------
+    arms_ : list
+        The names of the arms.
+    n_decisions_ : int
+        The number of decisions that were taken.
+    n_dropped_ : int
+        The number of decisions that were dropped before their reward came.
+
+    Notes
+    -----
+    A decision costs O(K d^2) for K arms, and its reward O(d^2). With forgetting, a decision costs O(d^3) for each arm
+    that has changed since the last; with `ByTime` that is each arm. A bandit may not be used by several threads at
+    a time.
+
+    References
+    ----------
+    L. Li, W. Chu, J. Langford, R. Schapire, "A contextual-bandit approach to personalized news article recommendation",
+    2010. Y. Russac, C. Vernade, O. Cappé, "Weighted linear bandits for non-stationary environments", 2019.
+
+    Examples
+    --------
+    >>> from kalprox.decisions import Bandit
+    >>> rng = np.random.default_rng(0)
+    >>> bandit = Bandit(["red", "green"], random_state=0)
+    >>> total = 0.0
+    >>> for _ in range(200):
+    ...     x = rng.normal(size=2)
+    ...     decision = bandit.sample(x)
+    ...     reward = (x[0] if decision.arm == "red" else x[1]) + 0.1 * rng.normal()
+    ...     bandit.reward(decision.key, reward)
+    ...     total += reward
+    >>> f"{total / 200:.2f}"  # the mean of the larger of two normal numbers is 0.56
+    '0.54'
+    >>> bandit.coef_.round(1) + 0.0
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    def __init__(
+        self,
+        arms: Any,
+        *,
+        features: str = "separate",
+        alpha: float = 1.0,
+        noise: float | str = "learn",
+        pooling: float = 10.0,
+        fit_intercept: bool = True,
+        reward_mean: float | str = "learn",
+        forget: Any = 1.0,
+        likelihood: str = "gaussian",
+        max_pending: int = 10_000,
+        propensity_draws: int = 100,
+        random_state: int | None = None,
+    ) -> None:
+        self._settings = BanditSettings(
+            features,
+            alpha,
+            noise,
+            pooling,
+            bool(fit_intercept),
+            reward_mean,
+            forget,
+            likelihood,
+            max_pending,
+            propensity_draws,
+        )
+        self.arms_: list[Key] = arm_names(arms)
+        self._numbers = list(range(len(self.arms_)))  # of the arms, in the order in which they were added
+        self._next_number = len(self.arms_)
+        self._n_rows, self._sums = np.zeros(len(self.arms_)), np.zeros(len(self.arms_))  # of rewards
+        self._moments = np.zeros(3)  # the number, the sum and the sum of squares of all rewards
+        self._pending = PendingRows(max_pending)
+        self._clock = None
+        self._fleet = None  # made when the number of features is known
+        self.n_decisions_: int = 0
+        if random_state is not None and not (isinstance(random_state, numbers.Integral) and random_state >= 0):
+            raise ValueError(f"random_state must be a whole number >= 0, or None; got {random_state!r}.")
+        self._rng = np.random.Generator(np.random.PCG64(random_state))
+
+    # ---- rules -----------------------------------------------------------------------------------------
+
+    def sample(self, x: Any, *, width: float = 1.0, time: Any = None) -> Decision:
+        """Choose by Thompson sampling: draw the coefficients of each arm from its belief, and take the best arm.
+
+        Parameters
+        ----------
+        x : array of shape (d,), or (K, d) if features are shared
+            The context.
+        width : float
+            What the standard deviation of the draws is multiplied by; smaller values explore less.
+        time : float or date, optional
+            When the decision is taken, if forget=ByTime(...); by default one unit after the last one.
+
+        Returns
+        -------
+        Decision
+
+        Examples
+        --------
+        >>> from kalprox.decisions import Bandit
+        >>> decision = Bandit(["a", "b"], random_state=0).sample([1.0, 2.0])
+        >>> decision.arm, decision.key
+        ('a', 0)
+        """
+        width = _width(width)
+        rows = self._at(x, time)
+        values = self._drawn(rows, width, 1 + self._settings.propensity_draws)
+        k = self._best(values[0])
+        best = values == values.max(axis=1, keepdims=True)
+        propensity = float((best[:, k] / best.sum(axis=1)).mean()) if len(values) > 1 else math.nan
+        return self._decide(rows, k, propensity, values[0])
+
+    def ucb(self, x: Any, *, width: float = 1.0, level: float | None = None, time: Any = None) -> Decision:
+        """Choose the arm with the largest upper confidence bound, mean + width * std.
+
+        Parameters
+        ----------
+        x : array of shape (d,), or (K, d) if features are shared
+            The context.
+        width : float
+            What the standard deviation of the mean reward is multiplied by.
+        level : float, optional
+            The probability that the mean reward of an arm is below its bound, instead of `width`: the width is then
+            the quantile of Student's t distribution.
+        time : float or date, optional
+            When the decision is taken, if forget=ByTime(...); by default one unit after the last one.
+
+        Returns
+        -------
+        Decision
+
+        Examples
+        --------
+        >>> from kalprox.decisions import Bandit
+        >>> bandit = Bandit(["a", "b"], random_state=0)
+        >>> bandit.update([[1.0]] * 6, ["a"] * 5 + ["b"], [1.0, 1.1, 0.9, 1.2, 0.8, 0.9])
+        >>> bandit.ucb([1.0], width=0.1).arm, bandit.ucb([1.0], level=0.99).arm
+        ('a', 'b')
+        """
+        width = _width(width)
+        if level is not None:
+            if width != 1:
+                raise ValueError(f"Give width or level, not both; got width={width!r} and level={level!r}.")
+            level = check_probability("level", level, strict=True)
+        rows = self._at(x, time)
+        mean, std, noise = self._read(rows)
+        widths = width if level is None else standard_quantile(noise.dof, level)
+        return self._take_best(rows, mean + widths * std)
+
+    def greedy(self, x: Any, *, time: Any = None) -> Decision:
+        """Choose the arm with the largest mean reward; equal ones at random.
+
+        Parameters
+        ----------
+        x : array of shape (d,), or (K, d) if features are shared
+            The context.
+        time : float or date, optional
+            When the decision is taken, if forget=ByTime(...); by default one unit after the last one.
+
+        Returns
+        -------
+        Decision
+
+        Examples
+        --------
+        >>> from kalprox.decisions import Bandit
+        >>> bandit = Bandit(["a", "b"])
+        >>> bandit.update([[1.0], [1.0]], ["a", "b"], [0.0, 1.0])
+        >>> bandit.greedy([1.0]).arm
+        'b'
+        """
+        rows = self._at(x, time)
+        return self._take_best(rows, self._means(rows))
+
+    def epsilon(self, x: Any, epsilon: float = 0.1, *, time: Any = None) -> Decision:
+        """Choose any arm with probability epsilon, each alike, and else that with the largest mean reward.
+
+        Parameters
+        ----------
+        x : array of shape (d,), or (K, d) if features are shared
+            The context.
+        epsilon : float
+            Between 0 and 1.
+        time : float or date, optional
+            When the decision is taken, if forget=ByTime(...); by default one unit after the last one.
+
+        Returns
+        -------
+        Decision
+
+        Examples
+        --------
+        >>> from kalprox.decisions import Bandit
+        >>> bandit = Bandit(["a", "b"], random_state=0)
+        >>> bandit.update([[1.0], [1.0]], ["a", "b"], [0.0, 1.0])
+        >>> decision = bandit.epsilon([1.0], epsilon=0.2)
+        >>> decision.arm, decision.propensity
+        ('b', 0.9)
+        """
+        epsilon = check_probability("epsilon", epsilon)
+        rows = self._at(x, time)
+        return self._take_best(rows, self._means(rows), epsilon)
+
+    def _at(self, x: Any, time: Any) -> Array:
+        """Return a context as `_context` does, and let the arms fade until the time of its decision."""
+        rows, now = self._context(x), self._time(time)
+        self._advance(now)
+        return rows
+
+    def _take_best(self, rows: Array, values: Array, epsilon: float = 0.0) -> Decision:
+        """Return the decision for the largest value or, with probability epsilon, for any; propensities are exact."""
+        explores = epsilon > 0 and self._rng.random() < epsilon
+        k = int(self._rng.integers(len(values))) if explores else self._best(values)
+        best = values == values.max()
+        return self._decide(rows, k, epsilon / len(values) + (1 - epsilon) * best[k] / best.sum(), values)
+
+    def _best(self, values: Array) -> int:
+        """Return the number of the arm with the largest value; if several have it, one of them at random."""
+        best = np.flatnonzero(values == values.max())
+        return int(best[0] if len(best) == 1 else best[self._rng.integers(len(best))])
+
+    def _decide(self, rows: Array, k: int, propensity: float, values: Array) -> Decision:
+        """Record a decision, which waits for its reward."""
+        key, row = self.n_decisions_, rows[k] if self._settings.shared else rows
+        held = PendingRow(row, time=self._clock, issued=(float(self._numbers[k]), propensity))
+        self._pending.add(key, held)
+        self.n_decisions_ += 1
+        return Decision(key, self.arms_[k], float(propensity), values)
+
+
+def _width(width: Any) -> float:
+    number = numeric("width", width)
+    if number.ndim or not 0 <= number < math.inf:
+        raise ValueError(f"width must be a finite number >= 0; got {width!r}.")
+    return float(number)
