@@ -1,0 +1,376 @@
+"""`kalprox stream`: a process that stays on, and answers every row as it comes."""
+
+import gc
+import io
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kalprox._files import check_distinct
+from kalprox.cli import fit as fitting
+from kalprox.cli.forgetting import forgetting_setting
+from kalprox.cli.options import BYTES, LEVEL, NAMES, PACE, MaxBad, Pace, is_given
+
+if TYPE_CHECKING:
+    from kalprox.jobs.stream import StreamRun
+    from kalprox.sources.row_parser import Style
+    from kalprox.sources.table_columns import TableColumns
+
+__all__ = ["stream"]
+
+# Options of fit that mean nothing for a stream, or something else.
+_NOT_OF_FIT = (
+    "sources",
+    "passes",
+    "shuffle",
+    "out",
+    "checkpoint",
+    "every",
+    "engine",
+    "scheduler",
+    "workers",
+    "partitions",
+    "timeout",
+    "infer_rows",
+    "spool",
+    "format",
+    "encoding",
+    "memory",
+    "max_record",
+    "max_bad",
+    "skip_unreadable",
+    "strict",
+)
+# Options that are about the rows and what is written, and not about the model that a checkpoint holds.
+_MAY_CHANGE = (
+    "out",
+    "to",
+    "flush",
+    "keep",
+    "level",
+    "interval",
+    "checkpoint",
+    "every",
+    "resume",
+    "position",
+    "port",
+    "quiet",
+    "events",
+    "max_bad",
+    "max_record",
+    "wait",
+    "infer_rows",
+)
+
+
+_CLASSES = ("bernoulli", "categorical")
+
+
+@click.command()
+@click.argument("source", default="-", metavar="[SOURCE]")
+@click.option(
+    "--model",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Model file to begin with; its target, columns and settings are used.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Model file to write when the input ends, or SIGTERM or SIGINT comes.  [default: none]",
+)
+@click.option(
+    "--format",
+    type=click.Choice(["jsonl", "csv", "tsv"]),
+    help="Format of the input.  [default: jsonl if its first byte is a brace, else csv]",
+)
+@click.option("--to", type=click.Choice(["jsonl", "csv"]), help="Format of the output.  [default: that of the input]")
+@click.option(
+    "--flush",
+    type=PACE,
+    default="1",
+    help="Rows to answer at a time, or a time such as 0.5s in which rows are collected. The rows that are answered "
+    "together are predicted from the rows before all of them.",
+)
+@click.option(
+    "--key",
+    metavar="COLUMN",
+    help="Column by which a target that comes later finds its row: a row without a target waits, and a later row with "
+    "the same key and a target teaches it.",
+)
+@click.option(
+    "--wait",
+    type=click.IntRange(min=1),
+    default=100_000,
+    help="Maximum number of rows that wait for their target; then the oldest is dropped.",
+)
+@click.option("--keep", type=NAMES, default=(), help="Columns of the input to copy to the output, separated by commas.")
+@click.option("--level", type=LEVEL, default=0.95, help="Level of the intervals.")
+@click.option(
+    "--interval",
+    type=click.Choice(["gaussian", "conformal"]),
+    default="gaussian",
+    help="Kind of the intervals; see kalprox predict.",
+)
+@click.option(
+    "--infer-rows",
+    "--look",
+    default=100,
+    type=click.IntRange(min=1),
+    help="Rows from which types of columns, and levels, are inferred; they are answered once all of them have come. "
+    "With --model or --columns, none is waited for.",
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Save the state of the stream to this file; after a crash, the same command resumes from it.",
+)
+@click.option(
+    "--every",
+    "--checkpoint-every",
+    "every",
+    type=PACE,
+    default="10000",
+    help="Rows between two checkpoints, or a time such as 30s.",
+)
+@click.option(
+    "--resume",
+    type=click.Choice(["skip", "continue"]),
+    default="skip",
+    help="Input of a stream that resumes: skip, it begins with the first row again, and the rows that the checkpoint "
+    "has are passed over; continue, it begins with the row after them (after the header, for csv).",
+)
+@click.option(
+    "--position",
+    is_flag=True,
+    help="Print the number of rows and bytes that the checkpoint has, as JSON, and end.",
+)
+@click.option(
+    "--watch",
+    "port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve a page on http://127.0.0.1:PORT that shows the stream; 0 picks a port, and says it.",
+)
+@click.option("--max-record", type=BYTES, default="1MB", help="Longest record (line); a longer one is a bad row.")
+@click.option(
+    "--max-bad",
+    type=MaxBad(),
+    help="Maximum number (or percentage) of bad rows before stopping.  [default: no limit]",
+)
+def stream(
+    source: str,
+    *,
+    model: Path | None,
+    out: Path | None,
+    format: str | None,
+    to: str | None,
+    flush: Pace,
+    key: str | None,
+    wait: int,
+    keep: tuple[str, ...],
+    level: float,
+    interval: str,
+    infer_rows: int,
+    checkpoint: Path | None,
+    every: Pace,
+    resume: str,
+    position: bool,
+    port: int | None,
+    max_record: int,
+    max_bad: str | None,
+    quarantine: Path | None,
+    quiet: bool,
+    events: Path | None,
+    **given: Any,
+) -> None:
+    """Predict every row of standard input as it comes, and learn it as soon as its target is there.
+
+    The input is JSON lines or CSV: SOURCE is a file, or - for standard input. Each row gets one line on standard
+    output: its number, the mean, standard deviation and interval (for classes, their probabilities), and a status:
+    learned; predicted, if it has no target; waiting or late, with --key; bad. The model is that of --model, or the one
+    that `kalprox fit` with the same options would fit to these rows.
+
+    Rows are read no faster than the output is, and the memory does not grow. With --checkpoint, every row is in the
+    model exactly once, whatever happens, if the input is sent again from the position of the checkpoint. SIGTERM and
+    SIGINT save the checkpoint and --out.
+
+    \b
+    Example:
+      tail -f rides.jsonl | kalprox stream --target rides --checkpoint rides.ckpt --quarantine bad.csv
+      kalprox stream --model flights.kalprox --key flight --out flights.kalprox --watch 8080 < flights.csv
+    """
+    from kalprox.cli.stream_summary import event_of, say_position, summary
+    from kalprox.cli.terminal import Reporter, echo
+    from kalprox.jobs.checkpoint import Checkpoint
+    from kalprox.jobs.stream import StreamJob, run_stream
+
+    lock = None if checkpoint is None else Checkpoint(checkpoint).lock_file
+    check_distinct(
+        [("SOURCE", source)] if source != "-" else [],
+        [
+            ("--out", out),
+            ("standard output", Path("/dev/stdout")),
+            ("--checkpoint", checkpoint),
+            ("the lock of --checkpoint", lock),
+            ("--quarantine", quarantine),
+            ("--events", events),
+        ],
+    )
+    if position:
+        say_position(checkpoint)
+        return
+    if key is not None and given["formula"] is not None:
+        raise click.UsageError("--key cannot be used with --formula, whose target is computed from columns.")
+    if key is not None and given["time"] is not None:
+        raise click.UsageError("--key cannot be used with --time: a row whose target is late is older than others.")
+    if key is not None and not given["samples"]:
+        raise click.UsageError("--key cannot be used with --no-samples: rows that wait are values of rows.")
+    begin = None if model is None else _model(model, given)
+    reading = {"format": format, "max_record": max_record}
+    reading |= {name: given[name] for name in ("delimiter", "decimal", "thousands")}
+
+    def infer(head: bytes, style: "Style") -> "tuple[TableColumns, dict[str, Any]]":
+        return _inferred(head, style, key, infer_rows, given)
+
+    with ExitStack() as stack:
+        file = sys.stdin.buffer if source == "-" else stack.enter_context(_opened(source))
+        reporter = stack.enter_context(Reporter("stream", quiet=quiet, events=events))
+
+        def started(run: "StreamRun") -> None:
+            gc.collect()
+            gc.freeze()  # what has been imported stays: looking through it again would hold up rows
+            at = run.position
+            reporter.event("position", row=at.row, offset=at.offset)
+            if at.row and not quiet:
+                what = "the first rows are skipped" if resume == "skip" else "the input begins after them"
+                echo(f"Resumed after row {at.row:,}, byte {at.offset:,}: {what}.", err=True)
+            if port is not None:
+                from kalprox.cli.watching import watched
+
+                address = stack.enter_context(watched(run, port))
+                echo(f"Watch the stream at {address}", err=True)
+
+        job = StreamJob(
+            file,
+            sys.stdout.buffer,
+            infer,
+            begin,
+            head=infer_rows,
+            reading=reading,
+            to=to,
+            rows=flush.rows or 1,
+            seconds=flush.seconds,
+            key=key,
+            wait=wait,
+            keep=keep,
+            level=level,
+            interval=interval,
+            quarantine=quarantine,
+            max_bad=max_bad,
+            samples=given["samples"],
+            checkpoint=checkpoint,
+            resume=resume,
+            every=every.rows,
+            every_seconds=every.seconds,
+            identity=_identity(),
+            source=source,
+            watch=reporter.progress,
+        )
+        end = run_stream(job, started)
+        if out is not None and end.model is not None:
+            end.model.save(out)
+        reporter.event("done", **event_of(end), model=None if out is None else str(out))
+    if not quiet:
+        for line in summary(end, level, out, checkpoint):
+            echo(line, err=True)
+    if end.signal is not None:
+        click.get_current_context().exit(128 + end.signal)
+
+
+stream.params += [
+    option
+    for option in fitting.fit.params
+    if option.name not in (*_NOT_OF_FIT, *(parameter.name for parameter in stream.params))
+]
+
+
+def _opened(source: str) -> Any:
+    """A file of rows, and not a folder or a pattern: a stream has one input."""
+    from kalprox.sources.files import SourceError
+
+    try:
+        return open(source, "rb")
+    except OSError as error:
+        raise SourceError(
+            f"{source}: {error.strerror}. A stream has one input, a file or - for standard input."
+        ) from None
+
+
+def _model(file: Path, given: dict[str, Any]) -> Any:
+    """The model to begin with, whose columns and settings no option changes."""
+    from dataclasses import replace
+
+    from kalprox.jobs.model import TableModel
+
+    found = TableModel.load(file)
+    about_rows = ("delimiter", "decimal", "thousands", "quarantine", "max_bad", "samples", "quiet", "events")
+    names = [option.name for option in fitting.fit.params if option.name not in (*_NOT_OF_FIT, *about_rows)]
+    for name in names:
+        if name != "target" and name in given and is_given(str(name)):
+            raise click.UsageError(f"{_option(str(name))} cannot be used with --model, whose model says it.")
+    target = given["target"]
+    if found.fitted_to == "files" and target not in (None, found.columns.target):
+        raise click.UsageError(f"--target must be {found.columns.target!r}, that of {file}; got {target!r}.")
+    return found if target is None else replace(found, columns=replace(found.columns, target=target))
+
+
+def _inferred(
+    head: bytes, style: "Style", key: str | None, rows: int, given: dict[str, Any]
+) -> "tuple[TableColumns, dict[str, Any]]":
+    """The columns and the parameters of the estimator, from the options of fit and the first rows."""
+    from kalprox.sources.files import STDIN, Replay
+
+    options: dict[str, Any] = {"encoding": "utf-8", "skip_unreadable": False, "max_record": max(len(head) + 1, 1 << 20)}
+    options |= {"format": style.format, "infer_rows": rows + 1, "spool": 1 << 40}
+    if key is not None:
+        head = _with_target(head, style, given)
+        options["exclude"] = (*given["exclude"], key)
+    given = given | options | {"stdin": Replay(io.BytesIO(head))}
+    if style.header is not None:
+        given["delimiter"] = style.delimiter
+    table = fitting._table([STDIN], memory=1 << 28, shuffle=None, quiet=True, given=given)
+    settings = fitting._settings(table.columns, given) | fitting._coef_cov(table.columns, given["coef_cov"])
+    return table.columns, settings | forgetting_setting(table.columns, given | {"shuffle": None})
+
+
+def _with_target(head: bytes, style: "Style", given: dict[str, Any]) -> bytes:
+    """The first rows, with a target in one more of them if all targets of numbers are still to come."""
+    target = given["target"]
+    lines = head.splitlines()
+    if style.header is not None or target is None or not lines or given["likelihood"].name in _CLASSES:
+        return head
+    try:
+        rows = [json.loads(line) for line in lines if line.strip()]
+    except ValueError:
+        return head  # which is said by whoever reads it
+    if any(not isinstance(row, dict) or row.get(target) is not None for row in rows):
+        return head
+    return head.rstrip() + b"\n" + json.dumps({target: 0.0}).encode() + b"\n"
+
+
+def _option(name: str) -> str:
+    """The option of fit with this name."""
+    return next(max(option.opts, key=len) for option in fitting.fit.params if option.name == name)
+
+
+def _identity() -> dict[str, Any]:
+    """What a checkpoint and a stream that resumes from it have in common: the options about rows and model."""
+    context = click.get_current_context()
+    options = {name: value for name, value in context.params.items() if is_given(name) and name not in _MAY_CHANGE}
+    options.pop("source", None)
+    plain: dict[str, Any] = json.loads(json.dumps({"command": "stream", "options": options}, default=str))
+    return plain

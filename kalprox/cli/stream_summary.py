@@ -1,0 +1,84 @@
+"""What `kalprox stream` says at its end, and the position that its checkpoint has."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kalprox import model_file
+from kalprox._text import count, plain_number
+from kalprox.cli.terminal import echo
+from kalprox.jobs.stream_job import StreamEnd
+from kalprox.model_file import ModelFileError
+
+__all__ = ["event_of", "say_position", "summary"]
+
+
+def say_position(checkpoint: Path | None) -> None:
+    """Print the position that a checkpoint has; that of the first row if there is no checkpoint yet."""
+    if checkpoint is None:
+        raise click.UsageError("--position needs --checkpoint, the file that says it.")
+    try:
+        header, _ = model_file.read(checkpoint)
+    except FileNotFoundError:
+        header = {"stream": {"position": {"row": 0, "offset": 0}}}
+    try:
+        at = header["stream"]["position"]
+        echo(json.dumps({"row": at["row"], "offset": at["offset"]}))
+    except (KeyError, TypeError):
+        raise ModelFileError(f"{checkpoint} is no checkpoint of a stream.") from None
+
+
+def event_of(end: StreamEnd) -> dict[str, Any]:
+    """The fields of the event `done` of a stream."""
+    counts = end.counts
+    p50, p99 = end.latencies
+    return {
+        "rows": end.position.row,
+        "offset": end.position.offset,
+        "bad": counts.bad,
+        "learned": counts.learned + counts.late,
+        "predicted": counts.predicted,
+        "waiting": end.waiting,
+        "dropped": counts.dropped,
+        "error": counts.error,
+        "coverage": counts.coverage,
+        "rows_per_second": round(end.rows / max(end.seconds, 1e-9)),
+        "latency_p50": p50,
+        "latency_p99": p99,
+        "headline": None if end.model is None else end.model.headline().to_json(),
+    }
+
+
+def summary(end: StreamEnd, level: float, out: Path | None, checkpoint: Path | None) -> list[str]:
+    """What became of the rows, in sentences."""
+    counts, parts = end.counts, []
+    parts.append(f"{count(counts.learned + counts.late, 'row')} learned, {counts.late:,} of them by a late target")
+    parts.append(f"{counts.predicted:,} predicted only, {end.waiting:,} waiting for a target, {counts.bad:,} bad")
+    lines = [f"{count(end.position.row, 'row')}: {', '.join(parts)}."]
+    if counts.dropped:
+        lines.append(f"! {count(counts.dropped, 'row')} dropped while waiting for a target. Hold more with --wait.")
+    if counts.judged and end.model is not None and not end.model.columns.classes:
+        lines.append(
+            f"Error of {counts.judged:,} predictions issued: RMSE {plain_number(counts.error)}; {level:.0%} intervals "
+            f"covered {counts.coverage:.1%}."
+        )
+    elif counts.judged:
+        lines.append(f"{1 - counts.squares / counts.judged:.1%} of {counts.judged:,} classes predicted were right.")
+    if end.rows:
+        p50, p99 = (1000 * seconds for seconds in end.latencies)
+        rate = end.rows / max(end.seconds, 1e-9)
+        lines.append(
+            f"{rate:,.0f} rows a second; a row is answered {p50:.2f} ms (median; 99%: {p99:.2f} ms) after it came and "
+            "the rows before it were learned."
+        )
+    if end.model is None:
+        return [*lines, "No row has been learned, so that there is no model to save."]
+    lines.append(str(end.model.headline()))
+    if end.waiting and out is not None:
+        waits = f"{count(end.waiting, 'row')} that wait for a target"
+        lines.append(f"! {out} does not hold the {waits}" + ("." if checkpoint is None else f"; {checkpoint} does."))
+    if out is None and checkpoint is None:
+        lines.append("The model is not kept: give --out, or --checkpoint.")
+    return [*lines, *(str(file) for file in (out, checkpoint) if file is not None)]

@@ -1,0 +1,342 @@
+"""A stream: every row is predicted as it comes, and learned as soon as its target is there."""
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kalprox.calibration import Changes
+from kalprox.jobs.base import Progress
+from kalprox.jobs.checkpoint import Checkpoint
+from kalprox.jobs.memory import check_memory
+from kalprox.jobs.model import TableModel
+from kalprox.jobs.record import DataQuality, FitRecord
+from kalprox.jobs.stopping import Stopped, Stopping
+from kalprox.jobs.stream_batch import Asking, Batch
+from kalprox.jobs.stream_input import StreamInput
+from kalprox.jobs.stream_job import StreamEnd, StreamJob
+from kalprox.jobs.stream_output import StreamOutput
+from kalprox.jobs.stream_state import StreamCounts, StreamState
+from kalprox.learning.learner import Learner
+from kalprox.learning.pending import PendingRows
+from kalprox.learning.settings import Settings
+from kalprox.learning.targets import check_offset
+from kalprox.model_file import refusing
+from kalprox.sources import Block
+from kalprox.sources.files import SourceError
+from kalprox.sources.notes import NO_NOTES
+from kalprox.sources.quarantine import Quarantine
+from kalprox.sources.records import Position, Record
+from kalprox.sources.row_parser import RowParser, stacked
+from kalprox.sources.table_columns import TableColumns
+
+__all__ = ["StreamEnd", "StreamJob", "StreamRun", "run_stream"]
+
+_HELD = 1024  # rows after which the record of the rows is brought up to date
+_HISTORY = 8192  # rows from one point of the error history to the next
+_LATENCIES = 4096  # of the last rows that are kept
+_MOST = 10_000  # rows that are answered together, if they are collected for some seconds
+_REPORTED = 0.25  # seconds from one report of the progress to the next
+_DAMAGED = "{} is a checkpoint, but what it says about the stream is damaged. Remove it to start again."
+
+
+def run_stream(job: StreamJob, started: Callable[["StreamRun"], Any] = lambda run: None) -> StreamEnd:
+    """Answer the rows of a stream until the input ends, or a signal comes; then save the checkpoint.
+
+    Parameters
+    ----------
+    job : StreamJob
+    started : callable
+        Called with the run once its position is known, before any row is read.
+
+    Returns
+    -------
+    StreamEnd
+
+    Examples
+    --------
+    >>> import io
+    >>> from kalprox.sources.columns import Columns
+    >>> rows = io.BytesIO(b'{"x": 1, "y": 2}\\n{"x": 2, "y": 4.1}\\n{"x": 3, "y": 5.9}\\n{"x": 4}\\n')
+    >>> answers = io.BytesIO()
+    >>> job = StreamJob(rows, answers, lambda head, style: (Columns("y", numeric=("x",)), {}))
+    >>> end = run_stream(job)
+    >>> end.counts.learned, end.counts.predicted, answers.getvalue().splitlines()[-1][:23]
+    (3, 1, b'{"row": 4, "mean": 6.6,')
+    """
+    with (
+        nullcontext() if job.checkpoint is None else Checkpoint(job.checkpoint) as checkpoint,
+        Stopping() as stopping,
+    ):
+        run = StreamRun(job, checkpoint, stopping)
+        try:
+            run.open(started)
+            run.loop()
+            run.save()
+            run.quarantine.finish()
+        except Stopped:
+            run.save()
+        except BaseException:
+            if run.is_whole:
+                run.save()
+            raise
+        finally:
+            run.quarantine.close()
+        return run.end()
+
+
+class StreamRun:
+    """One run of a stream, from the start or resumed from a checkpoint.
+
+    Attributes
+    ----------
+    learner : Learner
+    columns : Columns or FormulaColumns
+    position : Position
+    counts : StreamCounts
+    pending : PendingRows
+    quarantine : Quarantine
+    latencies : deque of float
+        Of the last rows, in seconds.
+    lock : Lock
+        Held while the state changes, for whoever reads it in another thread.
+    saved_at : int
+        The number of rows that the checkpoint has; -1 if there is none.
+    """
+
+    learner: Learner
+    columns: TableColumns
+    parser: RowParser
+    output: StreamOutput
+
+    def __init__(self, job: StreamJob, checkpoint: Checkpoint | None, stopping: Stopping) -> None:
+        self.job, self.checkpoint, self.stopping = job, checkpoint, stopping
+        self.lock = threading.Lock()
+        self.position, self.counts, self.pending = Position(), StreamCounts(), PendingRows(job.wait)
+        limit = "100%" if job.max_bad is None else job.max_bad
+        self._new_quarantine = partial(Quarantine, job.quarantine, limit)
+        self.quarantine = self._new_quarantine()
+        self.latencies: deque[float] = deque(maxlen=_LATENCIES)
+        self.begin, self.answered, self.is_open, self.is_whole = time.monotonic(), 0, False, False
+        self._free = 0.0  # since when the stream has waited for the next row
+        self._base: TableModel | None = None
+        self._last: Record | None = None
+        self._asking = Asking(job.key, job.level, job.interval)
+        self._record, self._held, self._held_rows = FitRecord(), list[Block](), 0
+        self.saved_at, self._saved_time, self._reported = -1, time.monotonic(), 0.0
+
+    # ---- beginning and end -----------------------------------------------------------------------------
+
+    def open(self, started: Callable[["StreamRun"], Any]) -> None:
+        """Read the checkpoint, if there is one, and the header of the input, and find the columns."""
+        job, state = self.job, self._load()
+        started(self)
+        opened = StreamInput(job.stream, **job.reading, reading=self.stopping.reading)
+        self.records = opened.records
+        if state is None and job.model is None:
+            self.columns, parameters = job.infer(opened.head(job.head), opened.style)
+            self.learner = Learner(Settings.of(**parameters))
+        else:
+            self._base = job.model if state is None else state.model
+            assert self._base is not None
+            self.columns, self.learner, self._record = self._base.columns, self._base.learner, self._base.record
+        self._check_settings()
+        if state is not None and job.resume == "skip":
+            self.records.skip(self.position)
+        elif state is not None:
+            self.records.offset = self.position.offset
+        samples = job.samples
+        self.parser = RowParser(self.columns, opened.style, keyed=job.key is not None, samples=samples, name=job.source)
+        keep = (() if job.key is None else (job.key,)) + tuple(name for name in job.keep if name != job.key)
+        self.output = StreamOutput(
+            job.output,
+            job.to or opened.style.format,
+            keep=keep,
+            classes=self.columns.classes,
+            writing=self.stopping.writing,
+        )
+        self.output.header()
+        self.quarantine.open()
+        self.saved_at = self.position.row if state is not None else -1
+        self.is_open = self.is_whole = True
+
+    def _load(self) -> StreamState | None:
+        """Read the checkpoint, if there is one."""
+        saved = None if self.checkpoint is None else self.checkpoint.load(self.job.identity)
+        if saved is None:
+            return None
+        assert self.checkpoint is not None
+        file = self.checkpoint.file
+        with refusing(_DAMAGED.format(file)):
+            state = StreamState.restored(file, *saved)
+        self.position, self.counts, self.pending = state.position, state.counts, state.pending
+        self.quarantine = self._new_quarantine(resume=state.quarantine)
+        return state
+
+    def _check_settings(self) -> None:
+        settings, columns = self.learner.settings, self.columns
+        if settings.coef_cov == "clustered" and columns.cluster is None:
+            raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
+        if columns.offset is not None or columns.exposure is not None:
+            check_offset(settings)
+        check_memory(len(columns.names) * max(1, len(columns.classes) - 1), sys.maxsize)
+        location = settings.likelihood.location and settings.link != "identity"
+        # targets, beyond those that are bad rows, or rows that are older than those before them
+        self._may_refuse = (location and settings.targets != "any") or settings.by_time
+
+    def loop(self) -> None:
+        """Answer rows until the input ends, or a signal has come."""
+        job = self.job
+        rows = job.rows if job.seconds is None else _MOST
+        while self.stopping.signal is None and (batch := self.records.take(rows, job.seconds)):
+            self.answer(batch)
+            due = job.every is not None and self.position.row - max(self.saved_at, 0) >= job.every
+            if job.every_seconds is not None:
+                due |= time.monotonic() - self._saved_time >= job.every_seconds
+            saved = due and self.save()
+            if saved or time.monotonic() - self._reported >= _REPORTED:
+                self._report(saved=saved)
+        self._report()  # so that a change point among the last rows is said
+
+    def _report(self, *, saved: bool = False) -> None:
+        """Tell how far the stream is, and which change points were found."""
+        self._reported, counts = time.monotonic(), self.counts
+        found = (self.position.row, counts.bad, None, 0, counts.error, counts.coverage, saved, self.changes())
+        self.job.watch(Progress(*found))
+
+    def save(self) -> bool:
+        """Write a checkpoint, unless there is nothing to save; return whether there was."""
+        if self.checkpoint is None or not self.is_open or not self.learner.is_fitted:
+            return False
+        if self.position.row == self.saved_at:
+            return False
+        assert self._last is not None
+        with self.lock:
+            self.position = self.position._replace(sha256=self._last.sha256)
+            if not self.job.samples and self.learner.belief.predicts:
+                self.learner.release_rows()
+            state = StreamState(self.model(), self.position, self.counts, self.pending, self.quarantine.state())
+            rebuilt = partial(StreamState.rebuilt, self.checkpoint.file)
+            self.checkpoint.save(self.job.identity, *state.parts(), rebuilt)
+        self.saved_at, self._saved_time = self.position.row, time.monotonic()
+        return True
+
+    def model(self) -> TableModel:
+        """Return the model of all rows so far, of which there must be one."""
+        self._bring_up_to_date()
+        if self._base is not None:
+            sources = tuple(dict.fromkeys((*self._base.sources, self.job.source)))
+            return replace(self._base, learner=self.learner, record=self._record, sources=sources)
+        return TableModel(self.learner, self.columns, self._record, (self.job.source,))
+
+    def end(self) -> StreamEnd:
+        """Return how the stream ended."""
+        model = self.model() if self.is_open and self.learner.is_fitted else None
+        times = np.quantile(self.latencies, (0.5, 0.99)).tolist() if self.latencies else (np.nan, np.nan)
+        return StreamEnd(
+            model,
+            self.position,
+            self.counts,
+            len(self.pending),
+            self.stopping.signal,
+            time.monotonic() - self.begin,
+            self.answered,
+            (times[0], times[1]),
+        )
+
+    def changes(self) -> Changes | None:
+        """Return the change points so far; None if they are not looked for."""
+        if self.learner.settings.change_points is None or not self.learner.is_fitted:
+            return None
+        return self.learner.score.changes
+
+    def quality(self) -> DataQuality:
+        """Return what is known of the rows that were learned or are bad."""
+        self._bring_up_to_date()
+        return self._record.quality
+
+    def _bring_up_to_date(self) -> None:
+        """Add the rows since the last time to the record."""
+        if self._held:
+            quality = self._record.quality
+            quality = quality.after(_joined(self._held), ranges=self.job.samples)
+            self._record = replace(self._record, quality=quality)
+            self._held, self._held_rows = [], 0
+
+    # ---- rows ------------------------------------------------------------------------------------------
+
+    def answer(self, records: Sequence[Record]) -> None:
+        """Predict some rows, write the predictions, and learn the rows whose target is there.
+
+        The state changes after the predictions have been written: for a stream that ends in between, these rows have
+        not come.
+        """
+        first, parser = self.position.row + 1, self.parser
+        rows = [parser.open(record) for record in records]
+        with self.lock:
+            batch = Batch(rows, first, parser, self.learner, self.pending, self._asking)
+            trial = self.learner.copy() if self._may_refuse and batch.learned is not None else None
+            if trial is not None:
+                batch.learn_those_accepted(trial)
+        keep = self.output.keep
+        kept = [[parser.cell(row, name) for name in keep] for row in rows] if keep else [()] * len(rows)
+        self.output.rows(range(first, first + len(rows)), kept, batch.predicted, batch.statuses)
+        now = time.perf_counter()
+        self.latencies.extend([now - max(record.came, self._free) for record in records])
+        with self.lock:
+            self.is_whole = False
+            self._commit(batch, records, trial)
+            self.is_whole = True
+        self._free = time.perf_counter()
+
+    def _commit(self, batch: Batch, records: Sequence[Record], trial: Learner | None) -> None:
+        """Take over a batch whose predictions have been written."""
+        points = self.learner.n_rows // _HISTORY
+        if trial is not None:
+            self.learner = trial
+        else:
+            self._learn(batch)
+        dropped = self.pending.n_dropped
+        for key in batch.taken:
+            self.pending.take(key)
+        for key, row in batch.added.items():
+            self.pending.add(key, row)
+        bad, learned = [batch.bad[i] for i in sorted(batch.bad)], batch.learned
+        self.quarantine.take(bad, len(records))
+        self.counts = self.counts.plus(dropped=self.pending.n_dropped - dropped, **batch.counts())
+        if learned is not None or bad:
+            block = Block(np.empty((0, len(self.columns.names))), None) if learned is None else learned
+            held = replace(block, read=len(block) + len(bad), bad=bad, notes=batch.notes, place=None)
+            self._held.append(held)
+            self._held_rows += held.read
+        self._last = last = records[-1]
+        self.position = Position(self.position.row + len(records), last.end, last.start)
+        self.answered += len(records)
+        if self._held_rows >= _HELD:
+            self._bring_up_to_date()
+        if self.learner.n_rows // _HISTORY > points:
+            history = self._record.history.after(self.learner.n_rows, self.learner.score)
+            self._record = replace(self._record, history=history)
+
+    def _learn(self, batch: Batch) -> None:
+        try:
+            batch.learn(self.learner)
+        except ValueError as error:
+            rows = f"rows {batch.first} to {batch.first + len(batch.statuses) - 1}"
+            raise SourceError(f"{self.job.source}, {rows} could not be learned: {error}") from error
+
+
+def _joined(blocks: Sequence[Block]) -> Block:
+    """The rows of all blocks, with the bad rows and the notes of all."""
+    full = [block for block in blocks if len(block)]
+    rows = stacked(full) if full else blocks[0]
+    bad, read = [row for block in blocks for row in block.bad], sum(block.read for block in blocks)
+    notes = sum((block.notes for block in blocks if block.notes is not NO_NOTES), NO_NOTES)
+    return replace(rows, read=read, bad=bad, notes=notes)
