@@ -122,11 +122,11 @@ class Peer:
     only: tuple[str, ...] = ()  # the data that it is for; all if there are none
 
 
-def _kalprox() -> Predict:
+def _kalprox(**settings: Any) -> Predict:
     from kalprox import KalproxClassifier
 
     def predict(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-        model, p = KalproxClassifier(), np.full(len(y), 0.5)
+        model, p = KalproxClassifier(**settings), np.full(len(y), 0.5)
         for i in range(len(y)):
             x = X[i : i + 1]
             if i:
@@ -217,6 +217,7 @@ def _bayesianbandits() -> Predict:
 _RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 PEERS = {
     "kalprox": Peer("kalprox", {"": _kalprox}),
+    "kalprox, forget='auto'": Peer("kalprox", {"": partial(_kalprox, forget="auto")}, only=("flights, late",)),
     f"kalprox, forgetting, in blocks of {BLOCK}": Peer(
         "kalprox",
         {f"forget={forget}": partial(_kalprox_forgetting, forget) for forget in (0.999, 0.998, 0.995)},
