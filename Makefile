@@ -3,12 +3,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := python -m pip --quiet --disable-pip-version-check
-EXTRAS := dask,estimator,files,formula,processes,report
+EXTRAS := dask,estimator,files,formula,processes,report,river
 # One BLAS thread a process: small products on a busy machine lose to one thread.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all docs wheel-test attack bench uncertainty classes lint clean
+.PHONY: demo test test-all docs wheel-test attack bench uncertainty classes living lint clean
 
 demo: .venv/.run
 	$(BIN)/kalprox demo
@@ -52,6 +52,10 @@ uncertainty: .bench/.run
 # Classes one row at a time, beside other libraries: rewrites docs/explanation/classes.md. make classes ARGS=--quick
 classes: .bench/.run
 	.bench/bin/python -m benchmarks.classes $(ARGS)
+
+# Drift, changes, dictionaries, decisions, a process that stays on: rewrites docs/explanation/living.md. make living ARGS=--quick
+living: .bench/.run
+	.bench/bin/python -m benchmarks.living $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ EXTRAS = {  # the modules that an extra installs, with those of the extras in it
     "formula": ("formulaic", "pandas", *_FILES),
     "processes": ("cloudpickle",),
     "report": ("jinja2", "matplotlib"),
+    "river": ("river", "sklearn"),
     "spark": ("pyspark", *_FILES),
 }
 _PACKAGES = {"sklearn": "scikit-learn"}  # where the package has another name than its module

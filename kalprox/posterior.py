@@ -143,7 +143,7 @@ class Posterior(ABC):
         root = xp.concatenate(roots, axis=1).reshape((*f.shape, -1))
         return root @ xp.swapaxes(root, -1, -2)
 
-    def predict(self, f: Array, D: Array, sigma: Any = None) -> Predictive:
+    def predict(self, f: Array, D: Array, sigma: Any = None, left_open: Array | None = None) -> Predictive:
         """Return the predictive distribution of new observations.
 
         Parameters
@@ -154,12 +154,17 @@ class Posterior(ABC):
             The Jacobian of the output with respect to theta, one row of length d for each entry of f.
         sigma : float or array of shape (n,), optional
             The standard deviation of the noise of each row, relative to that of a row of weight 1.
+        left_open : array of shape (n,), or (n, m, m) if the outputs interact, optional
+            A variance of the outputs besides that of theta, such as missing inputs leave.
 
         Returns
         -------
         Predictive
         """
         leverage = self.output_variance(f, D)
+        if left_open is not None:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                leverage = leverage + left_open / self.noise.variance
         if sigma is None:
             return self.likelihood.predict(f, leverage, self.noise)
         if not self.likelihood.learns_noise:
@@ -233,6 +238,9 @@ class InformationPosterior(Posterior):
         of the others. The noise variance, which is learned, is then that of the evidence: with S = rss + ||A theta||^2
         it is S / (rows - unpenalised), and rows - unpenalised are its degrees of freedom. They remain where rows no
         longer outnumber coefficients, and where g fits the data, S / (rows - unpenalised) is about rss / (rows - edf).
+    elapsed : float
+        The share of all weights that is left after the time since the last row. What is known of theta has faded by it,
+        while c above is that of the last row: without g the covariance has grown by 1 / elapsed.
     """
 
     def __init__(
@@ -246,13 +254,14 @@ class InformationPosterior(Posterior):
         start: Array | None = None,
         likelihood: Likelihood | None = None,
         unpenalised: int | None = None,
+        elapsed: float = 1.0,
     ) -> None:
         if prior is not None and certainly(prior.T == 0):
             prior = None  # an empty prior
         self.data, self.regularizer, self.gamma, self.prior = data, regularizer, gamma, prior
         self.targets = data.targets
         self.likelihood = Gaussian() if likelihood is None else likelihood
-        self._given, self._start_given, self._unpenalised = mean, start, unpenalised
+        self._given, self._start_given, self._unpenalised, self._elapsed = mean, start, unpenalised, elapsed
 
     @cached_property
     def known(self) -> LeastSquares:
@@ -345,7 +354,7 @@ class InformationPosterior(Posterior):
 
     @cached_property
     def factors(self) -> list[Factor | WideFactor]:
-        fading = self.data.fading
+        fading = self.data.fading if self._elapsed == 1 else self.data.fading / self._elapsed
         if certainly(fading == 1):
             return self.metric_factors
         return [_faded(factor, self.data, fading) for factor in self.metric_factors]

@@ -97,6 +97,16 @@ def test_the_example_on_formulas_runs_and_the_page_lists_every_function():
     assert all(f"`{name}`" in page for name in FUNCTIONS) and all(f"{name}(" in page for name in STATEFUL)
 
 
+def test_the_examples_on_gaps_print_what_the_page_says(capsys):
+    scope, page = {}, (ROOT / "docs/how-to/gaps.md").read_text()
+    for code in blocks("docs/how-to/gaps.md"):
+        exec(code, scope)
+    assert capsys.readouterr().out.splitlines() == re.findall(
+        r"^# (.*)$", "\n".join(blocks("docs/how-to/gaps.md")), re.M
+    )
+    assert all(f"`{name}`" in page for name in ("n_rows_unlabelled_", "n_rows_dropped_", "max_pending", "learn_late"))
+
+
 def test_the_example_of_a_model_of_files_in_python_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

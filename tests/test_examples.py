@@ -23,6 +23,12 @@ SHOWN = {
         r"after 3675 people it is \[0\.53 1\.5 \], and the usual interval \[0\.71 1\.32\]",
         r"usual 3[67]\.\d%, anytime [23]\.\d%",  # at most 5% is promised
     ],
+    "bandit.py": [
+        r"Thompson, width 0\.3 +regret +2\d\d, reward of the last 500 rounds 0\.9\d",
+        r"UCB, width 0\.3 +regret +[23]\d\d, .*\nepsilon-greedy, 5% +regret +[4-6]\d\d, .*\nat random +regret +16\d\d",
+        r"Thompson, width 0\.3: regret 2\d\d, with rewards 200 rounds late [45]\d\d\n",
+        r"1797 decisions, 0 of which wait",
+    ],
     "bikeshare_noise.py": [
         r"one noise level +87\.\d% +100\.0% +41\.\d% +15\d and 15\d",  # more than half of the rush hour is lost
         r'noise="inputs" +(89|90)\.\d% +8[89]\.\d% +9[56]\.\d% +1\d and 5\d\d',
@@ -51,11 +57,24 @@ SHOWN = {
         r"at 19 h is 3\.\d times the naive one",
         r"clustered by day: 17\.\d to 23\.\d\n.*as if independent: 19\.3 to 20\.9",
     ],
+    "delayed_targets.py": [
+        r"4,226 hours, 70% of them without",
+        r"complete hours only +1,273 +30% +69\.\d +83\.\d%\n",
+        r'missing="impute" +4,224 +100% +71\.\d +84\.\d% +83\.\d% +189 +186\n',
+        r'missing="marginalize" +4,224 +100% +70\.\d +84\.\d% +84\.\d% +182 +189\n',
+        r"complete .* 0\.49\d ± 0\.025\n.*impute.* 2 wait, .* 0\.28\d ± .*\n.*marginalize.* 0\.4[34]\d ± 0\.026",
+    ],
     "dependent_rows.py": [
         r"578 weights of 50 chicks",
-        r'correlated: .* Use coef_cov="clustered"',
+        r'correlated: .* only with coef_cov="clustered"',
         r"diet 2 adds +1\.61 +0\.30 +1\.13 +1\.[01]\d\n",
         r"independent: 1\.01 to 2\.21 g a day\n.*by chick: -0\.66 to 3\.88 g a day",
+    ],
+    "drift_bikeshare.py": [
+        r"forget=1\.0: mean log score -5\.4[45]\d\n",
+        r"forget=0\.998: mean log score -5\.28\d\n",  # the best of the fixed ways
+        r"forget=auto: mean log score -5\.23\d\n",
+        r"auto: .*\. The coefficients rest on about [\d,]+ rows",
     ],
     "flights_stream.py": [
         r"as late as it left: 18\.92 minutes\n.*kalprox: 17\.77 minutes\ninside the 95% interval: 94\.8%",
@@ -67,7 +86,7 @@ SHOWN = {
     "forgetting.py": [
         r"forget=1\.0: mean error in 2001 2\.63 ppm, growth 1\.34 ppm a year\n +found: drifting, correlated",
         r"forget=0\.99: mean error in 2001 -0\.22 ppm, growth 1\.63 ppm a year\n +found: correlated\n",
-        r"with forget below 1",
+        r"with forget=\"auto\"",
     ],
     "gpu_fleet.py": [
         r"173 routes of 256 flights: 50 differ",
@@ -101,12 +120,23 @@ SHOWN = {
         r"26\.887614 months, std error 0\.416129; NIST: 26\.887614, 0\.416129",
         r"successive residuals: 0\.18\n.*: 1\.2",
     ],
+    "river_pipeline.py": [
+        r"after the first 1,000 hours: \{'kalprox': 1\.74, 'River': 2\.34\}",
+        r"90% intervals cover 0\.88\d",
+        r"temp: 7\.0\d \+- 0\.7\d?",
+        r"correlated: .* Over 2,498 rows",
+    ],
     "sparse_sensors.py": [
         r"8454 hours, 126 readings each",
         r"as it is: 5\.97 F\n.*no penalty: 4\.51 F\nfrom the 62 .*: 4\.60 F",
         r"five readings, 5\.13 F: temp JFK -0 h, temp LGA -12 h, dewp",
         r"five of 126 readings: 58% .*\n38 of 126 readings: 92%",
         r"correlated: ",
+    ],
+    "stream_page.py": [
+        r"Dec: 8,645 hours, off by  72\.8 rides, last prediction   53, 95% interval  -97 to  202",
+        r"8,642 hours learned, 2 predicted only, 1 bad: \[\['temp', 'not a number', 1\]\]\n",
+        r"intervals that were issued covered 91\.1%\n8,645 rows: 8,642 rows learned, 0 of them by a late target",
     ],
     "spectroscopy.py": [
         r"area +1\.5543827 +0\.015408051 +NIST +1\.5543827 +0\.015408051\n",
@@ -143,6 +173,7 @@ EXTRAS = {
     "files": {"sklearn", "pyarrow"},
     "dask": {"sklearn", "pyarrow", "dask", "distributed"},
     "report": {"matplotlib"},
+    "river": {"sklearn", "river"},
 }
 
 

@@ -44,6 +44,7 @@ def test_every_public_name_is_found_and_listed():
         ("import kalprox", ("numpy", "scipy", "jax", "sklearn", "pyarrow", "matplotlib", "click", "dask")),
         ("from kalprox.learning.learner import Learner", ("jax", "sklearn", "pyarrow", "pandas", "scipy.stats")),
         ("import kalprox; kalprox.KalproxRegressor", ("jax", "matplotlib", "dask", "click")),
+        ("from kalprox.decisions import Bandit", ("jax", "sklearn", "matplotlib", "scipy.stats")),
         ("from kalprox.jobs.fit import FitJob", ("jax", "sklearn", "matplotlib", "dask", "scipy.stats")),
     ],
 )

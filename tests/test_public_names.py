@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import kalprox as kp
+from kalprox.adapters import river
 
 DOCS = Path(__file__).parents[1] / "docs"
-MODULES = ("covariance", "likelihoods", "models", "regularizers")
+MODULES = ("covariance", "decisions", "forgetting", "likelihoods", "models", "regularizers")
 
 
 def public():
@@ -18,6 +19,7 @@ def public():
     for module in MODULES:
         found = getattr(kp, module)
         yield from ((f"{module}.{name}", getattr(found, name)) for name in found.__all__)
+    yield from ((f"adapters.river.{name}", getattr(river, name)) for name in river.__all__)
 
 
 def members(cls):

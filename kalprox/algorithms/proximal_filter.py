@@ -37,9 +37,10 @@ from kalprox.algorithms.warmup import (
     leverages,
     refine_held,
 )
+from kalprox.forgetting import ByTime, Forgetting
 from kalprox.information import Information, merge
 from kalprox.information.linearized import Expansion, expand
-from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods import Categorical, Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Model
@@ -49,9 +50,10 @@ from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
+from kalprox.sources.times import in_order
 from kalprox.sources.weighting import check_weights, counts_of
 
-__all__ = ["Problem", "ProximalState", "WarmupCutShort", "proximal_filter", "take_matched", "with_prior"]
+__all__ = ["Problem", "ProximalState", "WarmupCutShort", "later", "proximal_filter", "take_matched", "with_prior"]
 
 
 @pytree
@@ -88,6 +90,8 @@ class ProximalState:
     extrapolating: ExtrapolatingRows | None = None  # rows not yet in `data`; None if there are none
     cut_short: bool = static(default=False)  # whether a memory limit has cut the warm-up short, or the rows after it
     learned: Learned | None = None  # of the likelihood's parameter; None if it has none, or nothing has been learned
+    time: float | None = static(default=None)  # of the last row, if rows are forgotten by time
+    elapsed: float = static(default=1.0)  # what the time since the last row has left; see `later`
 
     def __repr__(self) -> str:
         about, p = f"data={self.data!r}, prior={self.prior!r}", self.problem
@@ -105,19 +109,23 @@ class ProximalState:
         p, found = self.problem, self.linearization
         if p.exact or self.inner is p.regularizer:
             return found
-        about: dict[str, Any] = {"gamma": p.gamma, "prior": self.prior, "likelihood": self.likelihood}
-        return InformationPosterior(found.data, p.regularizer, start=found.mean, **about)
+        return InformationPosterior(found.data, p.regularizer, start=found.mean, **self._about)
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        """What a posterior takes of the state besides the information."""
+        about = {"gamma": self.problem.gamma, "prior": self.prior, "likelihood": self.likelihood}
+        return about | {"elapsed": self.elapsed}
 
     @cached_property
     def linearization(self) -> InformationPosterior:
         """The posterior at whose mean the next block is linearised: that of `inner`."""
-        p, data, mean = self.problem, self.data, None if self.problem.exact else self.estimate
+        data, mean = self.data, None if self.problem.exact else self.estimate
         if self._refines:
             data, mean = self._refined.information, self._refined.mean
         elif self.extrapolating is not None:
             data = _folded(self, data, self.extrapolating.block())
-        about: dict[str, Any] = {"gamma": p.gamma, "prior": self.prior, "likelihood": self.likelihood}
-        return InformationPosterior(data, self.inner, mean=mean, **about)
+        return InformationPosterior(data, self.inner, mean=mean, **self._about)
 
     @cached_property
     def inner(self) -> Regularizer:
@@ -278,9 +286,9 @@ def proximal_filter(
         The penalty g, one of `kalprox.regularizers`, smooth or not.
     gamma : float or None
         The noise precision. If None, the noise variance is learned. The objective does not depend on gamma.
-    forget : float
+    forget : float or kalprox.forgetting.ByTime
         The forgetting factor, in (0, 1]: every new row multiplies the weights of all earlier rows by it. 1 means no
-        forgetting.
+        forgetting. With `ByTime`, `step` takes the times of the rows.
     warmup : int
         The memory limit of the warm-up, in bytes. A nonlinear model holds its first rows, and refines them to
         convergence, until no row has a leverage of 0.1 or more; it gives a `WarmupCutShort` warning if the limit is
@@ -299,9 +307,9 @@ def proximal_filter(
         point of a nonlinear model. The warm-up of a model with a saturating link can diverge without a weak prior or a
         g that bounds theta.
 
-        `step(state, X, y, weights=None)` returns the state after a block of rows, X of shape (b, ...) and y of shape
-        (b,), of any size. A block with a row that is not finite raises an error that names the row; none of its rows is
-        learned.
+        `step(state, X, y, weights=None, times=None)` returns the state after a block of rows, X of shape (b, ...) and y
+        of shape (b,), of any size. A block with a row that is not finite raises an error that names the row; none of
+        its rows is learned.
 
         `predict(state, X)` returns the predictive distribution of new rows.
 
@@ -320,6 +328,8 @@ def proximal_filter(
     """
     if gamma is not None:
         check_positive("gamma", gamma)
+    if isinstance(forget, Forgetting) and not forget.fades:
+        raise ValueError(f"forget must be a number in (0, 1], or kalprox.forgetting.ByTime; got {forget!r}.")
     check_positive("forget", forget)
     number = concrete(forget)
     if number is not None and (number > 1).any():
@@ -350,19 +360,39 @@ def _init(problem: Problem, mean0: Any, v0: Any = None) -> ProximalState:
 
 
 @full_precision
-def _step(problem: Problem, state: ProximalState, X: Array, y: Array, weights: Array | None = None) -> ProximalState:
+def _step(
+    problem: Problem,
+    state: ProximalState,
+    X: Array,
+    y: Array,
+    weights: Array | None = None,
+    times: Array | None = None,
+) -> ProximalState:
     block = Block(X, y, _checked(X, y, weights))
     problem.likelihood.check(masked(block.weights, y))  # a warm-up would find it later, among other rows
     state = replace(state, problem=problem)
     if (known := concrete(block.weights)) is not None and not known.any():
         return state  # rows of weight 0 are no rows
-    return _learned(state, block) if state.held is None else _held(state, block)
+    if isinstance(problem.forget, ByTime):
+        block = replace(block, times=in_order(times, state.time, np.asarray(block.weights)))
+    state = _learned(state, block) if state.held is None else _held(state, block)
+    return state if block.times is None else replace(state, time=float(block.times[-1]))
+
+
+def later(state: ProximalState, time: float) -> ProximalState:
+    """Return what is known at a time after that of the last row: the information of all rows has faded until then."""
+    forget, found = state.problem.forget, state.linearization
+    assert isinstance(forget, ByTime) and state.time is not None and isinstance(found.data, Information)
+    left = float(forget.left(time - state.time))
+    about: dict[str, Any] = {"held": None, "extrapolating": None, "time": time, "elapsed": left}
+    return _reestimated(replace(state, data=found.data.forget(left), estimate=found.mean, **about))
 
 
 def _learned(state: ProximalState, block: Block) -> ProximalState:
     """Fold a block; after the warm-up, hold those of its rows that extrapolate, see `_refined_together`."""
     problem = state.problem
-    weights, counts, squares, left = faded(block.weights, problem.forget, counts_of(block.weights, problem.weights))
+    counts = counts_of(block.weights, problem.weights)
+    weights, counts, squares, left = faded(block.weights, problem.forget, counts, block.times, state.time)
     before = state.data if left is None else state.data.forget(left)
     if problem.exact:
         return replace(state, data=_if_finite(before.fold(block.X, block.y, weights, counts, squares), state.data))
@@ -390,22 +420,43 @@ def take_matched(state: ProximalState, block: Block, matched: Array) -> Proximal
     Parameters
     ----------
     state : ProximalState
-        Of a linear model with one output and an elementwise likelihood without a noise variance, after its warm-up,
-        and without forgetting.
+        Of a linear model with a likelihood without a noise variance, elementwise or of several classes, after its
+        warm-up, and without forgetting.
     block : Block
         The rows, with weights.
-    matched : array of shape (b, 4)
-        The output of the model before each row, its variance, and `Likelihood.matched`: what
-        `kalprox.learning.innovations.SquareRootFilter.match` returns.
+    matched : array of shape (b, 4), or (b, 2 m (m + 1)) for m classes
+        The output of the model before each row, its variance, and the least-squares problem as which it was learned:
+        what `learn` of the filters in `kalprox.learning.matching_filter` returns.
     """
     p, weights = state.problem, block.weights
     assert weights is not None and state.held is None
-    f, variance, targets, curvature = matched.T
-    far = far_rows(p.likelihood, block.y, f, variance, weights, float(state.data.rows))
+    if isinstance(p.likelihood, Categorical):
+        at, far = _matched_classes(state, p.likelihood, block, matched)
+    else:
+        f, variance, targets, curvature = matched.T
+        far = far_rows(p.likelihood, block.y, f, variance, weights, float(state.data.rows))
+        loss = weights @ p.likelihood.loss(block.y, f)
+        at = Expansion(f, block.X, targets + (f - block.X @ state.estimate), weights * curvature, loss, weights, None)
     far = far if p.warmup > 0 else np.zeros(len(block), bool)
-    loss = weights @ p.likelihood.loss(block.y, f)
-    at = Expansion(f, block.X, targets + (f - block.X @ state.estimate), weights * curvature, loss, weights, None)
     return _taken(state, state.data, block, at, far, _precision(state.posterior))
+
+
+def _matched_classes(
+    state: ProximalState, likelihood: Categorical, block: Block, matched: Array
+) -> tuple[Expansion, Array]:
+    """Return the expansion of rows of several classes that were learned one by one, and which of them extrapolate."""
+    b, m = block.y.shape
+    assert block.weights is not None
+    f, S, targets, rows = np.split(matched, np.cumsum([m, m * m, m]), axis=1)
+    S, rows = S.reshape(b, m, m), rows.reshape(b, m, m)
+    turned = likelihood.contrasts(f, np.swapaxes(likelihood.contrasts(f, S), -1, -2))
+    variance = np.maximum(np.diagonal(turned, axis1=-2, axis2=-1), 0)  # of the contrasts
+    far = far_rows(likelihood, block.y, f, variance, block.weights[:, None], float(state.data.rows)).any(axis=1)
+    D = (block.X[:, None, :, None] * rows[:, :, None, :]).reshape(b * m, -1)  # as `rows` of the outputs x' theta
+    targets = (targets + np.einsum("bij,bj->bi", rows, f)).ravel() - D @ state.estimate
+    weights = np.repeat(block.weights, m)
+    loss = block.weights @ likelihood.loss(block.y, f).sum(axis=1)
+    return Expansion(f.ravel(), D, targets, weights, loss, weights, None), far
 
 
 def _taken(
@@ -489,8 +540,7 @@ _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as al
 
 def _reestimated(state: ProximalState) -> ProximalState:
     """The state with the estimate of its new information. The posterior found on the way is the state's own."""
-    about: dict[str, Any] = {"gamma": state.problem.gamma, "prior": state.prior, "likelihood": state.likelihood}
-    found = InformationPosterior(state.data, state.inner, start=state.estimate, **about)
+    found = InformationPosterior(state.data, state.inner, start=state.estimate, **state._about)
     state = replace(state, estimate=found.mean)
     state.__dict__["linearization"] = found
     return state

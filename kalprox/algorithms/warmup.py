@@ -62,6 +62,7 @@ class HeldRows:
     start: Array  # where the next refinement starts
     origin: Array  # where the first refinement started
     next_look: int = static()
+    times: tuple[Array, ...] = ()  # empty unless rows are forgotten by time
     settled: bool = static(default=False)  # whether the last check found the estimate determined, but wanted more rows
 
     @classmethod
@@ -87,11 +88,13 @@ class HeldRows:
         while kept and len(self.y[kept - 1]) <= total:
             kept -= 1
             total += len(self.y[kept])
-        X, y, weights = (
-            (*a[:kept], np.concatenate([*a[kept:], new]) if kept < len(a) else new)
-            for a, new in ((self.X, block.X), (self.y, block.y), (self.weights, block.weights))
-        )
-        return replace(self, X=X, y=y, weights=weights)
+        names = ("X", "y", "weights", *(() if block.times is None else ("times",)))
+        parts = {name: (getattr(self, name), getattr(block, name)) for name in names}
+        joined: dict[str, Any] = {
+            name: (*a[:kept], np.concatenate([*a[kept:], new]) if kept < len(a) else new)
+            for name, (a, new) in parts.items()
+        }
+        return replace(self, **joined)
 
     def is_due(self, limit: int) -> bool:
         """Whether to check the rows now: there are enough of them, or they take `limit` bytes."""
@@ -114,7 +117,8 @@ class HeldRows:
     def block(self, forget: Any, kind: str) -> Block:
         """Return all rows as one block, with their weights, of that `kind`, after forgetting."""
         X, y, weights = map(np.concatenate, (self.X, self.y, self.weights))
-        weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind))
+        times = np.concatenate(self.times) if self.times else None
+        weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind), times)
         return Block(X, y, weights, counts=counts, squares=squares)
 
 

@@ -1,6 +1,7 @@
 """Calibration: whether the uncertainty that predictions state agrees with their errors."""
 
 from kalprox.calibration.advice import FEWEST_ROWS
+from kalprox.calibration.changes import ChangePoint, Changes
 from kalprox.calibration.checks import Check
 from kalprox.calibration.choosing import calibration_for
 from kalprox.calibration.classes import CategoryCalibration, ClassCalibration
@@ -15,6 +16,8 @@ __all__ = [
     "LEVELS",
     "Calibration",
     "CategoryCalibration",
+    "ChangePoint",
+    "Changes",
     "Check",
     "ClassCalibration",
     "CountCalibration",

@@ -8,9 +8,10 @@ FEWEST_EVENTS = 50.0  # the sum of p (1 - p) from which on odds wrong by a facto
 _NUMBERS = {
     "calibrated": "The stated std is reliable.",
     "drifting": "The rows at the end of the stream do not follow the model of those at its beginning. Let the model "
-    "follow them, with forget below 1, such as 0.999.",
-    "correlated": "Successive errors are correlated, so that the std of the coefficients is not reliable. "
-    'Use coef_cov="clustered".',
+    'follow them, with forget="auto"; where it does already, give what changes along the stream as a column, such as '
+    "the season.",
+    "correlated": "Successive errors are correlated: the std of the coefficients is reliable only with "
+    'coef_cov="clustered".',
     "unequal spread": "The size of the errors depends on the prediction: the std is too small in some places and too "
     'large in others. Use noise="inputs".',
     "heavy tails": "A few errors are much larger than a normal distribution would have them. Use intervals that do not "
@@ -29,7 +30,8 @@ _NUMBERS = {
 _COUNTS = {
     "calibrated": "The stated means and intervals of the counts are reliable.",
     "biased": "The counts are larger, or smaller, than predicted on average. Give the exposure of each row if it "
-    "differs, and let the model follow a change, with forget below 1.",
+    "differs, and let the model follow a change, with "
+    'forget="auto".',
     "unequal spread": "How much the counts vary about their means changes with the mean otherwise than stated. Use "
     'likelihood="negative-binomial", whose variance grows with the square of the mean, or likelihood="quasi-poisson", '
     "whose variance is a multiple of it.",
@@ -43,7 +45,8 @@ _COUNTS = {
 _CLASSES = {
     "calibrated": "The stated probabilities are reliable.",
     "biased": "The event comes more often, or more rarely, than stated on average. Fit an intercept, and give "
-    "classes no weights, which change probabilities; let the model follow a change, with forget below 1.",
+    "classes no weights, which change probabilities; let the model follow a change, with "
+    'forget="auto".',
     "over-confident": "The probabilities are too extreme: what is stated as nearly certain is less so. Use a larger "
     "alpha or fewer columns, and look for rows that come several times.",
     "under-confident": "The probabilities are not extreme enough: what happens can be told better than stated. Use a "

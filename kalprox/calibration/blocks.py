@@ -36,10 +36,15 @@ class Family(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What cannot be computed from a row's mean and std: its log probability, and its squared error."""
+    """What cannot be computed from a row's mean and std: its log probability, its squared error, and its score."""
 
     log_prob: Array
     squared_error: Array
+    scores: Array | None = None  # None if the family computes them from the mean and the std
+
+    def of_target(self, j: int) -> "Given":
+        """Return what was given of one target, where the arrays have a column for each."""
+        return Given(*(None if a is None else (a if a.ndim == 1 else a[:, j]) for a in self))
 
 
 class Judged(NamedTuple):
@@ -75,14 +80,17 @@ def block_sums(
         w, y, mean, std = (xp.where(judged, a, b) for a, b in replaced)
         dof = xp.where(dof > 0, dof, xp.inf)
         weights = w
-        given = None if given is None else Given(*(xp.where(judged, a, 0) for a in given))
+        given = None if given is None else Given(*(None if a is None else xp.where(judged, a, 0) for a in given))
     e = y - mean
 
     def numbers() -> Array:
         seen = xp.asarray(before.segments)[:, 0, 0].sum()
         return seen + (xp.arange(len(y)) if complete else xp.cumsum(judged) - 1).astype(y.dtype)
 
-    u, log_density, log_std = family.scores(mean, std, y, dof, numbers)
+    if given is None or given.scores is None:
+        u, log_density, log_std = family.scores(mean, std, y, dof, numbers)
+    else:
+        u, log_density, log_std = given.scores, given.log_prob, None
     h = xp.minimum(xp.maximum(u, -_LARGEST), _LARGEST)
     rows = w.sum()
     pairs = xp.maximum((rows if together is None else together) - 1, 0) / dof
@@ -97,7 +105,7 @@ def block_sums(
     below = _weight_below(xp, u, weights, rows)
     h2, vector = h * h, np.array if xp is np else xp.stack
     log_score = total(log_density if given is None else given.log_prob)
-    if log_std is not None:
+    if log_std is not None and given is None:
         log_score = log_score - (total(log_std) if log_std.ndim else rows * log_std)
     sums = {
         "rows": rows,

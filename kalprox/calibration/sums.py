@@ -17,6 +17,7 @@ from scipy import special
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_finite, check_positive, concrete
 from kalprox.calibration.blocks import NUMBERS, Family, Given, Judged, block_sums
+from kalprox.calibration.changes import Changes
 from kalprox.calibration.checks import Shape
 from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined
 from kalprox.calibration.showing import Shown
@@ -64,6 +65,8 @@ class Calibration(Shown):
         What depends on the order of the rows; see `kalprox.calibration.sequence.Sequence`.
     not_judged : str
         Why no row was scored, for the verdict; empty once rows have been scored.
+    changes : Changes or None
+        The change points of the stream, if an estimator was told to look for them.
 
     Examples
     --------
@@ -96,6 +99,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     segment_shared: Any = zeros(SEGMENTS)
     segment_length: Any = field(default_factory=lambda: np.full((), FIRST_LENGTH))
     not_judged: str = static(default="")
+    changes: Changes | None = static(default=None)
 
     family: ClassVar[Family] = NUMBERS
     predictives: ClassVar[tuple[type, ...]] = (Student,)
@@ -173,6 +177,36 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         """
         return self._updated(mean, std, y, dof, weights, together)
 
+    def update_given(self, mean: Array, std: Array, y: Array, given: Given, weights: Array | None = None) -> Self:
+        """Add a block's predictions that their means and scales do not determine, such as those of mixtures.
+
+        Parameters
+        ----------
+        mean, std : array of shape (b,)
+            The predicted means and scales.
+        y : array of shape (b,)
+            The observations.
+        given : Given
+            A named tuple of arrays of shape (b,): the log density that was predicted at y, the squared error, and the
+            normal score, which may be None: it is then that of the mean and the scale.
+        weights : array, optional
+            Repetitions, shape (b,); 1 by default.
+
+        Returns
+        -------
+        Calibration
+            The sums including the block.
+
+        Examples
+        --------
+        >>> from kalprox.calibration.blocks import Given
+        >>> given = Given(np.array([-1.0]), np.array([0.25]), np.array([0.6]))
+        >>> one = Calibration().update_given(np.zeros(1), np.ones(1), np.array([0.5]), given)
+        >>> float(one.mean_log_score), float(one.nis.round(2))
+        (-1.0, 0.36)
+        """
+        return self._updated(mean, std, y, math.inf, weights, np.ones(()), given)
+
     def _updated(
         self,
         mean: Array,
@@ -233,7 +267,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         6.0
         """
         order = joined(namespace(self.rows, other.rows), self._sequence, other._sequence)._asdict()
-        names = (f.name for f in fields(self) if f.name not in (*order, "not_judged"))
+        names = (f.name for f in fields(self) if f.name not in (*order, "not_judged", "changes"))
         totals = {name: getattr(self, name) + getattr(other, name) for name in names}
         return type(self)(**totals, **order, not_judged=self.not_judged or other.not_judged)
 

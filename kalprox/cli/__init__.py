@@ -5,7 +5,7 @@ import os
 import click
 
 from kalprox import __version__
-from kalprox.cli import completion, fit, models, paper, predict
+from kalprox.cli import completion, fit, models, paper, predict, stream
 from kalprox.cli.errors import Commands
 
 __all__ = ["main"]
@@ -23,6 +23,7 @@ def main() -> None:
 for command in (
     fit.fit,
     predict.predict,
+    stream.stream,
     models.show,
     models.report,
     models.path,

@@ -28,8 +28,9 @@ EXIT_CODES = {
     6: "Not a complete kalprox model file.",
     7: "A resource is missing: disk space, memory, a permission, a package, or the machines of an engine.",
     8: "With --strict: there are doubts about the numbers, which standard error lists. All output has been written.",
-    130: "Interrupted.",
+    130: "Interrupted. `kalprox stream` has saved its state, and written --out.",
     141: "The reader of standard output has gone, as `head` goes after ten lines.",
+    143: "Terminated. `kalprox stream`, which SIGTERM asks to end, has saved its state, and written --out.",
 }
 
 
@@ -79,10 +80,21 @@ class Commands(click.Group):
             sys.exit(code)
 
 
+# Kinds of forgetting, as the library writes them, and their options.
+_FORGETTING = {
+    r"Use a number, or ByTime, which": "Use --forget, or --time and --half-life, which",
+    r"forget=ByTime\((?:half_life=)?([^()]*)\)": r"--half-life \1",
+    r"forget=Window\(rows=([^()]*)\)": r"--window \1",
+    r"forget=Directional\(factor=([^()]*)\)": r"--directional \1",
+    r"forget=RandomWalk\(q=([^(),]*), intercept=None\)": r"--walk \1",
+    r"forget=RandomWalk\(q=([^(),]*), intercept=([^(),]*)\)": r"--walk \1 --walk-intercept \2",
+}
+
+
 def _deliver_interrupt_later(unraisable: Any) -> None:
     """Repeat an interrupt that came in a callback, such as one of the garbage collector, where Python ignores it."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        timer = threading.Timer(0.05, _thread.interrupt_main)
+        timer = threading.Timer(0.005, _thread.interrupt_main)
         timer.daemon = True
         timer.start()
     else:
@@ -101,6 +113,8 @@ def _with_options(text: str, command: click.Command | None) -> str:
     underscore, so that other words stay as they are.
     """
     text = re.sub(r" \(--[^)]* on the command line\)", "", text)
+    for pattern, spelled in _FORGETTING.items():
+        text = re.sub(pattern, spelled, text)
     for parameter in command.params if command else []:
         name, option = re.escape(parameter.name or ""), max(parameter.opts, key=len)
         if not option.startswith("--"):

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kalprox._files import check_distinct, descriptor
+from kalprox.cli.forgetting import forgetting_options, forgetting_setting
 from kalprox.cli.likelihood import likelihood_options, likelihood_setting, target_options
 from kalprox.cli.options import (
     BYTES,
@@ -29,10 +30,13 @@ _NOT_WITH_FORMULA = {
     "like": "the columns itself",
     "contrast": "by C(column, contr.sum) and the like how levels are encoded",
     "hashed": "the features as its terms",
+    "words": "the features as its terms",
+    "hash_bits": "the features as its terms",
     "drop_first": "by 0 + whether levels have a reference",
     "no_intercept": "by 0 + that there is no intercept",
     "unseen": "differences from a reference, so that a row with an unknown level is a bad row",
 }
+_GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
 
 
 @click.command()
@@ -61,7 +65,20 @@ _NOT_WITH_FORMULA = {
     multiple=True,
     metavar="NAME[=BINS]",
     help="Put the levels of NAME into bins by a hash, and one-hot encode the bins (1024 by default): for columns with "
-    "too many levels. Repeatable.",
+    "too many levels. With --hash-bits, columns without BINS share one space. Repeatable.",
+)
+@click.option(
+    "--words",
+    type=NAMES,
+    default=(),
+    help="Columns of text, separated by commas, whose words are hashed into the space of --hash-bits (10 by default).",
+)
+@click.option(
+    "--hash-bits",
+    type=int,
+    metavar="B",
+    help="Hash the columns of --hash, and the words of --words, into one space of 2^B columns with signs, B at most "
+    "12: memory does not depend on how many different levels and words there are. Some share a coefficient.",
 )
 @click.option(
     "--dates",
@@ -129,6 +146,21 @@ _NOT_WITH_FORMULA = {
     help="What to do with a level that is not listed: reject the row as bad, or encode it as zeros, that is as the "
     "reference level.",
 )
+@click.option(
+    "--missing",
+    type=RegistryChoice("kalprox.learning.settings", "MISSING"),
+    default="raise",
+    help="What to do with missing features: raise, the row is bad; impute, the mean of the column as known from the "
+    "rows before; marginalize, their mean given the other features, and the row is learned and predicted with the "
+    "larger variance that follows.",
+)
+@click.option(
+    "--missing-target",
+    "missing_targets",
+    type=RegistryChoice("kalprox.learning.settings", "MISSING_TARGETS"),
+    default="raise",
+    help="What to do with a row without a target: raise, the row is bad; skip, it is counted and not learned.",
+)
 @likelihood_options
 @click.option(
     "--link",
@@ -176,11 +208,13 @@ _NOT_WITH_FORMULA = {
 @click.option(
     "--standardize", is_flag=True, help="Apply the penalty to the coefficients of columns scaled to unit variance."
 )
+@forgetting_options
 @click.option(
-    "--forget",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=1.0,
-    help="Forgetting factor: every row multiplies the weights of the rows before it by this number.",
+    "--change-points",
+    type=NumberOr("auto"),
+    help="Look for rows at which the past stops applying, and write them to --events and the report: the expected "
+    "number of rows from one to the next, or auto, 1000. If nothing changes, one is reported at most once in 99 times "
+    "as many rows, on average. The files are read in their order.",
 )
 @click.option(
     "--method",
@@ -287,6 +321,7 @@ def fit(
     )
     table = _table(files, memory=memory, shuffle=shuffle, quiet=quiet, given=given)
     settings = _settings(table.columns, given) | _coef_cov(table.columns, given["coef_cov"])
+    settings |= forgetting_setting(table.columns, given | {"shuffle": shuffle})
     found = [*table.found(), *_found_dates(table.columns, given)]
     with Reporter("fit", quiet=quiet, events=events, total=table.size().rows) as reporter:
         job = FitJob(
@@ -352,12 +387,17 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
     from kalprox.sources.files import STDIN, Snapshot, stdin
     from kalprox.sources.table import Table
 
+    if given["formula"] is not None and (stated := [name for name in _GAPS if is_given(name)]):
+        raise click.UsageError(
+            f"{_GAPS[stated[0]]} cannot be used with --formula, whose terms need all cells: use --target and "
+            "--features."
+        )
     others = [name for name in _NOT_WITH_FORMULA if given["formula"] is not None and is_given(name)]
     if others:
         option = {"like": "--columns", "hashed": "--hash"}.get(others[0], f"--{others[0].replace('_', '-')}")
         raise click.UsageError(f"{option} cannot be used with --formula, which says {_NOT_WITH_FORMULA[others[0]]}.")
     options = {name: given[name] for name in READING}
-    options["stdin"] = stdin() if STDIN in files else None
+    options["stdin"] = given.get("stdin") or (stdin() if STDIN in files else None)
     snapshot = Snapshot(files)  # before the columns are inferred from them
     about_target = target_options(given)
     if given["like"] is not None:
@@ -370,6 +410,10 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
             columns = replace(columns, cluster=None)
         if is_given("unseen"):
             columns = replace(columns, unseen=given["unseen"])
+        if given["time"] is not None and given["time"] != columns.time:
+            raise click.UsageError("--time cannot be used with --columns, whose model says it.")
+        if given["half_life"] is None:
+            columns = replace(columns, time=None, time_is_date=False)
     elif given["formula"] is not None:
         from kalprox.sources.formula_scan import infer_formula
 
@@ -380,6 +424,7 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
             dates=given["dates"],
             weight=given["weight"],
             cluster=given["clusters"],
+            time=given["time"],
             rows=given["infer_rows"],
             max_levels=given["max_levels"],
             samples=given["samples"],
@@ -405,14 +450,21 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
             contrast=_contrast(given),
             intercept=not given["no_intercept"],
             hashed=_bins(given["hashed"]),
+            words=given["words"],
+            hash_bits=given["hash_bits"],
             spool=given["spool"],
             watch=lambda text: None if quiet else echo(text, err=True),
             cluster=given["clusters"],
+            time=given["time"],
             exclude=given["exclude"],
             samples=given["samples"],
             **about_target,
             **options,
         )
+    if is_given("missing"):
+        columns = replace(columns, gaps=given["missing"] != "raise")
+    if is_given("missing_targets"):
+        columns = replace(columns, unlabelled=given["missing_targets"] == "skip")
     return Table(files, columns, memory=memory, shuffle=shuffle, samples=given["samples"], snapshot=snapshot, **options)
 
 
@@ -456,16 +508,18 @@ def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     from kalprox.sources.formula import FormulaColumns
 
     penalty = None if given["penalty"] == "none" else given["penalty"]
-    settings = {name: given[name] for name in ("link", "alpha", "standardize", "forget", "method", "weights")}
+    settings = {name: given[name] for name in ("link", "alpha", "standardize", "method", "weights")}
     intercept = not given["no_intercept"] and (not isinstance(columns, FormulaColumns) or columns.intercept)
     settings |= {"penalty": penalty, "fit_intercept": intercept} | likelihood_setting(columns, given)
     if penalty is None or not PENALTIES[penalty].has_weight:
         settings["alpha"] = 1.0
-    settings |= {name: given[name] for name in ("l1_ratio", "delta", "targets") if is_given(name)}
+    settings |= {name: given[name] for name in ("l1_ratio", "delta", "targets", *_GAPS) if is_given(name)}
     if is_given("bounds"):
         settings["bounds"] = list(given["bounds"])
     if penalty == "group":
         settings["groups"] = columns.groups
+    if given["change_points"] is not None:
+        settings["change_points"] = True if given["change_points"] == "auto" else given["change_points"]
     if given["noise"] is not None:
         settings["noise"] = given["noise"]
     if given["method"] == "paper":

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -13,13 +13,18 @@ __all__ = [
     "BYTES",
     "LEVEL",
     "NAMES",
+    "PACE",
     "READING",
+    "HalfLife",
+    "MaxBad",
     "NumberOr",
+    "Pace",
     "RegistryChoice",
     "is_given",
     "output_options",
     "reading_options",
     "strict_option",
+    "with_options",
 ]
 
 
@@ -63,13 +68,20 @@ class Names(click.ParamType):
 
 
 class NumberOr(click.ParamType):
-    """A number, or one word."""
+    """A number, of the type `number`, or one word."""
 
-    def __init__(self, word: str) -> None:
-        self.word, self.name = word, f"number|{word}"
+    def __init__(self, word: str, number: click.ParamType = click.FLOAT) -> None:
+        self.word, self.number, self.name = word, number, f"number|{word}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        return value if value == self.word else click.FLOAT.convert(value, param, ctx)
+        if value == self.word:
+            return str(value)
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"expected a number, or {self.word}; got {value!r}.", param, ctx)
+        found: float = self.number.convert(number, param, ctx)
+        return found
 
 
 class Bytes(click.ParamType):
@@ -86,6 +98,24 @@ class Bytes(click.ParamType):
         return int(float(found[1]) * (1 << 10 * " kmgt".index(found[2] or " ")))
 
 
+class HalfLife(click.ParamType):
+    """A number, or a number with a unit of time, such as 12h."""
+
+    name = "number[s|min|h|d|w]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, str]:
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"([0-9.eE+-]+)\s*(s|min|h|d|w|)", value.strip())
+        try:
+            number = float(found[1]) if found else -1.0
+        except ValueError:
+            number = -1.0
+        if found is None or not 0 < number < float("inf"):
+            self.fail(f"expected a number > 0, or one with a unit such as 12h or 7d; got {value!r}.", param, ctx)
+        return number, found[2]
+
+
 class MaxBad(click.ParamType):
     """A number of rows, or a percentage of them such as 1%."""
 
@@ -97,7 +127,30 @@ class MaxBad(click.ParamType):
         return str(value)
 
 
+class Pace(NamedTuple):
+    """A number of rows, or a number of seconds."""
+
+    rows: int | None
+    seconds: float | None
+
+
+class PaceType(click.ParamType):
+    """A number of rows such as 100, or a time such as 0.5s."""
+
+    name = "rows|seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Pace:
+        if isinstance(value, Pace):
+            return value
+        if re.fullmatch(r"[0-9]+", text := str(value).strip()) and int(text):
+            return Pace(int(text), None)
+        if (found := re.fullmatch(r"([0-9]*\.?[0-9]+)\s*s", text)) and float(found[1]) > 0:
+            return Pace(None, float(found[1]))
+        self.fail(f"expected a number of rows such as 100, or a time such as 0.5s; got {value!r}.", param, ctx)
+
+
 NAMES = Names()
+PACE = PaceType()
 BYTES = Bytes()
 READING = ("format", "encoding", "delimiter", "decimal", "thousands", "skip_unreadable", "max_record")  # of `Table`
 LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
@@ -105,7 +158,7 @@ LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options about how files are read and what is done with bad rows."""
-    return _with_options(
+    return with_options(
         command,
         click.option(
             "--format",
@@ -169,7 +222,7 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options about what is printed and recorded while a command runs."""
-    return _with_options(
+    return with_options(
         command,
         click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
         click.option(
@@ -182,7 +235,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def strict_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that makes doubts about the numbers an exit code."""
-    return _with_options(
+    return with_options(
         command,
         click.option(
             "--strict",
@@ -199,7 +252,8 @@ def is_given(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
-def _with_options(command: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:
+def with_options(command: Callable[..., Any], *options: Callable[..., Any]) -> Callable[..., Any]:
+    """Add options to a command, in this order."""
     for option in reversed(options):
         command = option(command)
     return command

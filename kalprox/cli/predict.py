@@ -41,6 +41,17 @@ __all__ = ["predict"]
     default=(),
     help="Columns of SOURCE to copy to the output, such as an id: names separated by commas, or all.",
 )
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Predict at this time, a number or a date, if the model forgets by time: what is known has faded until then.  "
+    "[default: the time of the last row that was learned]",
+)
+@click.option(
+    "--missing",
+    type=click.Choice(["raise", "impute", "marginalize"]),  # named here, since help imports nothing heavy
+    help="What to do with missing features; see fit.  [default: as the model was fitted]",
+)
 @reading_options
 @output_options
 @strict_option
@@ -52,6 +63,8 @@ def predict(
     interval: str,
     unseen: str | None,
     keep: tuple[str, ...],
+    at: str | None,
+    missing: str | None,
     quarantine: Path | None,
     max_bad: str | None,
     quiet: bool,
@@ -102,7 +115,11 @@ def predict(
             f"--interval conformal needs a model whose rows were predicted before they were learned; those of {model} "
             "were not. Fit it without --engine and, unless the link is identity, with --passes 1."
         )
-    columns = replace(fitted.columns, target=None, weight=None, cluster=None, unseen=unseen or fitted.columns.unseen)
+    time = None if at is None else _time(at, fitted)
+    if missing is not None:
+        fitted = fitted.with_missing(missing)
+    left_out = dict.fromkeys(("target", "weight", "cluster", "time"))
+    columns = replace(fitted.columns, **left_out, unseen=unseen or fitted.columns.unseen)
     kept = "all" if keep == ("all",) else keep
     table = Table(files, columns, stdin=stdin() if STDIN in files else None, keep=kept, **options)
     if fitted.fitted_to == "array" and not quiet:
@@ -120,6 +137,7 @@ def predict(
             out,
             level=level,
             interval=interval,
+            time=time,
             quarantine=bad,
             allow_unknown=unseen is not None,
             watch=reporter.progress,
@@ -133,3 +151,16 @@ def predict(
     reporter.say(str(out))
     if strict:
         end_strictly(headline)
+
+
+def _time(text: str, fitted: Any) -> float:
+    """The time of --at, in the units of the times of the model."""
+    from kalprox.sources.times import time_numbers
+
+    if not fitted.learner.settings.by_time:
+        raise click.UsageError("--at requires a model that forgets by time: one fitted with --time and --half-life.")
+    try:
+        return float(time_numbers(text if fitted.columns.time_is_date else float(text), 1)[0])
+    except ValueError:
+        kind = "a date such as 2026-01-31T12:00" if fitted.columns.time_is_date else "a number"
+        raise click.UsageError(f"--at must be {kind}, as the times of the model are; got {text!r}.") from None

@@ -31,13 +31,21 @@ __all__ = ["EVENTS", "Reporter", "echo", "end_strictly", "events_of", "rows_bar"
 
 EVENTS = {
     "start": "`command`, and `total_rows`, which is null if the files do not state it",
+    "position": "For stream: the number of the `row` and the byte, `offset`, after which it begins",
     "progress": "Twice a second: `rows` read in this pass, `share` of the source that has been read, `number` of the "
     "pass (from 1), number of `bad` rows, `rows_per_second`, and the `rmse` and the `coverage` of the 95% intervals of "
     "the predictions so far",
+    "change": "A change point has been found, see `--change-points`: its `number` (from 1), the `row` after which it "
+    "was found, the `start`, which is the first row after the change, the `probability`, and the `time` and "
+    "`start_time` of these rows, which are null if rows have no times. After a checkpoint was resumed, earlier ones "
+    "come first: the file has each change point once",
     "checkpoint": "A checkpoint has been written: the fields of `progress`",
     "done": "`rows` and `bad`; `headline`, a list of lines, each with `label`, `text` and `doubt`; `unknown_levels` "
     "and `rounded_numbers`, if there are any: for each column `count`, `filled` (the number of cells that are not "
-    "missing) and `examples`; for fit also `model`, `passes`, `converged`, `rmse`, `coverage`; for predict also `out`",
+    "missing) and `examples`; for fit also `model`, `passes`, `converged`, `rmse`, `coverage`; for predict also "
+    "`out`; for stream also `model`, `offset`, the numbers of rows that were `learned`, were `predicted` only, are "
+    "`waiting` and were `dropped`, the `error` and the `coverage` of the predictions issued, `rows_per_second`, and "
+    "`latency_p50` and `latency_p99` in seconds",
     "failed": "`error`, the message",
 }
 _LINE_INTERVAL = 5.0  # seconds between two lines of text
@@ -71,6 +79,7 @@ class Reporter:
         self._events = None if events is None else TextIOWrapper(open_locked(events), encoding="utf-8")
         self._bar: Any = None
         self._start = self._last_line = self._last_event = time.monotonic()
+        self._changes = 0  # that were written to the events file
         self._pass, self._first_rows = -1, 0  # the current pass, and its rows when it was first reported
 
     def __enter__(self) -> Self:
@@ -105,6 +114,7 @@ class Reporter:
         clock = time.monotonic()
         if now.number != self._pass:
             self._first_rows, self._pass, self._pass_start = now.rows, now.number, clock
+        self._report_changes(now)
         rate = (now.rows - self._first_rows) / max(clock - self._pass_start, 1e-9)
         if now.checkpoint or clock - self._last_event >= _EVENT_INTERVAL:
             self._last_event = clock
@@ -127,6 +137,16 @@ class Reporter:
             share = "" if now.share is None else f"{now.share:4.0%}  "
             print(f"{share}{_text(now, rate)}", file=sys.stderr, flush=True)
 
+    def _report_changes(self, now: "Progress") -> None:
+        """Write the change points that were found since the last call; of very many, those that are kept."""
+        if now.changes is None or now.changes.found == self._changes:
+            return
+        points, found = now.changes.points, now.changes.found
+        for number, point in enumerate(points, found - len(points) + 1):
+            if number > self._changes:
+                self.event("change", number=number, **point._asdict())
+        self._changes = found
+
     def say(self, text: str) -> None:
         """Print a line of the result, unless quiet."""
         if self.terminal or self.lines:
@@ -134,8 +154,10 @@ class Reporter:
 
 
 def events_of(notes: "Notes") -> dict[str, Any]:
-    """The fields of an event about unknown levels and rounded numbers, if there are any."""
+    """The fields of an event about unknown levels, rounded numbers and missing values, if there are any."""
+    missing, targets = ({k: v for k, v in one.items() if v.count} for one in (notes.missing, notes.unlabelled))
     found = {"unknown_levels": notes.unknown_levels, "rounded_numbers": notes.rounded}
+    found |= {"missing_features": missing, "missing_targets": targets}
     return {key: {name: asdict(note) for name, note in columns.items()} for key, columns in found.items() if columns}
 
 
@@ -148,7 +170,7 @@ def end_strictly(headline: "Headline") -> None:
 
 
 def _text(now: "Progress", rate: float) -> str:
-    parts = [f"{now.rows:,} rows", f"{rate:,.0f}/s"]
+    parts = [f"{now.rows:,} rows", *([f"{rate:,.0f}/s"] if rate else [])]  # none is known at the first report
     if now.number:
         parts.insert(0, f"pass {now.number + 1}")
     if now.bad:

@@ -334,6 +334,27 @@ def along_stream(
     thousands(ax.xaxis)
 
 
+def stacked(ax: "Axes", x: Array, shares: Array, labels: Sequence[str], ylabel: str) -> None:
+    """Plot shares that add up to 1 along x, one above the other.
+
+    Parameters
+    ----------
+    ax : Axes
+    x : array of shape (n,)
+    shares : array of shape (n, m)
+    labels : sequence of str
+        The names of the m shares.
+    ylabel : str
+    """
+    from matplotlib import colormaps
+
+    colours = colormaps["viridis"](np.linspace(0.05, 0.95, len(labels)))
+    ax.stackplot(x, shares.T, labels=labels, colors=colours, linewidth=0.3, edgecolor="white")
+    ax.set(xlim=(float(x[0]), float(max(x[-1], x[0] + 1))), ylim=(0, 1), xlabel="rows", ylabel=ylabel)
+    thousands(ax.xaxis)
+    legend(ax, outside=True)
+
+
 def directions(ax: "Axes", labels: Sequence[str], information: Array, determined: Array) -> None:
     """Plot how much is known along each of several directions, on a logarithmic scale.
 

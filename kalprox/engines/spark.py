@@ -114,7 +114,7 @@ def _list_accumulator() -> Any:
     """The parameter of an accumulator that appends lists."""
     from pyspark.accumulators import AccumulatorParam
 
-    class ListParam(AccumulatorParam[list[Any]]):
+    class ListParam(AccumulatorParam[list[Any]]):  # type: ignore[misc, unused-ignore]  # Any without pyspark
         def zero(self, value: list[Any]) -> list[Any]:
             return []
 

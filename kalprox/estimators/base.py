@@ -30,7 +30,13 @@ __all__ = ["LearnerEstimator"]
 
 _SHORT = 6  # entries of an array that are shown as such
 _MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
-_NOT_SETTINGS = ("block_size", "on_bad_rows", "engine", "class_weight")  # parameters of the input, not of the learner
+_NOT_SETTINGS = (
+    "block_size",
+    "on_bad_rows",
+    "max_pending",
+    "engine",
+    "class_weight",
+)  # parameters of the input, not of the learner
 
 
 class LearnerEstimator(BaseEstimator):
@@ -43,7 +49,11 @@ class LearnerEstimator(BaseEstimator):
     block_size: int | str
     on_bad_rows: str
     engine: Any
+    missing: str
+    missing_targets: str
+    max_pending: int
 
+    _unfitted: Learner | None = None  # a learner that has rows without a target, and has learned none yet
     _learner: Learner
     _table: "TableModel | None" = None  # how the files were read that the model was fitted to, and what they held
     _frame_kind: str | None = None  # the library of the frame that the model was fitted to
@@ -64,6 +74,8 @@ class LearnerEstimator(BaseEstimator):
         size = self.block_size
         if size != "auto" and not (isinstance(size, numbers.Integral) and size >= 1):
             raise ValueError(f"block_size must be 'auto' or a whole number >= 1; got {size!r}.")
+        if not (isinstance(self.max_pending, numbers.Integral) and self.max_pending >= 1):
+            raise ValueError(f"max_pending must be a whole number >= 1; got {self.max_pending!r}.")
         return Settings.of(**self._learner_parameters())
 
     def _learner_parameters(self) -> dict[str, Any]:
@@ -80,7 +92,7 @@ class LearnerEstimator(BaseEstimator):
 
     def _keep(self, learner: Learner) -> Self:
         """Assign the learner, the only change that a fit makes; an exception before it leaves the model unchanged."""
-        self._learner = learner
+        self._learner, self._unfitted = learner, None
         names = [name for name in self._get_param_names() if name != "engine"]  # computed once, since it takes 0.5 ms
         self._current = itemgetter(*names)
         self._given = self._current(vars(self))
@@ -140,7 +152,10 @@ class LearnerEstimator(BaseEstimator):
         self, X: Any, offset: Any = None, exposure: Any = None
     ) -> tuple[Any, Array | None, Array | None]:
         """Return what `_inputs` returns, and the offsets of the good rows, given or from the columns of a frame."""
-        self._fitted  # noqa: B018  # raises an error if there is nothing to predict with
+        settings = self._fitted.settings  # raises an error if there is nothing to predict with
+        if self.missing != settings.missing:
+            with self._lock:  # of the parameters, this one alone is not about learning
+                self._learner.configure(Settings.of(**{**settings.parameters, "missing": self.missing}))
         if self._table is None or not is_raw(self._table.columns, X):
             plain = plain_inputs(self, X)
             found, good = checked_inputs(self, X) if plain is None else (plain, None)
@@ -148,7 +163,7 @@ class LearnerEstimator(BaseEstimator):
             return found, good, added if added is None or good is None else added[good]
         added = checked_offset(self, offset, exposure, len(X))
         left_out = ("offset", "exposure") if added is not None else ()
-        encoded = self._encoder("target", "weight", "cluster", *left_out).encode(X)
+        encoded = self._encoder("target", "weight", "cluster", "time", *left_out).encode(X)
         added = encoded.offset if added is None else added
         bad = check_encoded(encoded, self.on_bad_rows)
         if not bad:
@@ -156,6 +171,11 @@ class LearnerEstimator(BaseEstimator):
         good = np.ones(len(encoded.X), bool)
         good[[row.row - 1 for row in bad]] = False
         return encoded.X[good], good, None if added is None else added[good]
+
+    def _may_have_gaps(self, X: Any) -> bool:
+        """Whether features may be missing in the rows of X to predict."""
+        missing: str = self._fitted.settings.missing
+        return missing != "raise" and isinstance(X, np.ndarray)
 
     def _encoder(self, *left_out: str) -> FrameEncoder:
         """Return what encodes frames that need not have some of the target, the weight and the clusters. It is kept."""
@@ -181,8 +201,9 @@ class LearnerEstimator(BaseEstimator):
         """Return the state for pickle and copy: without a client, session or lock, and with a copy of the learner."""
         with self._lock:
             state = super().__getstate__() | {"engine": self.engine if isinstance(self.engine, str) else None}
-            if "_learner" in state:
-                state["_learner"] = state["_learner"].copy()
+            for name in ("_learner", "_unfitted"):
+                if state.get(name) is not None:
+                    state[name] = state[name].copy()
             if self._table is not None:
                 state["_table"] = replace(self._table, learner=state["_learner"])
         return {name: value for name, value in state.items() if name not in _MADE_AGAIN}

@@ -8,12 +8,25 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from kalprox._arrays import Array
 from kalprox._checks import LARGEST, all_usable, check_finite, row_sizes, usable
+from kalprox.estimators.frames import class_of
 from kalprox.estimators.plain import Rows
+from kalprox.learning.pending import as_keys
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.labels import labels_of
+from kalprox.sources.times import time_numbers
 
-__all__ = ["batch_of", "checked_encoded", "checked_inputs", "checked_offset", "checked_rows"]
+__all__ = [
+    "batch_of",
+    "checked_encoded",
+    "checked_inputs",
+    "checked_offset",
+    "checked_rows",
+    "keys_of",
+    "labelled",
+    "with_nan",
+]
 
+_IMPUTE, _SKIP = "missing='impute'", "missing_targets='skip'"  # what may be done about missing features and targets
 _BLOCK_BYTES = 1 << 25  # the size of a block of dense rows if block_size="auto"
 
 
@@ -25,21 +38,24 @@ def checked_rows(
     groups: Any = None,
     offset: Any = None,
     exposure: Any = None,
+    times: Any = None,
     *,
     reset: bool,
     several: bool,
     may_be_empty: bool = False,
+    keys: Any = None,
 ) -> tuple[Rows, int]:
     """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors, or names bad rows.
 
     y may have several columns with `several`. All weights may be zero only with `may_be_empty`. Values above
     `kalprox._checks.LARGEST` are bad, as infinity is.
     """
-    finite = model.on_bad_rows == "raise"
+    finite = model.on_bad_rows == "raise" and model.missing_targets == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
+    X, y = with_nan(model.missing, X), with_nan(model.missing_targets, y)
     if finite:
         if (targets := _as_floats(y)) is not None:
-            _check_finite("y", targets)  # scikit-learn does not name the rows
+            _check_finite("y", targets, _SKIP)  # scikit-learn does not name the rows
         how["ensure_all_finite"] = False
         X, y = validate_data(model, X, y, reset=reset, multi_output=several, y_numeric=True, **how)
     else:
@@ -61,7 +77,10 @@ def checked_rows(
         else:
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     labels = None if groups is None else _checked_groups(groups, len(y))
-    return _usable_rows(model, Rows(X, y, weights, labels, checked_offset(model, offset, exposure, len(y))))
+    added = checked_offset(model, offset, exposure, len(y))
+    at = None if times is None else time_numbers(times, len(y))
+    named = None if keys is None else keys_of(keys, len(y))
+    return _usable_rows(model, Rows(X, y, weights, labels, added, at, named))
 
 
 def checked_offset(model: Any, offset: Any, exposure: Any, n: int) -> Array | None:
@@ -91,7 +110,14 @@ def checked_offset(model: Any, offset: Any, exposure: Any, n: int) -> Array | No
 
 
 def checked_encoded(
-    model: Any, X: Array, y: Any, sample_weight: Any, groups: Any, offset: Array | None = None
+    model: Any,
+    X: Array,
+    y: Any,
+    sample_weight: Any,
+    groups: Any,
+    offset: Array | None = None,
+    times: Array | None = None,
+    keys: Any = None,
 ) -> tuple[Rows, int]:
     """Return rows whose X was encoded from a frame, and the number of skipped rows; see `checked_rows`."""
     targets = _as_floats(y)
@@ -100,28 +126,36 @@ def checked_encoded(
     weights, labels = None, None if groups is None else _checked_groups(groups, len(X))
     if sample_weight is not None:
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    return _usable_rows(model, Rows(X, targets, weights, labels, offset))
+    return _usable_rows(model, Rows(X, targets, weights, labels, offset, times, keys))
 
 
 def _usable_rows(model: Any, rows: Rows) -> tuple[Rows, int]:
     """Return the good rows and the number of others; with on_bad_rows="raise" those are an error."""
-    X, y, weights, labels, offset = rows
+    X, y, weights, _, offset, _, _ = rows
     added = () if offset is None else (offset,)
     good = None
     if not all_usable(weights, _entries(X), y, *added):
-        good = usable(weights, np.maximum.reduce([_sizes(a) for a in (X, y, *added)]))
+        known = _without_nan(model.missing, X), _without_nan(model.missing_targets, y)
+        good = usable(weights, np.maximum.reduce([_sizes(a) for a in (*known, *added)]))
     if good is None or good.all():
         return rows, 0
     if model.on_bad_rows == "raise":
-        _check_finite("X", X)
-        _check_finite("y", y)
+        _check_finite("X", known[0], _IMPUTE if model.missing == "raise" else "")
+        _check_finite("y", known[1], _SKIP if model.missing_targets == "raise" else "")
+        rows = rows._replace(X=known[0], y=known[1])
         raise ValueError(_why_too_large(model, rows, int(np.argmin(good))))
     if not good.any():
         raise ValueError(
             f"X and y must have at least one row without NaN, infinity or values above {LARGEST:g}; got none."
         )
-    weights, labels, offset = (None if a is None else a[good] for a in (weights, labels, offset))
-    return Rows(X[good], y[good], weights, labels, offset), int((~good).sum())
+    return rows.part(good), int((~good).sum())
+
+
+def keys_of(keys: Any, n: int) -> Array:
+    """Return the keys of n rows as an array of objects."""
+    found = np.empty(n, object)
+    found[:] = as_keys(keys, n)
+    return found
 
 
 def checked_inputs(model: Any, X: Any) -> tuple[Any, Array | None]:
@@ -129,13 +163,38 @@ def checked_inputs(model: Any, X: Any) -> tuple[Any, Array | None]:
 
     With on_bad_rows="raise" a bad row raises a ValueError; with "skip" only the good rows are returned.
     """
-    X = validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False, ensure_all_finite=False)
-    if all_usable(None, _entries(X)) or (good := usable(None, _sizes(X))).all():
+    how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "ensure_all_finite": False}
+    X = validate_data(model, with_nan(model.missing, X), reset=False, **how)
+    known = X if all_usable(None, _entries(X)) else _without_nan(model.missing, X)
+    if all_usable(None, _entries(known)) or (good := usable(None, _sizes(known))).all():
         return X, None
     if model.on_bad_rows == "skip":
         return X[good], good
-    _check_finite("X", X)
-    raise ValueError(_why_too_large(model, Rows(X, np.zeros(len(good))), int(np.argmin(good))))
+    _check_finite("X", known, _IMPUTE if model.missing == "raise" else "")
+    raise ValueError(_why_too_large(model, Rows(known, np.zeros(len(good))), int(np.argmin(good))))
+
+
+def labelled(rows: Rows) -> tuple[Rows, Array | None]:
+    """Return the rows that have their targets, and which they are: None if all are."""
+    missing = np.isnan(rows.y if rows.y.ndim == 1 else rows.y.sum(axis=1))
+    if not missing.any():
+        return rows, None
+    return rows.part(~missing), ~missing
+
+
+def with_nan(missing: str, values: Any) -> Any:
+    """Return values of objects with NaN in place of None and pandas.NA, if values may be missing."""
+    if missing == "raise" or class_of(values)[0] != "pandas":
+        return values
+    kinds = values.dtypes if hasattr(values, "columns") else [values.dtype]
+    if all(isinstance(kind, np.dtype) and kind.kind in "fiub" for kind in kinds):
+        return values
+    return values.astype(object).where(values.notna(), np.nan)
+
+
+def _without_nan(missing: str, a: Any) -> Any:
+    """Return an array with 0 in place of NaN, if values may be missing."""
+    return a if missing == "raise" or scipy.sparse.issparse(a) else np.where(np.isnan(a), 0.0, a)
 
 
 def _as_floats(y: Any) -> Array | None:
@@ -147,14 +206,17 @@ def _as_floats(y: Any) -> Array | None:
         return None
 
 
-def _check_finite(name: str, a: Any) -> None:
-    """Raise a ValueError that names the rows with NaN or infinity and says how to skip them."""
+def _check_finite(name: str, a: Any, missing: str = "") -> None:
+    """Raise a ValueError that names the rows with NaN or infinity and says how to skip them.
+
+    `missing` is what the parameter for missing values may be, if it is "raise".
+    """
     if scipy.sparse.issparse(a):
         a = _sizes(a)
     try:
         check_finite(name, a)
     except ValueError as error:
-        advice = "Remove or impute them first, or set on_bad_rows='skip'."
+        advice = f"Remove or impute them first, or set on_bad_rows='skip'{missing and f' or {missing}'}."
         raise ValueError(str(error).replace("Remove them first.", advice)) from None
 
 
@@ -194,10 +256,13 @@ def _checked_groups(groups: Any, n: int) -> Array:
     return labels
 
 
-def batch_of(rows: Rows, block_size: int | str, *, whole: bool) -> Block | ArraySource:
-    """Return rows in memory as one block if X is dense and `whole` is True, else as a source of blocks."""
-    X, y, weights, groups, offset = rows
+def batch_of(rows: Rows, block_size: int | str, *, whole: bool, gaps: bool = False) -> Block | ArraySource:
+    """Return rows in memory as one block if X is dense and `whole` is True, else as a source of blocks.
+
+    X may have NaN with `gaps`.
+    """
+    X, y, weights, groups, offset, times, _ = rows
     if whole and isinstance(X, np.ndarray):
-        return Block(X, y, weights, groups=groups, offset=offset)
+        return Block(X, y, weights, groups=groups, offset=offset, times=times)
     size = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if isinstance(block_size, str) else block_size
-    return ArraySource(X, y, weights, block_rows=size, groups=groups, offset=offset)
+    return ArraySource(X, y, weights, block_rows=size, groups=groups, offset=offset, times=times, gaps=gaps)

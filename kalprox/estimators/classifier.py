@@ -10,6 +10,7 @@ from sklearn.utils.validation import _check_sample_weight
 
 from kalprox._arrays import Array
 from kalprox.estimators.base import LearnerEstimator
+from kalprox.estimators.checks import with_nan
 from kalprox.estimators.classes import (
     check_class_weight,
     checked_classes,
@@ -24,6 +25,7 @@ from kalprox.estimators.frames import is_raw
 from kalprox.estimators.predicting_classes import PredictingClasses, of_both, refuse_collection
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
+from kalprox.forgetting import Forgetting
 from kalprox.learning.learner import Learner
 from kalprox.sources import Source
 
@@ -62,8 +64,12 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         Whether to fit intercepts, which are never penalised.
     standardize : bool
         Whether to penalise the coefficients as if the columns of X had been standardised; `fit` only.
-    forget : float
-        The forgetting factor, in (0, 1]: every new row multiplies the weights of all earlier rows by it.
+    forget : float, "auto", or kalprox.forgetting.ByTime
+        The forgetting factor, in (0, 1]: every new row multiplies the weights of all earlier rows by it. With
+        `ByTime(half_life)` the weight of a row is halved with every half-life since its time, see `times` in `fit`.
+        "auto" mixes several ways to forget by how well each has predicted, see `KalproxRegressor`. Two classes with a
+        ridge penalty are then learned row by row, by moment matching, also in `fit`; more classes, or other penalties,
+        have a warm-up, and only ways to forget with a memory of 60 rows for each coefficient.
     class_weight : dict, "balanced" or None
         The weights of the classes, by which the weights of their rows are multiplied. "balanced" takes weights
         proportional to 1 / (number of rows of the class), and needs `fit`, which has all rows. The standard errors are
@@ -75,6 +81,25 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         `diagnostics_`.
     coef_cov : {"model", "robust", "clustered"}
         What the standard errors of the coefficients assume; see `KalproxRegressor`.
+    change_points : bool or float
+        Whether to look for change points in rows of two classes that are learned with `partial_fit`; see
+        `KalproxRegressor`.
+
+    missing : {"raise", "impute", "marginalize"}
+        What to do with missing features, NaN in X. "raise": they are bad values; see `on_bad_rows`. "impute": a missing
+        feature is replaced by the mean of its column, as known from the rows before (the first batch, and `fit`: of the
+        batch itself), and learned as if it were known. "marginalize": it is replaced by its mean given the other
+        features of its row, under the running mean and covariance of the features. What is left open of
+        the log odds is averaged over in the probabilities, and the row counts less when it is learned, by 1 / (1 + pi/8
+        times that variance); this is approximate, and shrinks the coefficients a little. `n_rows_with_gaps_`
+        counts the rows that were learned with gaps.
+    missing_targets : {"raise", "skip"}
+        What to do with missing targets, NaN in y. "raise": they are bad values; see `on_bad_rows`. "skip": such a row
+        is counted in `n_rows_unlabelled_` and not learned. `prequential` predicts it, and `partial_fit` holds it for
+        `learn_late` if it has a key.
+    max_pending : int
+        The largest number of rows that are held until their target comes. Then the oldest is dropped, and counted in
+        `n_rows_dropped_`.
 
     Attributes
     ----------
@@ -116,7 +141,7 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         bounds: Any = (0.0, np.inf),
         fit_intercept: bool = True,
         standardize: bool = False,
-        forget: float = 1.0,
+        forget: float | str | Forgetting = 1.0,
         class_weight: Any = None,
         block_size: int | str = "auto",
         max_passes: int = 200,
@@ -126,6 +151,10 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         diagnose: bool = True,
         coef_cov: str = "model",
         engine: Any = None,
+        missing: str = "raise",
+        missing_targets: str = "raise",
+        max_pending: int = 100_000,
+        change_points: bool | float = False,
     ) -> None:
         self.link = link
         self.penalty = penalty
@@ -146,11 +175,15 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         self.diagnose = diagnose
         self.coef_cov = coef_cov
         self.engine = engine
+        self.missing = missing
+        self.missing_targets = missing_targets
+        self.max_pending = max_pending
+        self.change_points = change_points
 
     # ---- learning --------------------------------------------------------------------------------------
 
     def fit(  # type: ignore[override]
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, times: Any = None
     ) -> Self:
         """Fit the model to these rows, discarding everything learned before.
 
@@ -163,6 +196,8 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
             How often each row counts. A row of weight 0 is ignored.
         groups : array-like of shape (n,), optional
             The cluster of each row; required with coef_cov="clustered".
+        times : array-like of shape (n,), or one time, optional
+            The time of each row, or of all rows; required with forget=ByTime(half_life). See `KalproxRegressor.fit`.
 
         Returns
         -------
@@ -176,22 +211,22 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         """
         refuse_collection(X)
         with self._lock:
-            labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
+            labels, missing = self._checked_labels(y)
             weights = self._weighted(labels, missing, sample_weight)
             given = None if weights is None else np.asarray(weights)
             known = given is not None and given.shape == labels.shape and given.any() and (given >= 0).all()
             classes = checked_classes(labels[~missing], given[~missing] if known else None)  # type: ignore[index]
             with self._classes_until_done(classes):
-                return super().fit(X, class_targets(labels, missing, classes), weights, groups)
+                return super().fit(X, class_targets(labels, missing, classes), weights, groups, times=times)
 
     def refine(  # type: ignore[override]
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, times: Any = None
     ) -> Self:
         """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
 
         Parameters
         ----------
-        X, y, sample_weight, groups
+        X, y, sample_weight, groups, times
             All rows that the model has learned; see `fit`.
 
         Returns
@@ -209,12 +244,19 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         """
         with self._lock:
             self._fitted  # noqa: B018  # raises an error if there is nothing to refine
-            labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
+            labels, missing = self._checked_labels(y)
             weights = self._weighted(labels, missing, sample_weight)
-            return super().refine(X, class_targets(labels, missing, self.classes_), weights, groups)
+            return super().refine(X, class_targets(labels, missing, self.classes_), weights, groups, times=times)
 
     def partial_fit(  # type: ignore[override]
-        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, groups: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        times: Any = None,
+        keys: Any = None,
     ) -> Self:
         """Learn these rows in addition to those learned before.
 
@@ -231,6 +273,11 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
             How often each row counts. If every weight is 0, nothing is learned.
         groups : array-like of shape (n,), optional
             The cluster of each row, for coef_cov="clustered"; by default each batch is a cluster.
+        times : array-like of shape (n,), or one time for the batch, optional
+            See `fit`. None may be before that of the last row learned.
+        keys : array-like of shape (n,), optional
+            The keys by which rows without a label, None or NaN, are held until `learn_late` has it, with
+            missing_targets="skip".
 
         Returns
         -------
@@ -246,15 +293,16 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         """
         with self._lock:
             if y is None and classes is None and self._table is not None and is_raw(self._table.columns, X):
-                return super().partial_fit(X, None, sample_weight, groups)
+                return super().partial_fit(X, None, sample_weight, groups, times=times, keys=keys)
             mine = vars(self)
             if "_learner" in mine and sample_weight is None and self.class_weight is None:
                 target = plain_target(y, classes, mine["classes_"])
                 if target is not None:
-                    return super().partial_fit(X, target, None, groups)
+                    return super().partial_fit(X, target, None, groups, times=times, keys=keys)
             labels, missing, weights, known = self._labelled(y, classes, sample_weight)
             with self._classes_until_done(known):
-                return super().partial_fit(X, class_targets(labels, missing, known), weights, groups)
+                targets = class_targets(labels, missing, known)
+                return super().partial_fit(X, targets, weights, groups, times=times, keys=keys)
 
     def fit_source(self, source: Source, d: int, classes: Any = (0, 1)) -> Self:
         """Fit the model to the rows of a source, which need not be in memory.
@@ -286,7 +334,7 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
             return super().fit_source(source, d)
 
     def prequential(  # type: ignore[override]
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, times: Any = None
     ) -> Array:
         """Learn these rows, and return the probabilities of the classes that each row had before it was learned.
 
@@ -299,12 +347,14 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         classes : array-like of shape (m,), optional
             The labels of all classes, in the first call; see `partial_fit`.
         sample_weight : array-like of shape (n,), optional
+        times : array-like of shape (n,), or one time, optional
+            See `fit`. Each row is predicted at its own time.
 
         Returns
         -------
         array of shape (n, m)
-            NaN before the first row; and during the warm-up, if there are several classes, or with forgetting, a
-            penalty with kinks or another `coef_cov`.
+            NaN before the first row; and during the warm-up, with forgetting, a penalty with kinks or another
+            `coef_cov`.
 
         Examples
         --------
@@ -317,7 +367,7 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         with self._lock:
             labels, missing, weights, known = self._labelled(y, classes, sample_weight)
             with self._classes_until_done(known):
-                mean, _ = super().prequential(X, class_targets(labels, missing, known), weights)
+                mean, _ = super().prequential(X, class_targets(labels, missing, known), weights, times)
         return mean if mean.ndim == 2 else of_both(mean)
 
     @classmethod
@@ -331,12 +381,13 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         codes = rows.y.astype(int) if rows.y.ndim == 1 else rows.y.argmax(axis=1)
         weights = self._weighted(labels[codes], np.zeros(len(codes), bool), rows.weights)
         with self._classes_until_done(labels):
-            super().fit(rows.X, rows.y, weights, rows.groups, rows.offset)
+            super().fit(rows.X, rows.y, weights, rows.groups, rows.offset, times=rows.times)
 
     def _labelled(self, y: Any, classes: Any, sample_weight: Any) -> tuple[Array, Array, Array | None, Array]:
         """Return the labels of a batch, which of them are missing, the weights, and the classes."""
-        labels, missing = checked_labels(y, may_be_missing=self.on_bad_rows == "skip")
-        known = vars(self).get("classes_") if "_learner" in vars(self) else None
+        labels, missing = self._checked_labels(y)
+        begun = "_learner" in vars(self) or self._unfitted is not None
+        known = vars(self).get("classes_") if begun else None
         if known is None and classes is None:
             raise ValueError("classes must be given in the first call of partial_fit: the labels of all classes.")
         given: Array = known if classes is None else checked_classes(classes)
@@ -351,12 +402,22 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
             )
         return labels, missing, self._weighted(labels, missing, sample_weight), given
 
+    def _checked_labels(self, y: Any) -> tuple[Array, Array]:
+        """Return the labels of rows, and which of them are missing."""
+        may_be_missing = self.on_bad_rows == "skip" or self.missing_targets == "skip"
+        return checked_labels(with_nan("skip" if may_be_missing else "raise", y), may_be_missing=may_be_missing)
+
+    def _late_targets(self, y: Any, settings: Any) -> tuple[Array, Array | float]:
+        labels, missing = checked_labels(y)
+        weights = 1.0 if self.class_weight is None else class_weights(self.class_weight, labels, np.ones(len(labels)))
+        return class_targets(labels, missing, self.classes_), weights
+
     def _weighted(self, labels: Array, missing: Array, sample_weight: Any) -> Array | None:
         """Return the weights of rows times those of their classes; None if all are 1."""
         if self.class_weight is None:
             return sample_weight
         rows = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)
-        weights = np.zeros(len(labels))
+        weights = np.ones(len(labels))
         weights[~missing] = class_weights(self.class_weight, labels[~missing], rows[~missing])
         return rows * weights
 
@@ -387,7 +448,8 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        known = self.missing == "raise"  # features may be missing in dense rows only
+        tags.input_tags.sparse, tags.input_tags.allow_nan = known, not known
         return tags
 
     def _class_names(self) -> list[str]:

@@ -111,7 +111,11 @@ class Files(LearnerEstimator):
         return {
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else list(names),
-            "estimator_settings": {"block_size": self.block_size, "on_bad_rows": self.on_bad_rows},
+            "estimator_settings": {
+                "block_size": self.block_size,
+                "on_bad_rows": self.on_bad_rows,
+                "max_pending": self.max_pending,
+            },
         }
 
     @classmethod

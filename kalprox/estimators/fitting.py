@@ -8,9 +8,9 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection, partition_collection
-from kalprox.estimators.base import LearnerEstimator
-from kalprox.estimators.checks import batch_of, checked_encoded, checked_offset, checked_rows
+from kalprox.estimators.checks import batch_of, checked_encoded, checked_offset, checked_rows, keys_of, labelled
 from kalprox.estimators.frames import check_encoded, frame_kind, is_raw
+from kalprox.estimators.late import Late
 from kalprox.estimators.plain import Rows, plain_rows
 from kalprox.learning.learner import Learner
 from kalprox.learning.sandwich import NEEDS_GROUPS
@@ -18,11 +18,12 @@ from kalprox.learning.settings import Settings, same
 from kalprox.learning.targets import check_offset
 from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.quarantine import Quarantine
+from kalprox.sources.times import time_numbers
 
 __all__ = ["Fitting"]
 
 
-class Fitting(LearnerEstimator):
+class Fitting(Late):
     """The methods that learn rows: from arrays, sources or collections, or those of another model."""
 
     def fit(
@@ -33,6 +34,7 @@ class Fitting(LearnerEstimator):
         groups: Any = None,
         offset: Any = None,
         exposure: Any = None,
+        times: Any = None,
     ) -> Self:
         """Fit the model to these rows, discarding everything learned before.
 
@@ -50,6 +52,9 @@ class Fitting(LearnerEstimator):
             has one, those to predict included.
         exposure : array-like of shape (n,), optional
             The time, or the number at risk, in which each count was made: its log is added to the linear predictor.
+        times : array-like of shape (n,), or one time, optional
+            The time of each row, or of all rows: numbers or dates, none before that of an earlier row. Required with
+            forget=ByTime(half_life), and for no other kind of forgetting.
 
         Returns
         -------
@@ -68,15 +73,19 @@ class Fitting(LearnerEstimator):
             if self.engine is not None or is_collection(X):
                 if has_offset:
                     raise ValueError("offset and exposure need rows in memory, and engine=None; or kalprox fit.")
+                if times is not None:
+                    raise ValueError("times need rows in memory, in their order, and engine=None; or kalprox fit.")
                 return self._fit_on_engine(X, y, sample_weight, groups, settings)
-            about = sample_weight, groups, offset, exposure
+            about = sample_weight, groups, offset, exposure, times
             rows, rejected = checked_rows(self, X, y, *about, reset=True, several=settings.several_targets)
-            batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False)
+            rows, unlabelled = self._labelled_rows(rows)
+            batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, gaps=self.missing != "raise")
             assert isinstance(batch, ArraySource)
             learner = Learner(settings)
             learner.fit(batch)
             _warn_of_unused_parameters(learner)
-            learner.n_rejected = rejected
+            self._warn_of_unseen(learner)
+            learner.n_rejected, learner.gaps = rejected, replace(learner.gaps, unlabelled=unlabelled)
             self._table, self._frame_kind = None, frame_kind(X)
             return self._keep(learner)
 
@@ -88,6 +97,7 @@ class Fitting(LearnerEstimator):
         groups: Any = None,
         offset: Any = None,
         exposure: Any = None,
+        times: Any = None,
     ) -> Self:
         """Refine a fitted model by passes over all rows, which begin at its estimate.
 
@@ -96,7 +106,7 @@ class Fitting(LearnerEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight, groups, offset, exposure
+        X, y, sample_weight, groups, offset, exposure, times
             All rows that the model has learned; see `fit`.
 
         Returns
@@ -116,12 +126,14 @@ class Fitting(LearnerEstimator):
         """
         with self._lock:
             settings = self._checked_settings()
-            about = sample_weight, groups, offset, exposure
+            about = sample_weight, groups, offset, exposure, times
             rows, rejected = checked_rows(self, X, y, *about, reset=False, several=settings.several_targets)
+            rows, unlabelled = self._labelled_rows(rows)
             learner = self._fitted.copy()
             learner.configure(settings)
-            learner.fit(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False), refine=True)  # type: ignore[arg-type]
-            learner.n_rejected = rejected
+            batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, gaps=self.missing != "raise")
+            learner.fit(batch, refine=True)  # type: ignore[arg-type]
+            learner.n_rejected, learner.gaps = rejected, replace(learner.gaps, unlabelled=unlabelled)
             return self._keep(learner)
 
     def fit_source(self, source: Source, d: int) -> Self:
@@ -176,6 +188,8 @@ class Fitting(LearnerEstimator):
         groups: Any = None,
         offset: Any = None,
         exposure: Any = None,
+        times: Any = None,
+        keys: Any = None,
     ) -> Self:
         """Learn these rows in addition to those learned before.
 
@@ -195,6 +209,11 @@ class Fitting(LearnerEstimator):
             batches. By default each batch is a cluster.
         offset, exposure : array-like of shape (n,), optional
             See `fit`.
+        times : array-like of shape (n,), or one time for the batch, optional
+            See `fit`. None may be before that of the last row learned.
+        keys : array-like of shape (n,), optional
+            A text or a whole number that names each row. With missing_targets="skip", rows without a target (NaN in y)
+            are held by their keys until `learn_late` has it.
 
         Returns
         -------
@@ -213,45 +232,67 @@ class Fitting(LearnerEstimator):
             settings, fitted, unchanged = self._settings_now()
             has_offset = _has_offset(settings, offset, exposure)
             if self._table is not None and is_raw(self._table.columns, X):
-                self._learn_frame(X, y, sample_weight, groups, (offset, exposure), settings)
+                self._learn_frame(X, y, sample_weight, groups, (offset, exposure), times, settings, keys)
                 return self if unchanged else self._keep(self._learner)
             linear, several, rows, rejected = settings.is_exact, settings.several_targets, None, 0
-            about = sample_weight, groups, offset, exposure
-            if fitted and groups is None and not has_offset:
-                look = not linear or self.on_bad_rows == "skip"  # else the learner looks at the values
+            about = sample_weight, groups, offset, exposure, times
+            may_lack = self.missing != "raise" or self.missing_targets != "raise"
+            if fitted and groups is None and not has_offset and keys is None:
+                look = not linear or self.on_bad_rows == "skip" or may_lack  # else the learner looks at the values
                 rows = plain_rows(self, X, y, sample_weight, several=several, look=look)
-            is_row = rows is not None and unchanged and rows.weights is None and rows.y.shape == (1,)
+                if rows is not None and times is not None:
+                    rows = rows._replace(times=time_numbers(times, len(rows.y)))
+            is_row = rows is not None and unchanged and rows.weights is None and rows.y.shape == (1,) and times is None
             if rows is None:
-                rows, rejected = self._checked(X, y, about, fitted, several)
-            learner = self._learner if fitted else Learner(settings)
+                rows, rejected = self._checked(X, y, about, fitted or self._unfitted is not None, several, keys)
+            learner = self._learner if fitted else self._unfitted or Learner(settings)
+            held = None
+            if may_lack or keys is not None:
+                rows, held = self._to_hold(learner, rows, settings)
             try:
-                if not (is_row and learner.learn_row(rows.X, rows.y)):
+                if len(rows.y) and not (is_row and learner.learn_row(rows.X, rows.y)):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
                     whole = linear or len(rows.y) == 1
-                    learner.learn(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=whole), settings)
+                    size = self._block_rows(rows.X.shape[1])
+                    learner.learn(batch_of(rows, size, whole=whole, gaps=self.missing != "raise"), settings)
             except ValueError:
-                self._checked(X, y, about, fitted, several)  # raises a better error if a value is bad
+                self._checked(X, y, about, fitted or self._unfitted is not None, several)  # or a better error
                 raise
+            if held is not None:
+                self._hold(learner, held)
             learner.n_rejected += rejected
             if self._table is not None:
                 X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
                 self._table = self._table.with_rows(Block(X, rows.y, rows.weights, len(rows.y) + rejected), rejected)
             if not fitted:
                 self._frame_kind = frame_kind(X)
+            if held is not None and not learner.is_fitted:
+                self._unfitted = learner
             return self if unchanged or not learner.is_fitted else self._keep(learner)
 
-    def _checked(self, X: Any, y: Any, about: tuple[Any, ...], fitted: bool, several: bool) -> tuple[Rows, int]:
-        return checked_rows(self, X, y, *about, reset=not fitted, several=several, may_be_empty=True)
+    def _checked(
+        self, X: Any, y: Any, about: tuple[Any, ...], known: bool, several: bool, keys: Any = None
+    ) -> tuple[Rows, int]:
+        return checked_rows(self, X, y, *about, reset=not known, several=several, may_be_empty=True, keys=keys)
 
     def _learn_frame(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any, added: tuple[Any, Any], settings: Settings
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        groups: Any,
+        added: tuple[Any, Any],
+        times: Any,
+        settings: Settings,
+        keys: Any,
     ) -> None:
         """Learn the rows of a frame with the columns of the files that the model was fitted to.
 
         `added` are the offset and the exposure, if they are given, and not columns of the frame.
         """
         assert self._table is not None
-        given = {"target": y, "weight": sample_weight, "cluster": groups}
+        times = None if times is None else time_numbers(times, len(X))
+        given = {"target": y, "weight": sample_weight, "cluster": groups, "time": times}
         left_out = [name for name, value in given.items() if value is not None]
         offset = checked_offset(self, *added, len(X))
         encoded = self._encoder(*left_out, *(("offset", "exposure") if offset is not None else ())).encode(X)
@@ -260,23 +301,28 @@ class Fitting(LearnerEstimator):
         good[[row.row - 1 for row in bad]] = False
         if not good.any():
             raise ValueError(f"There is no good row to learn from, of {len(good)} row(s).")
-        own = zip((encoded.y, encoded.weights, encoded.groups), given.values(), strict=True)
+        own = zip((encoded.y, encoded.weights, encoded.groups, encoded.times), given.values(), strict=True)
         rest = [mine if value is None else value for mine, value in own]
-        for name, value in zip(("y", "sample_weight", "groups"), rest, strict=True):
+        for name, value in zip(("y", "sample_weight", "groups", "times"), rest, strict=True):
             if value is not None and np.shape(value)[:1] != (len(good),):
                 raise ValueError(
                     f"{name} must have shape ({len(good)},), one per row of X; got shape {np.shape(value)}."
                 )
         rest = [None if value is None else np.asarray(value)[good] for value in rest]
-        rest.append(None if offset is None else offset[good])
+        rest.insert(3, None if offset is None else offset[good])
+        rest.append(None if keys is None else keys_of(keys, len(good))[good])
         rows, rejected = checked_encoded(self, encoded.X[good], *rest)
         learner = self._learner
-        learner.learn(batch_of(rows, self._block_rows(rows.X.shape[1]), whole=settings.is_exact), settings)
+        rows, held = self._to_hold(learner, rows, settings)
+        if len(rows.y):
+            size, gaps = self._block_rows(rows.X.shape[1]), self.missing != "raise"
+            learner.learn(batch_of(rows, size, whole=settings.is_exact, gaps=gaps), settings)
+        self._hold(learner, held)
         learner.n_rejected += len(bad) + rejected
         block = Block(rows.X, rows.y, rows.weights, len(good), bad, groups=rows.groups, notes=encoded.notes)
         self._table = self._table.with_rows(block, rejected)
 
-    def prequential(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Array, Array]:
+    def prequential(self, X: Any, y: Any, sample_weight: Any = None, times: Any = None) -> tuple[Array, Array]:
         """Learn these rows, and return the predictions of each row that were made before it was learned.
 
         Each row is predicted from all rows before it, exactly as if the rows came one by one. A linear model with
@@ -287,7 +333,10 @@ class Fitting(LearnerEstimator):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,), or (n, k) for a linear model
+            With missing_targets="skip" a row without a target, NaN, is predicted and not learned.
         sample_weight : array-like of shape (n,), optional
+        times : array-like of shape (n,), or one time, optional
+            See `fit`. Each row is predicted at its own time.
 
         Returns
         -------
@@ -310,12 +359,20 @@ class Fitting(LearnerEstimator):
             linear, several, rows, rejected = settings.is_exact, settings.several_targets, None, 0
             if fitted:
                 rows = plain_rows(self, X, y, sample_weight, several=several)
+                if rows is not None and times is not None:
+                    rows = rows._replace(times=time_numbers(times, len(rows.y)))
             if rows is None:
-                rows, rejected = checked_rows(self, X, y, sample_weight, reset=not fitted, several=several)
+                about = {"times": times, "reset": not fitted, "several": several}
+                rows, rejected = checked_rows(self, X, y, sample_weight, **about)
             rows = rows if linear else rows.copied()
             learner = self._learner if fitted else Learner(settings)
-            batch = Block(rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X, rows.y, rows.weights)
-            found = learner.prequential(batch, settings)
+            known = None if self.missing_targets == "raise" else labelled(rows)[1]
+            X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
+            batch = Block(X, rows.y, rows.weights, times=rows.times)
+            found = learner.prequential(batch, settings, known)
+            if known is not None:
+                learner.gaps = replace(learner.gaps, unlabelled=learner.gaps.unlabelled + int((~known).sum()))
+                batch = Block(batch.X[known], batch.y[known])  # what the record of a table has of them
             learner.n_rejected += rejected
             if self._table is not None:
                 self._table = self._table.with_rows(replace(batch, read=len(batch) + rejected), rejected)

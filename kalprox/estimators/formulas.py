@@ -28,6 +28,7 @@ class Formulas(Fitting):
         cluster: str | None = None,
         offset: str | None = None,
         exposure: str | None = None,
+        time: str | None = None,
         **parameters: Any,
     ) -> Self:
         """Fit a model to a frame by a formula such as "y ~ x + C(g) + a:b", in the syntax of formulaic.
@@ -41,8 +42,8 @@ class Formulas(Fitting):
             The target, and the terms; see `kalprox.sources.formula_syntax` for the expressions that are allowed. The
             target of a classifier is a column of text, numbers or booleans.
         data : frame of pandas, polars or pyarrow
-        weight, cluster, offset, exposure : str, optional
-            The columns of the weights, of the clusters, of the offset and of the exposure.
+        weight, cluster, offset, exposure, time : str, optional
+            The columns of the weights, of the clusters, of the offset, of the exposure and of the times.
         **parameters
             Parameters of the estimator, except `fit_intercept`.
 
@@ -69,6 +70,7 @@ class Formulas(Fitting):
         if frame_kind(data) is None:
             raise TypeError(f"data must be a frame of pandas, polars or pyarrow; got {type(data).__name__}.")
         own: dict[str, Any] = {"weight": weight, "cluster": cluster, "offset": offset, "exposure": exposure}
+        own["time"] = time
         needed = [*formula_names(formula), *(name for name in own.values() if name is not None)]
         table = as_arrow(data, list(dict.fromkeys(needed)))
         columns = infer_formula_of_table(formula, table, classes=cls._target_classes(), **own)
@@ -93,4 +95,4 @@ class Formulas(Fitting):
 
     def _fit_encoded(self, rows: "Encoded", classes: tuple[str, ...]) -> None:
         """Fit the model to rows that were encoded, with the targets of these classes, if there are any."""
-        self.fit(rows.X, rows.y, rows.weights, rows.groups, rows.offset)
+        self.fit(rows.X, rows.y, rows.weights, rows.groups, rows.offset, times=rows.times)

@@ -32,8 +32,8 @@ class FrameEncoder:
         self.columns = columns
         self._rows: _RowEncoder | None = None
         if isinstance(columns, Columns):
-            other = [columns.weight, columns.cluster, columns.hashed, columns.dates, columns.booleans]
-            other += [columns.offset, columns.exposure, columns.target and columns.classes]
+            other = [columns.weight, columns.cluster, columns.hashed, columns.shared, columns.dates, columns.booleans]
+            other += [columns.offset, columns.exposure, columns.time, columns.target and columns.classes]
             self._rows = None if any(other) else _RowEncoder(columns)
 
     def encode(self, X: Any) -> "Encoded":

@@ -1,6 +1,7 @@
 """Frames as they come: text, dates and levels, encoded as the files were that a model was fitted to."""
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def _about_bad(bad: list[BadRow], n: int, on_bad_rows: str) -> str:
 def check_encoded(encoded: "Encoded", on_bad_rows: str) -> list[BadRow]:
     """Warn of unknown levels and rounded numbers; raise a ValueError for bad rows, or warn of them and return them."""
     bad = [BadRow("frame", cell.at + 1, cell.column, cell.reason, cell.value) for cell in encoded.bad]
-    for text in encoded.notes.texts():
+    for text in replace(encoded.notes, missing={}, unlabelled={}).texts():  # what may be missing is counted elsewhere
         warnings.warn(text, UserWarning, stacklevel=5)
     if bad:
         message = _about_bad(bad, len(encoded.X), on_bad_rows)

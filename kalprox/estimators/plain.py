@@ -21,13 +21,19 @@ _NUMBERS = frozenset(map(np.dtype, "efdbhilqBHILQ"))  # those whose values float
 
 
 class Rows(NamedTuple):
-    """The rows of a batch: X (dense or CSR), y, weights and offsets in float64, and the labels of clusters."""
+    """The rows of a batch: X (dense or CSR), y, weights, offsets and times in float64, labels of clusters, and keys."""
 
     X: Any
     y: Array
     weights: Array | None = None
     groups: Array | None = None
     offset: Array | None = None
+    times: Array | None = None
+    keys: Array | None = None
+
+    def part(self, which: Array) -> "Rows":
+        """Return some of the rows, by a mask."""
+        return Rows(*(None if a is None else a[which] for a in self))
 
     def copied(self) -> "Rows":
         """Return rows that do not change with the arrays of the caller."""

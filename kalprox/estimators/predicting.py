@@ -14,7 +14,8 @@ from kalprox.estimators.frames import frame_kind
 from kalprox.estimators.plain import Rows
 from kalprox.learning.quantiles import INTERVALS
 from kalprox.learning.targets import check_offset
-from kalprox.predictive import Student
+from kalprox.predictive import Mixture, Student
+from kalprox.sources.times import time_numbers
 
 __all__ = ["Predicting"]
 
@@ -31,6 +32,7 @@ class Predicting(LearnerEstimator):
         minimax: bool = False,
         offset: Any = None,
         exposure: Any = None,
+        time: Any = None,
     ) -> Any:
         """Predict the mean and, with return_std, the scale of a new observation for each row.
 
@@ -59,6 +61,10 @@ class Predicting(LearnerEstimator):
             and the first row. Linear models with a quadratic penalty only, and not with return_std.
         offset, exposure : array-like of shape (n,), optional
             Those of the rows to predict, if the model was fitted to rows that have them; see `fit`.
+        time : float or date, optional
+            With forget=ByTime(half_life), the time at which the rows are predicted, not before that of the last row
+            learned: what is known has faded until then, so that `std` is larger. The default is the time of the last
+            row.
 
         Returns
         -------
@@ -78,10 +84,13 @@ class Predicting(LearnerEstimator):
         >>> mean.round(3), std.round(3)
         (array([3.9]), array([0.2]))
         """
+        at = None if time is None else float(time_numbers(time, 1)[0])
         if minimax:
+            if at is not None:
+                raise ValueError("minimax=True has no time: leave it out.")
             return self._predict_minimax(X, return_std or sigma is not None)
         if type(X) is not np.ndarray and frame_kind(X) is None and is_collection(X):
-            for name, given in (("sigma", sigma), ("offset", offset), ("exposure", exposure)):
+            for name, given in (("sigma", sigma), ("offset", offset), ("exposure", exposure), ("time", time)):
                 if given is not None:
                     raise ValueError(
                         f"{name} needs X in memory; got a Dask collection or a Spark frame: predict in parts."
@@ -90,7 +99,7 @@ class Predicting(LearnerEstimator):
         exact, (X, good, added) = self._fitted.settings.is_exact, self._inputs_and_offset(X, offset, exposure)
         if exact and added is not None:
             check_offset(self._fitted.settings)
-        one = good is None and sigma is None and added is None and X.shape[0] == 1
+        one = good is None and sigma is None and added is None and X.shape[0] == 1 and at is None
         if one and isinstance(X, np.ndarray):
             with self._lock:  # shorter than a copy of the learner's filter would take
                 if not return_std:
@@ -100,48 +109,53 @@ class Predicting(LearnerEstimator):
         if exact and not return_std:
             if good is not None and not good.any():
                 return self._nothing(len(good))
-            return _filled(self._reader(X).mean(X), good)
-        found = self._predictive(X, good, added, sigma)
+            return _filled(self._reader(X, time=at).mean(X), good)
+        found = self._predictive(X, good, added, sigma, at)
         return (found.mean, found.std) if return_std else found.mean
 
-    def _predictive(self, X: Any, good: Array | None, offset: Array | None, sigma: Any) -> Any:
+    def _predictive(
+        self, X: Any, good: Array | None, offset: Array | None, sigma: Any, time: float | None = None
+    ) -> Any:
         """Return the predictive distributions for rows of `_inputs_and_offset`, NaN for skipped ones.
 
-        `sigma` is that of `predict`.
+        `sigma` and `time` are those of `predict`.
         """
         relative = None if sigma is None else _checked_sigma(sigma, X.shape[0] if good is None else len(good))
         relative = relative if relative is None or good is None else relative[good]
         if good is not None and not good.any():
             nothing = self._nothing(len(good))
             return Student(nothing, nothing.copy(), np.nan)
-        batch = batch_of(Rows(X, np.zeros(X.shape[0]), offset=offset), self.block_size, whole=False)
+        rows, gaps = Rows(X, np.zeros(X.shape[0]), offset=offset), self._may_have_gaps(X)
+        batch = batch_of(rows, self.block_size, whole=False, gaps=gaps)
         reader, start, found = None, 0, []
         for block in batch:  # type: ignore[union-attr]
-            reader = reader or self._reader(block.X, sigma, alone=X.shape[0] == 1)  # one for all blocks
+            # one for all blocks
+            reader = reader or self._reader(X if gaps else block.X, sigma, alone=X.shape[0] == 1, time=time)
             stop = start + len(block)
             more = {} if relative is None else {"sigma": relative[start:stop]}
             more |= {} if offset is None else {"offset": block.offset}
             found.append(reader.predict(block.X, **more))
             start = stop
-        kind = type(found[0])
-        one_dof = kind is Student and not self._fitted.settings.noise_depends_on_inputs
-        shared = {"dof": found[0].dof} if one_dof else {}
-        names = [name for name in kind._fields if name not in shared]
-        return kind(**{name: self._joined(found, name, good) for name in names}, **shared)
+        return self._joined(found, good, one_dof=not self._fitted.settings.noise_depends_on_inputs)
 
-    @staticmethod
-    def _joined(found: list[Any], name: str, good: Array | None) -> Array:
-        """Return an attribute of the predictions of several blocks for all rows."""
-        return _filled(np.concatenate([getattr(one, name) for one in found]), good)
+    def _joined(self, found: list[Any], good: Array | None, *, one_dof: bool) -> Any:
+        """Return the predictions of several blocks as one for all rows, NaN for skipped ones."""
+        kind, first = type(found[0]), found[0]
+        if kind is Mixture:
+            parts = zip(*(one.parts for one in found), strict=True)
+            return Mixture(tuple(self._joined(list(part), good, one_dof=one_dof) for part in parts), first.weights)
+        shared = {"dof": first.dof} if kind is Student and one_dof else {}
+        columns = {name: [getattr(one, name) for one in found] for name in kind._fields if name not in shared}
+        return kind(**{name: _filled(np.concatenate(arrays), good) for name, arrays in columns.items()}, **shared)
 
     def _nothing(self, n: int) -> Array:
         """Return NaN for n rows, all of which were skipped."""
         return np.full((n, *self._belief.coef.shape[:-1]), np.nan)
 
-    def _reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Any:
+    def _reader(self, X: Any, sigma: Any = None, *, alone: bool = True, time: float | None = None) -> Any:
         """Return what predicts rows of X; see `Learner.reader`."""
         with self._lock:
-            return self._fitted.reader(X, sigma, alone=alone)
+            return self._fitted.reader(X, sigma, alone=alone, time=time)
 
     def _predict_minimax(self, X: Any, return_std: bool) -> Array:
         if return_std:
@@ -149,14 +163,16 @@ class Predicting(LearnerEstimator):
                 "minimax=True has no standard deviation: it makes no assumption on how the targets arise. Call predict "
                 "twice, with minimax=True and with return_std=True."
             )
-        belief = self._belief
         if is_collection(X):
             raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
         X, good = self._inputs(X)
         if good is not None and not good.any():
             return self._nothing(len(good))
-        batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False)
-        return _filled(np.concatenate([belief.minimax(block.X) for block in batch]), good)  # type: ignore[union-attr]
+        gaps = self._may_have_gaps(X)
+        with self._lock:
+            reader = self._fitted.reader(X, live=False)
+        batch = batch_of(Rows(X, np.zeros(X.shape[0])), self.block_size, whole=False, gaps=gaps)
+        return _filled(np.concatenate([reader.minimax(block.X) for block in batch]), good)  # type: ignore[union-attr]
 
     def predict_interval(
         self,
@@ -167,6 +183,7 @@ class Predicting(LearnerEstimator):
         method: str = "gaussian",
         offset: Any = None,
         exposure: Any = None,
+        time: Any = None,
     ) -> tuple[Array, Array]:
         """Return predictive intervals, which contain a new observation with probability `level`.
 
@@ -184,6 +201,8 @@ class Predicting(LearnerEstimator):
             side has missed its share of the rows: the intervals that were issued before each batch have covered
             `level` of a long stream, whatever the noise and the model. The levels are 0.5, 0.8, 0.9, 0.95 and 0.99.
         offset, exposure : array-like of shape (n,), optional
+            See `predict`.
+        time : float or date, optional
             See `predict`.
 
         Returns
@@ -203,7 +222,8 @@ class Predicting(LearnerEstimator):
         if method not in INTERVALS:
             raise ValueError(f"method must be one of {', '.join(INTERVALS)}; got {method!r}.")
         settings = self._fitted.settings
-        by_row = method == "gaussian" and (settings.noise_depends_on_inputs or not settings.likelihood.quadratic)
+        own = settings.noise_depends_on_inputs or not settings.likelihood.quadratic or settings.is_bank
+        by_row = method == "gaussian" and own
         if by_row and is_collection(X):
             raise ValueError(
                 "Intervals of the predictive distribution of this model need X in memory; got a Dask collection or a "
@@ -212,9 +232,11 @@ class Predicting(LearnerEstimator):
         with self._lock:  # the predictions, the noise and the quantiles are those of one moment
             noise = self._fitted.noise
             if by_row:
-                found = self._predictive(*self._inputs_and_offset(X, offset, exposure), sigma)
+                at = None if time is None else float(time_numbers(time, 1)[0])
+                found = self._predictive(*self._inputs_and_offset(X, offset, exposure), sigma, at)
             else:
-                mean, std = self.predict(X, return_std=True, sigma=sigma, offset=offset, exposure=exposure)
+                about = {"sigma": sigma, "offset": offset, "exposure": exposure, "time": time}
+                mean, std = self.predict(X, return_std=True, **about)
                 found = Student(mean, std, noise.dof)
             ends = self._fitted.conformal_ends(level) if method == "conformal" else None
         if noise.reason:

@@ -10,7 +10,7 @@ from kalprox.engines.collections import is_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
 from kalprox.estimators.plain import Rows
-from kalprox.learning.belief import Belief
+from kalprox.sources.times import time_numbers
 
 __all__ = ["PredictingClasses", "of_both", "refuse_collection"]
 
@@ -22,12 +22,14 @@ class PredictingClasses(LearnerEstimator):
 
     classes_: Array
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, *, time: Any = None) -> Array:
         """Return the most probable class of each row.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
+        time : float or date, optional
+            See `predict_proba`.
 
         Returns
         -------
@@ -39,7 +41,7 @@ class PredictingClasses(LearnerEstimator):
         >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).predict([[-1.0], [5.0]])
         array([0, 1])
         """
-        found = self.predict_proba(X)
+        found = self.predict_proba(X, time=time)
         if np.isnan(found).any():
             bad = np.flatnonzero(np.isnan(found).any(axis=1))
             raise ValueError(
@@ -49,7 +51,7 @@ class PredictingClasses(LearnerEstimator):
         labels: Array = self.classes_[found.argmax(axis=1)]
         return labels
 
-    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+    def predict_proba(self, X: Any, return_std: bool = False, *, time: Any = None) -> Any:
         """Return the probabilities of the classes, averaged over the posterior.
 
         Parameters
@@ -57,6 +59,9 @@ class PredictingClasses(LearnerEstimator):
         X : array-like or sparse matrix of shape (n, d)
         return_std : bool
             Whether to return the standard deviations of the probabilities too: how far the rows seen leave them open.
+        time : float or date, optional
+            With forget=ByTime(half_life), the time at which the rows are predicted, not before that of the last row
+            learned, which is the default: what is known has faded until then.
 
         Returns
         -------
@@ -74,12 +79,14 @@ class PredictingClasses(LearnerEstimator):
                [0.25, 0.75]]), array([[0.21, 0.21],
                [0.43, 0.43]]))
         """
-        proba = self._by_rows(X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=True)
+        at = None if time is None else float(time_numbers(time, 1)[0])
+        live = at is None
+        proba = self._by_rows(X, lambda reader, rows, **more: reader.predict(rows, **more).mean, live=live, time=at)
         if proba.ndim == 1:
             proba = of_both(proba)
         if not return_std:
             return proba
-        std = self._by_rows(X, Belief.probability_std)
+        std = self._by_rows(X, lambda reader, rows, **more: reader.probability_std(rows, **more), time=at)
         return proba, std if std.ndim == 2 else np.column_stack([std, std])
 
     def predict_log_proba(self, X: Any) -> Array:
@@ -122,12 +129,15 @@ class PredictingClasses(LearnerEstimator):
         >>> KalproxClassifier().fit([[0.0], [1.0], [2.0]], [0, 0, 1]).decision_function([[0.0], [9.0]]).shape
         (2,)
         """
-        return self._by_rows(X, Belief.log_odds)
+        return self._by_rows(X, lambda reader, rows, **more: reader.log_odds(rows, **more))
 
-    def _by_rows(self, X: Any, function: Callable[..., Array], *, live: bool = False) -> Array:
+    def _by_rows(
+        self, X: Any, function: Callable[..., Array], *, live: bool = False, time: float | None = None
+    ) -> Array:
         """Return a function of the belief and rows, block by block; NaN for rows that were skipped.
 
-        With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`.
+        With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`. The
+        belief is that at the `time`, if one is given.
         """
         refuse_collection(X)
         X, good, offset = self._inputs_and_offset(X)
@@ -135,13 +145,14 @@ class PredictingClasses(LearnerEstimator):
         with self._lock:
             if live and alone and good is None:
                 return function(self._learner, X)
-            reader = self._fitted.reader(X, alone=alone) if live else self._fitted.belief
+            reader = self._fitted.reader(X, alone=alone, live=live, time=time)
         shape = () if len(self.classes_) == 2 else (len(self.classes_),)
         found = np.full((X.shape[0] if good is None else len(good), *shape), np.nan)
         if X.shape[0]:
             rows = Rows(X, np.zeros(X.shape[0]), offset=offset)
             values = []
-            for block in batch_of(rows, self._block_rows(X.shape[1]), whole=False):  # type: ignore[union-attr]
+            gaps, size = self._may_have_gaps(X), self._block_rows(X.shape[1])
+            for block in batch_of(rows, size, whole=False, gaps=gaps):  # type: ignore[union-attr]
                 values.append(function(reader, block.X, **({} if offset is None else {"offset": block.offset})))
             found[slice(None) if good is None else good] = np.concatenate(values)
         return found

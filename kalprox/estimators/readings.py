@@ -8,8 +8,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from kalprox._arrays import Array
-from kalprox.calibration import Calibration
+from kalprox.calibration import Calibration, ChangePoint
 from kalprox.estimators.base import LearnerEstimator
+from kalprox.learning.bank import BankBelief
+from kalprox.learning.bank_weights import ForgetWeights
 from kalprox.learning.belief import PenaltyTooStrong
 from kalprox.learning.path import Path
 from kalprox.learning.summary import Summary
@@ -265,6 +267,29 @@ class Readings(LearnerEstimator):
         """
         with self._lock:
             return self._fitted.score
+
+    @property
+    def forget_weights_(self) -> ForgetWeights:
+        """The weight of each way to forget along the stream, with forget="auto": rows, names and weights.
+
+        The weights are the probabilities with which the ways to forget are mixed. `forget_weights_.plot()` draws them.
+        """
+        belief = self._belief
+        if not isinstance(belief, BankBelief):  # an AttributeError, so that hasattr returns False
+            raise AttributeError(f"forget_weights_ needs forget='auto'; got forget={self.forget!r}.")
+        return belief.forget_weights
+
+    @property
+    def change_points_(self) -> list[ChangePoint]:
+        """The change points found so far, if `change_points` asks for them; of a long stream the last 100.
+
+        `diagnostics_.changes` has their number, and the probability of another one.
+        """
+        changes = self.diagnostics_.changes
+        if changes is None:  # so that hasattr returns False
+            why = self.diagnostics_.not_judged or "set change_points=True before the rows are learned"
+            raise AttributeError(f"There are no change points, because they were not looked for: {why}.")
+        return list(changes.points)
 
     @property
     def log_evidence_(self) -> Any:

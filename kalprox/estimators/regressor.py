@@ -13,6 +13,7 @@ from kalprox.estimators.formulas import Formulas
 from kalprox.estimators.outliers import FindingOutliers
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
+from kalprox.forgetting import Forgetting
 from kalprox.likelihoods import Categorical
 from kalprox.likelihoods.names import likelihood_of
 
@@ -78,9 +79,16 @@ class KalproxRegressor(Formulas, FindingOutliers, Readings, Showing, Files, Regr
     standardize : bool
         Whether to penalise the coefficients as if the columns of X had been standardised; `coef_` stays in the units of
         X. With a nonlinear link only `fit` supports it.
-    forget : float
+    forget : float, "auto", or an object of kalprox.forgetting
         The forgetting factor, in (0, 1]: every new row multiplies the weights of all earlier rows by it. 1 means no
-        forgetting.
+        forgetting. Other kinds: `ByTime(half_life)`, for rows that have `times`; for linear models with the Gaussian
+        likelihood also `Window(rows)`, `Directional(factor)` and `RandomWalk(q)`. See `kalprox.forgetting`.
+        "auto" runs several ways to forget side by side (none, four factors, and an intercept that walks with three
+        sizes of steps) and mixes them by how well each has predicted; it takes the time of all of them. Predictions,
+        their intervals and their score are those of the mixture. `coef_` and `noise_var_` are its means, standard
+        errors and `covariance_` those of the mixture by the law of total variance, and `coef_interval` is Student's t
+        with these moments; `sample` draws from the mixture; `alpha_` is that of the way with the largest weight.
+        Several targets have weights of their own. See `forget_weights_`.
     block_size : int or "auto"
         The number of rows processed at a time where X is sparse or the link nonlinear; "auto" takes 32 MiB.
     likelihood : Likelihood or str
@@ -127,6 +135,27 @@ class KalproxRegressor(Formulas, FindingOutliers, Readings, Showing, Files, Regr
         their mean lies outside by more than the error of a mean. The standard deviation of the noise is the one given,
         or that of y, which is at least as large; targets with noise about the link are refused with a probability of
         0.001 at most. With "any" every target is learned.
+    missing : {"raise", "impute", "marginalize"}
+        What to do with missing features, NaN in X. "raise": they are bad values; see `on_bad_rows`. "impute": a missing
+        feature is replaced by the mean of its column, as known from the rows before (the first batch, and `fit`: of the
+        batch itself), and learned as if it were known. "marginalize": it is replaced by its mean given the other
+        features of its row, under the running mean and covariance of the features. What is left open, coef' Cov coef,
+        is added to the predictive variance, and the row is learned with the precision of that larger variance. It needs
+        link="identity", likelihood="gaussian" and one target. `n_rows_with_gaps_`
+        counts the rows that were learned with gaps.
+    missing_targets : {"raise", "skip"}
+        What to do with missing targets, NaN in y. "raise": they are bad values; see `on_bad_rows`. "skip": such a row
+        is counted in `n_rows_unlabelled_` and not learned. `prequential` predicts it, and `partial_fit` holds it for
+        `learn_late` if it has a key.
+    max_pending : int
+        The largest number of rows that are held until their target comes. Then the oldest is dropped, and counted in
+        `n_rows_dropped_`.
+    change_points : bool or float
+        Whether to look for change points, where the past stops applying: `change_points_` lists them. A number is the
+        expected number of rows from one to the next, 1,000 for True; if nothing changes, one is reported at most once
+        in 99 times as many rows, on average. For a linear model with at most 64 columns a change of any coefficient and
+        of the noise is found; for others, what shows in the level or the spread of the residuals. What the model learns
+        does not depend on it: to forget the past, see `forget`. It needs rows in an order, of one target.
     engine : optional
         Where `fit` folds the rows. None is this process. Otherwise give "local" (threads), "processes", "dask",
         "spark", the address of a Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask
@@ -180,7 +209,7 @@ class KalproxRegressor(Formulas, FindingOutliers, Readings, Showing, Files, Regr
         noise: float | str = "learn",
         fit_intercept: bool = True,
         standardize: bool = False,
-        forget: float = 1.0,
+        forget: float | str | Forgetting = 1.0,
         block_size: int | str = "auto",
         max_passes: int = 200,
         tol: float = 1e-10,
@@ -194,6 +223,10 @@ class KalproxRegressor(Formulas, FindingOutliers, Readings, Showing, Files, Regr
         engine: Any = None,
         weights: str = "frequency",
         likelihood: Any = "gaussian",
+        missing: str = "raise",
+        missing_targets: str = "raise",
+        max_pending: int = 100_000,
+        change_points: bool | float = False,
     ) -> None:
         self.link = link
         self.penalty = penalty
@@ -220,6 +253,10 @@ class KalproxRegressor(Formulas, FindingOutliers, Readings, Showing, Files, Regr
         self.engine = engine
         self.weights = weights
         self.likelihood = likelihood
+        self.missing = missing
+        self.missing_targets = missing_targets
+        self.max_pending = max_pending
+        self.change_points = change_points
 
     def _learner_parameters(self) -> dict[str, Any]:
         if self.likelihood == "categorical" or isinstance(self.likelihood, Categorical):
@@ -231,7 +268,9 @@ class KalproxRegressor(Formulas, FindingOutliers, Readings, Showing, Files, Regr
         tags, loss = super().__sklearn_tags__(), None
         with suppress(ValueError):  # which `fit` will raise
             loss = likelihood_of(self.likelihood)
-        tags.input_tags.sparse, tags.target_tags.multi_output = True, linear and loss is not None and loss.quadratic
+        known = self.missing == "raise"  # features may be missing in dense rows only
+        tags.input_tags.sparse, tags.target_tags.multi_output = known, linear and loss is not None and loss.quadratic
         tags.target_tags.positive_only = loss is not None and loss.support[0] == 0
+        tags.input_tags.allow_nan = not known
         tags.regressor_tags.poor_score = not linear or (loss is not None and not loss.location)  # y may not suit them
         return tags

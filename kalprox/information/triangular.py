@@ -430,6 +430,64 @@ class Information(LeastSquares):
         T, lost = (_moved(a, self.shift, means) for a in (self.T, self.lost))
         return Information(T, means, self.rows, self.squares, self.targets, lost)
 
+    def with_origin(self, columns: Array, values: Array) -> "Information":
+        """Return the information with other values of columns of X that have been constant in all rows. O(d).
+
+        A constant takes no row of the triangle: it is in the shift alone, and may be changed afterwards.
+
+        Parameters
+        ----------
+        columns : array of int
+        values : array of float
+
+        Returns
+        -------
+        Information
+
+        Examples
+        --------
+        >>> info = Information.from_rows(np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([3.0, 5.0]))
+        >>> info.with_origin(np.array([1]), np.array([7.0])).x_mean
+        array([1.5, 7. ])
+        """
+        if np.any(self.T[:, 1 + columns]):
+            raise ValueError("columns must have been constant, and equal to the shift, in all rows.")
+        shift = np.array(self.shift)
+        shift[columns] = values
+        return Information(self.T, shift, self.rows, self.squares, self.targets, self.lost)
+
+    def with_features(self, more: int, at: int | None = None) -> "Information":
+        """Return the information of the same rows with more columns of X, which are 0 in all of them. Exact; O(d^2).
+
+        Parameters
+        ----------
+        more : int
+            The number of columns.
+        at : int, optional
+            The position of the first of them; after the last column by default.
+
+        Returns
+        -------
+        Information
+
+        Examples
+        --------
+        >>> info = Information.from_rows(np.array([[1.0], [2.0]]), np.array([3.0, 5.0])).with_features(1)
+        >>> info.fold(np.array([[0.0, 1.0]]), np.array([7.0])).solve().round(12)
+        array([2.6, 7. ])
+        """
+        xp, at = namespace(self.T), self.d if at is None else at
+
+        def wider(T: Array) -> Array:
+            T = xp.concatenate([T[:, : 1 + at], xp.zeros((len(T), more), T.dtype), T[:, 1 + at :]], axis=1)
+            if len(T) <= 1 + at:
+                return T
+            return xp.concatenate([T[: 1 + at], xp.zeros((more, T.shape[1]), T.dtype), T[1 + at :]])
+
+        shift = xp.concatenate([self.shift[:at], xp.zeros(more, self.shift.dtype), self.shift[at:]])
+        lost = None if self.lost is None else wider(self.lost)
+        return Information(wider(self.T), shift, self.rows, self.squares, self.targets, lost)
+
     def triangle(self) -> Array:
         """Return the triangle [[R, z], [0, rho]] of the model without intercept. O(d^2).
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.calibration import Changes
 from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import FitRecord
@@ -46,6 +47,8 @@ class Progress:
         rows that were predicted before they were learned.
     checkpoint : bool
         Whether a checkpoint has just been written.
+    changes : Changes or None
+        The change points so far, if they are looked for.
     """
 
     rows: int
@@ -55,6 +58,7 @@ class Progress:
     rmse: float = float("nan")
     coverage: float = float("nan")
     checkpoint: bool = False
+    changes: Changes | None = None
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,7 @@ class FitRun(ABC):
             quality = self.record.quality.after(block, ranges=self.job.table.samples)
             self.record = replace(self.record, quality=quality)
 
-    def report(self, cursor: Cursor, *, saved: bool = False, **score: float) -> None:
+    def report(self, cursor: Cursor, *, saved: bool = False, **score: Any) -> None:
         """Call the `watch` function of the job with the current progress."""
         bad, share = self.record.quality.bad, self.job.table.done(cursor)
         self.job.watch(Progress(self.read, bad, share, self.number, checkpoint=saved, **score))
@@ -154,6 +158,7 @@ class FitRun(ABC):
         """Check the total number of bad rows and that levels are known, and return the fitted model."""
         assert self.quarantine is not None
         self.quarantine.finish()
+        learner.gaps = replace(learner.gaps, unlabelled=self.record.quality.notes.n_unlabelled)
         if not self.job.table.samples:
             learner.release_rows()
         check_known(self.record.quality.notes, self.job.table.columns.categorical)

@@ -131,6 +131,13 @@ class FitJob:
         if self.table.columns.offset is not None or self.table.columns.exposure is not None:
             check_offset(settings)
         refines = self._refines(settings)
+        if settings.change_points is not None and (
+            refines or self.engine is not None or self.table.shuffle is not None
+        ):
+            raise ValueError(
+                "change_points needs one pass over the rows in their order: leave engine and shuffle out, and for a "
+                "nonlinear model set passes=1."
+            )
         job = Job(
             self.table,
             settings,
@@ -162,9 +169,9 @@ class FitJob:
             raise ValueError(f"passes must be at least 1; got {self.passes}.")
         if settings.is_exact and (self.passes or 1) > 1:
             raise ValueError("One pass over the rows is exact for a linear model: passes must be 1.")
-        streams = STDIN in self.table.files or settings.forget != 1
+        streams = STDIN in self.table.files or settings.forgets
         if streams and (self.passes or 1) > 1:
-            raise ValueError("Standard input, or a model with forget < 1, allows only one pass: passes must be 1.")
+            raise ValueError("Standard input, or a model that forgets, allows only one pass: passes must be 1.")
         return not settings.is_exact and settings.method == "exact" and not streams and self.passes != 1
 
     def identity(self) -> dict[str, Any]:

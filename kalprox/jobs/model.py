@@ -18,6 +18,7 @@ from kalprox.learning.headline import Headline, Line, RowCounts, headline
 from kalprox.learning.learner import Learner
 from kalprox.learning.saved import expect
 from kalprox.learning.saving import from_parts, learner_parts
+from kalprox.learning.settings import Settings
 from kalprox.learning.summary import Summary
 from kalprox.model_file import Parts, refusing
 from kalprox.sources import Block
@@ -151,7 +152,9 @@ class TableModel:
         reasons = {"": {_SKIPPED.reason: bad}} if bad else {}
         quality = DataQuality(read=learner.n_rows + bad, bad=bad, reasons=reasons)
         fitted_to = "array" if feature_names is None else "frame"
-        columns = Columns(target, numeric=tuple(names), classes=classes)
+        settings = learner.settings
+        gaps, unlabelled = settings.missing != "raise", settings.missing_targets == "skip"
+        columns = Columns(target, numeric=tuple(names), classes=classes, gaps=gaps, unlabelled=unlabelled)
         return cls(learner, columns, FitRecord(quality=quality), (), fitted_to, dict(estimator_settings))
 
     @classmethod
@@ -178,6 +181,14 @@ class TableModel:
         block = replace(block, bad=[*block.bad, *[_SKIPPED] * skipped])
         known = bool(quality.low) or not quality.total  # ranges are values of rows, and may not be kept
         return replace(self, record=replace(self.record, quality=quality.after(block, ranges=known)))
+
+    def with_missing(self, missing: str) -> "TableModel":
+        """Return the model with another way to predict rows with missing features; see `KalproxRegressor`."""
+        if not isinstance(self.columns, Columns):
+            raise ValueError("missing must be 'raise' for a formula, whose terms need all cells.")
+        learner = self.learner.copy()
+        learner.configure(Settings.of(**{**learner.settings.parameters, "missing": missing}))
+        return replace(self, learner=learner, columns=replace(self.columns, gaps=missing != "raise"))
 
     def without_samples(self) -> "TableModel":
         """Return the model without values of rows in its record."""

@@ -14,8 +14,10 @@ from kalprox._text import csv_cell
 from kalprox.jobs.base import Progress
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality
+from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
 from kalprox.learning.quantiles import INTERVALS
+from kalprox.predictive import Predictive
 from kalprox.sources import Block
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.arrow_arrays import from_bytes, from_numpy
@@ -26,7 +28,7 @@ from kalprox.sources.places import Place
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
-__all__ = ["Predicted", "predict"]
+__all__ = ["Predicted", "output_columns", "output_names", "predict"]
 
 _csv, _parquet = load("pyarrow.csv"), load("pyarrow.parquet")
 NAMES = ("mean", "std", "lower", "upper")
@@ -47,6 +49,7 @@ def predict(
     *,
     level: float = 0.95,
     interval: str = "gaussian",
+    time: float | None = None,
     quarantine: Quarantine | None = None,
     allow_unknown: bool = False,
     watch: Callable[[Progress], None] = lambda progress: None,
@@ -68,6 +71,8 @@ def predict(
         The level of the intervals, strictly between 0 and 1.
     interval : {"gaussian", "conformal"}
         The kind of the intervals; see `method` of `KalproxRegressor.predict_interval`.
+    time : float, optional
+        The time at which the rows are predicted, if the model forgets by time; see `KalproxRegressor.predict`.
     quarantine : Quarantine, optional
         Where bad rows go.
     allow_unknown : bool
@@ -87,7 +92,7 @@ def predict(
     classes = found.columns.classes
     if classes and interval == "conformal":
         raise ValueError("interval must be 'gaussian', the default, for classes, which have no intervals.")
-    if taken := [name for name in table.keep if name in _names(classes)]:
+    if taken := [name for name in table.keep if name in output_names(classes)]:
         raise ValueError(
             f"The output has a column {taken[0]!r} of predictions, so that the column {taken[0]!r} of the source "
             "cannot be kept: rename it, or keep other columns."
@@ -100,21 +105,14 @@ def predict(
     )
     quarantine.open()
     ends = found.learner.conformal_ends(level) if interval == "conformal" else None
-    quality = DataQuality()
+    quality, later = DataQuality(), None if time is None else found.belief.ahead(time)
     with _writer(out, table.keep, classes) as write:
         for block in table.blocks_ahead():
             quarantine.take(block.bad, block.read)
-            columns = np.full((len(_names(classes)), block.read), np.nan)
-            if len(block) and classes:
-                columns[:, block.place.good] = _class_columns(found.learner, block)
-            elif len(block):
-                predicted = found.learner.predict(block.X, offset=block.offset, alone=False)
-                mean, std = predicted.mean, predicted.std
-                if ends is None:
-                    low, high = predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)
-                else:
-                    low, high = mean - ends[0] * std, mean + ends[1] * std
-                columns[:, block.place.good] = mean, std, low, high
+            columns = np.full((len(output_names(classes)), block.read), np.nan)
+            if len(block):
+                made = output_columns(found.learner, block, classes, level, ends, alone=False, later=later)
+                columns[:, block.place.good] = made
             write(columns, block.place)
             quality = quality.after(block, ranges=False)
             watch(Progress(quality.read, quarantine.bad, table.done(block.place.cursor), 0))
@@ -124,17 +122,46 @@ def predict(
     return Predicted(quality.read, quality.notes, quality)
 
 
-def _names(classes: tuple[str, ...]) -> tuple[str, ...]:
+def output_names(classes: tuple[str, ...]) -> tuple[str, ...]:
     """The names of the columns of predictions."""
     if not classes:
         return NAMES
     return ("class", *(f"{what}_{name}" for what in ("p", "std") for name in classes))
 
 
-def _class_columns(learner: Learner, block: Block) -> np.ndarray:
+def output_columns(
+    learner: Learner,
+    block: Block,
+    classes: tuple[str, ...],
+    level: float,
+    ends: tuple[np.ndarray, np.ndarray] | None = None,
+    *,
+    alone: bool,
+    later: Belief | None = None,
+) -> np.ndarray:
+    """The columns of `output_names` for the rows of a block; the number of the class in place of its name.
+
+    `ends` are those of conformal intervals, see `Learner.conformal_ends`. For `alone` see `Learner.predict`. `later` is
+    what is known at a later time, if the rows are predicted then.
+    """
+    predicted = (
+        learner.predict(block.X, offset=block.offset, alone=alone)
+        if later is None
+        else later.predict(block.X, offset=block.offset)
+    )
+    if classes:
+        return _class_columns(predicted, later or learner.reader(block.X, live=False), block)
+    mean, std = predicted.mean, predicted.std
+    if ends is None:
+        low, high = predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)
+    else:
+        low, high = mean - ends[0] * std, mean + ends[1] * std
+    return np.array([mean, std, low, high])
+
+
+def _class_columns(predicted: Predictive, reader: Any, block: Block) -> np.ndarray:
     """The number of the most probable class, the probabilities of all classes and their standard deviations."""
-    p = np.asarray(learner.predict(block.X, offset=block.offset, alone=False).mean)
-    std = learner.belief.probability_std(block.X, block.offset)
+    p, std = np.asarray(predicted.mean), reader.probability_std(block.X, block.offset)
     if p.ndim == 1:
         p, std = np.column_stack([1 - p, p]), np.column_stack([std, std])
     return np.vstack([p.argmax(axis=1), p.T, std.T])
@@ -177,7 +204,7 @@ class _Output:
     def _open(self, types: list[Any]) -> None:
         names = [csv_cell(name) for name in self.keep] if self.kind == "csv" else list(self.keep)
         kept = list(zip(names, types, strict=True))
-        made = [(name, pa.string() if name == "class" else pa.float64()) for name in _names(self.classes)]
+        made = [(name, pa.string() if name == "class" else pa.float64()) for name in output_names(self.classes)]
         self.schema = pa.schema([*kept, *made])
         if self.kind == "csv":
             self._writer = _csv.CSVWriter(self.file, self.schema)

@@ -122,7 +122,10 @@ class DataQuality:
             return new
         low, high = block.ranges() if ranges else ([], [])
         new = new if block.y is None else new._with_targets(block.target_sums())
-        return new._with_ranges(low, high, np.ones(len(block)) @ block.X)
+        total = np.ones(len(block)) @ block.X
+        if np.isnan(total).any():
+            low, high, total = _with_gaps(block.X, ranges=ranges)
+        return new._with_ranges(low, high, total)
 
     def after_partition(self, summary: "PartitionSummary", *, ranges: bool = True) -> "DataQuality":
         """Return the data quality after one more partition; see `after`."""
@@ -175,8 +178,11 @@ class DataQuality:
 
     @property
     def good(self) -> int:
-        """The number of good rows."""
-        return self.read - self.bad + sum(self.reasons.get("", {}).get(reason, 0) for reason in WHOLE_FILES)
+        """The number of good rows that have a target."""
+        unlabelled = self.notes.n_unlabelled
+        return (
+            self.read - self.bad - unlabelled + sum(self.reasons.get("", {}).get(reason, 0) for reason in WHOLE_FILES)
+        )
 
     def _with_ranges(self, low: Any, high: Any, total: Any) -> "DataQuality":
         if self.total:
@@ -185,6 +191,19 @@ class DataQuality:
             total = np.add(self.total, total)
         low, high, total = (np.asarray(a, float).tolist() for a in (low, high, total))
         return replace(self, low=low, high=high, total=total)
+
+
+def _with_gaps(X: np.ndarray, *, ranges: bool) -> tuple[Any, Any, np.ndarray]:
+    """Return the ranges and the sum of each column; a missing value counts as the mean of the others in the sum.
+
+    The ends of the range of a column without any value are infinite, the smaller one being the larger.
+    """
+    known = ~np.isnan(X)
+    filled, count = np.where(known, X, 0.0), known.sum(axis=0)
+    total = filled.sum(axis=0) * len(X) / np.maximum(count, 1)
+    if not ranges:
+        return [], [], total
+    return np.where(known, X, np.inf).min(axis=0), np.where(known, X, -np.inf).max(axis=0), total
 
 
 def _added(one: dict[str, dict[str, int]], other: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:

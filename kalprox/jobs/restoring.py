@@ -67,8 +67,10 @@ def checked_record(data: Any, columns: TableColumns) -> FitRecord:
     expect(len(quality.total) in (0, len(columns.names)))
     expect(len(quality.targets) in (0, len(columns.classes) if len(columns.classes) > 2 else 1))
     expect(_are_bad_rows(quality.first))
-    expect(np.isfinite([*quality.low, *quality.high, *quality.total, *quality.targets, *history.squares]).all())
-    encoded = [columns.features[i] in {**columns.categorical, **columns.hashed} for i in columns.groups]
+    expect(np.isfinite([*quality.total, *quality.targets, *history.squares]).all())
+    expect(not np.isnan([*quality.low, *quality.high]).any())  # infinite for a column without values
+    one_hot = {**columns.categorical, **columns.hashed}
+    encoded = [i < len(columns.features) and columns.features[i] in one_hot for i in columns.groups]
     levels = [n for n, is_level in zip(quality.total, encoded, strict=False) if is_level]  # no totals before a good row
     expect(all(0 <= n <= quality.read for n in levels))
     return record

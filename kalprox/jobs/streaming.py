@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from kalprox.calibration import LEVELS
 from kalprox.jobs.base import FitRun
@@ -10,6 +11,7 @@ from kalprox.jobs.restoring import checked_cursor
 from kalprox.learning.learner import Learner
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError, check_rows
+from kalprox.sources.times import TimeGoesBack
 
 __all__ = ["StreamingRun"]
 
@@ -54,15 +56,18 @@ def _learn(learner: Learner, block: Block) -> bool:
         return False
     try:
         learner.learn_in_turn(block)
+    except TimeGoesBack as error:
+        row = block.place.rows[block.place.good][error.row]
+        raise SourceError(f"{block.place.file}, row {row}: {error.why}") from error
     except ValueError as error:
         rows = f"rows {block.place.rows.min()} to {block.place.rows.max()}"
         raise SourceError(f"{block.place.file}, {rows} could not be learned: {error}") from error
     return True
 
 
-def _score(learner: Learner) -> dict[str, float]:
+def _score(learner: Learner) -> dict[str, Any]:
     if not learner.is_fitted:
         return {}
     score = learner.score
     coverage = float(score.coverage[LEVELS.index(0.95)]) if score.has_intervals else float("nan")
-    return {"rmse": float(score.rmse), "coverage": coverage}
+    return {"rmse": float(score.rmse), "coverage": coverage, "changes": score.changes}

@@ -5,6 +5,7 @@ c in alpha = c sqrt(rows), and what early rows say about c holds for later rows 
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -118,7 +119,20 @@ class AlphaScores:
         """Return the scores whose estimates, if any, were made from `rows` rows and serve for as many."""
         return replace(self, left=float(max(FEWEST_ROWS, int(rows))))
 
-    def scored(self, block: Block, counts: Array | None, forget: float) -> "AlphaScores":
+    def with_features(self, more: int) -> "AlphaScores":
+        """Return the scores whose estimates know more features, which had no effect so far."""
+        if not self.maps.size:
+            return self
+        return replace(self, center=np.pad(self.center, (0, more)), maps=np.pad(self.maps, ((0, more), (0, 0))))
+
+    def scored(
+        self,
+        block: Block,
+        counts: Array | None,
+        forget: Any,
+        times: Array | None = None,
+        since: float | None = None,
+    ) -> "AlphaScores":
         """Return the scores after a block of rows, at most as many as are left to predict. O(b d m).
 
         Parameters
@@ -126,29 +140,35 @@ class AlphaScores:
         block : Block
         counts : array of shape (b,), optional
             How often each row counts; 1 by default.
-        forget : float
+        forget, times, since
+            See `kalprox.sources.forgetting.faded`.
         """
         scores, k = self, self.squares.shape[1]
         for start in range(0, len(block), _CHUNK) if self.maps.size else ():
             some = block.part(start, start + _CHUNK)
             predicted = ((some.X - self.center) @ self.maps + self.constant).reshape(len(some), -1, k)
             errors = (some.y.reshape(len(some), 1, k) - self.offset) - predicted
-            scores = scores.after(errors, np.ones(len(some)) if some.weights is None else some.weights, forget)
+            weights = np.ones(len(some)) if some.weights is None else some.weights
+            at = None if times is None else times[start : start + _CHUNK]
+            scores, since = scores.after(errors, weights, forget, at, since), None if at is None else float(at[-1])
         return replace(scores, left=self.left - float(len(block) if counts is None else counts.sum()))
 
-    def after(self, errors: Array, weights: Array, forget: float) -> "AlphaScores":
+    def after(
+        self, errors: Array, weights: Array, forget: Any, times: Array | None = None, since: float | None = None
+    ) -> "AlphaScores":
         """Return the scores after a block of b rows, whose predictions with each c had these errors.
 
         Parameters
         ----------
         errors : array of shape (b, m, k)
         weights : array of shape (b,)
-        forget : float
+        forget, times, since
+            See `kalprox.sources.forgetting.faded`.
         """
         seen = self.rows + np.cumsum(weights)
         if not seen[-1] > 0:
             return self
-        weights, _, _, left = faded(weights, forget)
+        weights, _, _, left = faded(weights, forget, None, times, since)
         squares = np.einsum("b,bmk->mk", weights * seen / seen[-1], errors**2)
         squares += self.squares * (self.rows / seen[-1] * (1.0 if left is None else float(left)))
         return replace(self, squares=squares, rows=float(seen[-1]))

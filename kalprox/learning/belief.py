@@ -17,7 +17,7 @@ from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.path import Path
 from kalprox.learning.sandwich import Sandwich, row_scores, scores_at
-from kalprox.learning.saved import Saved
+from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Bernoulli, Categorical
 from kalprox.models import Model
@@ -26,6 +26,8 @@ from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Zero
 from kalprox.sources import Block, Counts, Source
+from kalprox.sources.forgetting import shares
+from kalprox.sources.times import in_order
 
 __all__ = ["ApproximateMerge", "Belief", "PenaltyTooStrong", "about_merge", "check_any_row"]
 
@@ -71,6 +73,8 @@ class Belief(PickledFields, ABC):
         The sums for robust or clustered standard errors, if the settings ask for them.
     input_noise : InputNoise or None
         How the variance of the noise depends on the inputs, if the settings ask for it.
+    time : float or None
+        The time of the last row, if rows are forgotten by time.
     whole_batches : bool
         Whether a batch in memory is learned as one block, however long it is.
     in_one_pass : bool
@@ -86,9 +90,11 @@ class Belief(PickledFields, ABC):
     settings: Settings
     sandwich: Sandwich | None = field(default=None, kw_only=True)
     input_noise: InputNoise | None = field(default=None, kw_only=True)
+    time: float | None = field(default=None, kw_only=True)
 
     whole_batches: ClassVar[bool] = False
     in_one_pass: ClassVar[bool] = True
+    walks: ClassVar[bool] = False  # whether the intercept can walk though the likelihood is not Gaussian
     n_passes = 1
     message = ""
     merge_distance = 0.0
@@ -112,6 +118,30 @@ class Belief(PickledFields, ABC):
     @abstractmethod
     def with_settings(self, settings: Settings) -> Self:
         """Return the belief of the same rows under other settings; raise if it would need the rows again."""
+
+    def with_features(self, more: int) -> Self:
+        """Return the belief about more features, which were 0 in all rows so far and come after the others.
+
+        Their coefficients are at their prior: the penalty, or nothing if there is none.
+        """
+        raise ValueError(
+            f"New features came, and this model cannot learn them: method={self.settings.method!r} keeps the features "
+            "of its first row. Give all features in every row, or use method='exact'."
+        )
+
+    @property
+    def targets(self) -> int | None:
+        """The number of columns of y, if these are several targets of one linear model; None for one target."""
+        return None
+
+    @property
+    def effective_rows(self) -> float:
+        """The number of rows of equal weight that are worth as much as those that forgetting has left."""
+        raise ValueError("method='paper' keeps no rows.")
+
+    def closed(self) -> Self:
+        """Return the belief after a batch, which is a cluster of its own for clustered standard errors."""
+        return self if self.sandwich is None else replace(self, sandwich=self.sandwich.closed())
 
     @property
     def predicts(self) -> bool:
@@ -147,9 +177,10 @@ class Belief(PickledFields, ABC):
         """Return the innovations of a piece, which this belief predicts and `after` has learned; see `next_piece`."""
         if may_overflow(block):
             return Innovations.unknown(block.y)
-        own = self.own_variance(block)
-        predicted = self.predict(block.X, None if own is None else np.sqrt(own), block.offset)
-        return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(self.noise.variance)))
+        own, times = self.own_variance(block), self._times(block, self.time)
+        known = self if times is None else self.ahead(float(times[0]))
+        predicted = known.predict(block.X, None if own is None else np.sqrt(own), block.offset)
+        return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(known.noise.variance)))
 
     def relative_variance(self, X: Array) -> Array | None:
         """Return the variance of the noise at the inputs X, in units of the noise variance; None if it is 1."""
@@ -165,11 +196,13 @@ class Belief(PickledFields, ABC):
             return self
         with np.errstate(invalid="ignore"):
             D, u, sandwich = self._row_scores(block, found, before)
-        if self.settings.forget != 1:
+        if self.settings.forgets:
             counts = self.settings.counts(block.weights)
-            seen = np.cumsum(np.ones(len(block)) if counts is None else counts)
-            u = (u.T * self.settings.forget ** (seen[-1] - seen)).T
+            counts = np.ones(len(block)) if counts is None else counts
+            u = (u.T * shares(self.settings.forgetting, counts, self._times(block, before.time))).T
         weights, relative = block.weights, before.relative_variance(block.X)
+        if block.noise is not None:
+            relative = block.noise if relative is None else relative * block.noise
         if self.settings.coef_cov == "robust":
             weights = weights if relative is None else (1.0 if weights is None else weights) / relative
             return replace(self, sandwich=sandwich.after_rows(D, u, weights))
@@ -178,6 +211,17 @@ class Belief(PickledFields, ABC):
         if relative is not None:
             weights = (1.0 if weights is None else weights) / np.sqrt(relative)
         return replace(self, sandwich=sandwich.after_cluster(D, u, weights, block.groups))
+
+    def _times(self, block: Block, since: float | None) -> Array | None:
+        """Return the times of a block that comes after the time `since`; None unless rows are forgotten by time."""
+        return in_order(block.times, since, block.weights) if self.settings.by_time else None
+
+    def ahead(self, time: float | None = None) -> Self:
+        """Return what is known at a later time, or before the next row if that makes a difference."""
+        if time is not None:
+            given = self.settings.parameters["forget"]
+            raise ValueError(f"A time to predict at needs forget=ByTime(...); got forget={given!r}. Leave it out.")
+        return self
 
     def _row_scores(self, block: Block, found: Innovations, before: "Belief") -> tuple[Array, Array, Sandwich]:
         """Return the inputs of the scores and their factors, see `row_scores`, and the sandwich they are added to."""
@@ -513,33 +557,40 @@ class Belief(PickledFields, ABC):
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
         return self.output(X) if self.settings.likelihood.location else self.predict(X).mean
 
-    def predict(self, X: Array, sigma: Any = None, offset: Array | None = None) -> Predictive:
+    def predict(
+        self, X: Array, sigma: Any = None, offset: Array | None = None, left_open: Array | None = None
+    ) -> Predictive:
         """Return the predictive distribution for rows of X with these offsets.
 
-        It includes the noise of relative std `sigma` (default 1).
+        It includes the noise of relative std `sigma` (default 1), and the variance of the output that missing features
+        leave open, if there are any.
         """
-        return self.posterior.predict(*self._value(self.design.rows(X, offset)), sigma)
+        return self.posterior.predict(*self._value(self.design.rows(X, offset)), sigma, left_open)
 
     def output(self, X: Array, offset: Array | None = None) -> Array:
         """Return the output of the model for rows of X at the estimate, shape (n,) or (n, m)."""
         return self._value(self.design.rows(X, offset))[0]
 
-    def log_odds(self, X: Array, offset: Array | None = None) -> Array:
+    def log_odds(self, X: Array, offset: Array | None = None, left_open: Array | None = None) -> Array:
         """Return the log odds of the probabilities of classes for rows of X, averaged over the posterior, shape (n,).
 
         For several classes, they are the logarithms of the probabilities less their mean, shape (n, m).
         """
         f, D = self._value(self.design.rows(X, offset))
-        likelihood, leverage = self.settings.likelihood, self.posterior.output_variance(f, D)
+        likelihood, leverage = self.settings.likelihood, self._output_variance(f, D, left_open)
         yes, no = (np.log(likelihood.predict(g, leverage, self.noise).mean) for g in (f, -f))
         return yes - no if f.ndim == 1 else yes - yes.mean(axis=-1, keepdims=True)
 
-    def probability_std(self, X: Array, offset: Array | None = None) -> Array:
+    def probability_std(self, X: Array, offset: Array | None = None, left_open: Array | None = None) -> Array:
         """Return the standard deviations of the probabilities of classes for rows of X, which the rows leave."""
         f, D = self._value(self.design.rows(X, offset))
         likelihood = self.settings.likelihood
         assert isinstance(likelihood, (Bernoulli, Categorical))
-        return likelihood.probability_std(f, self.posterior.output_variance(f, D))
+        return likelihood.probability_std(f, self._output_variance(f, D, left_open))
+
+    def _output_variance(self, f: Array, D: Array, left_open: Array | None) -> Array:
+        variance = self.posterior.output_variance(f, D)
+        return variance if left_open is None else variance + left_open
 
     def _value(self, inputs: Array) -> tuple[Array, Array]:
         """Return the output of the model at the estimate, and its Jacobian."""
@@ -572,6 +623,25 @@ class Belief(PickledFields, ABC):
     @abstractmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> Self:
         """Return the belief about d features whose method `saved` returned these values."""
+
+    def whole_state(self) -> dict[str, Any]:
+        """Return all of the state as values that can be saved, the sums for standard errors and noise included."""
+        sandwich = {} if self.sandwich is None else {"sandwich": self.sandwich.saved()}
+        noise = {} if self.input_noise is None else {"input_noise": self.input_noise}
+        return {**self.saved(), **sandwich, **noise}
+
+    @classmethod
+    def resumed(cls, settings: Settings, d: int, saved: Saved) -> Self:
+        """Return the belief about d features whose method `whole_state` returned these values."""
+        belief = cls.restored(settings, d, saved)
+        if "sandwich" in saved:
+            sandwich, is_exact = Sandwich.restored(saved), settings.is_exact
+            p = d + (1 if is_exact else belief.design.first)
+            expect(sandwich.M.shape == (belief.targets or 1, p, p) and is_exact is (sandwich.center is not None))
+            belief = replace(belief, sandwich=sandwich)
+        if "input_noise" in saved:
+            belief = replace(belief, input_noise=InputNoise.restored(d, saved))
+        return belief
 
     # ---- supported by exact beliefs only -----------------------------------------------------------------
 

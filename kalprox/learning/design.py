@@ -40,6 +40,10 @@ class Moments:
         share = other.rows / rows if rows else 0.0
         return Moments(rows, self.mean + share * apart, self.squares + other.squares + self.rows * share * apart**2)
 
+    def with_features(self, more: int) -> "Moments":
+        """Return the moments with more columns, which were 0 in all rows."""
+        return replace(self, mean=np.pad(self.mean, (0, more)), squares=np.pad(self.squares, (0, more)))
+
     @property
     def sd(self) -> Array:
         return np.sqrt(self.squares / (self.rows or 1.0))
@@ -82,6 +86,12 @@ class Design(PickledFields):
         ones, zeros = np.ones(len(mean)), np.zeros(len(mean))
         scale = np.where(sd > 0, sd, 1.0) if standardize else ones
         return cls(mean if intercept else zeros, scale, intercept, outputs=outputs, row_offsets=row_offsets)
+
+    def with_features(self, more: int) -> "Design":
+        """Return the design of rows with more columns, which were 0 in all rows so far."""
+        center, rest = (None if a is None else np.pad(a, (0, more)) for a in (self.center, self.center_rest))
+        scale = None if self.scale is None else np.append(self.scale, np.ones(more))
+        return replace(self, center=center, scale=scale, center_rest=rest)
 
     @property
     def first(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf, log
 from typing import Any, ClassVar
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import LARGEST, check_usable
+from kalprox.forgetting import ByRow, ByTime, Directional, RandomWalk, Window
 from kalprox.information import Information, merge
 from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, piece_reaching
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design
+from kalprox.learning.drift import LONGEST, fold_drifting, walked, walking_innovations
 from kalprox.learning.fingerprint import fingerprint
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.input_noise import InputNoise
@@ -23,16 +25,23 @@ from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect, expect_information
 from kalprox.learning.scorer import SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
+from kalprox.learning.window import WindowRows
 from kalprox.linalg.row_space import row_coordinates
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Predictive, Student
 from kalprox.regularizers import Ridge
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
-from kalprox.sources.forgetting import faded
+from kalprox.sources.forgetting import course, faded
+from kalprox.sources.times import NEEDS_BY_TIME, check_later
 from kalprox.sources.weighting import CountedSource, counts_of
 
-__all__ = ["ExactBelief", "restored_information"]
+__all__ = ["NO_ORDER", "ExactBelief", "restored_information", "restored_time"]
+
+NO_ORDER = (
+    "forget must be 1 for a source without an order of rows; got forget={!r}. Learn them as a stream, with partial_fit "
+    "or without an engine."
+)
 
 _EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in all, are computed exactly
 _LONGEST = 4096  # rows of a piece whose innovations are exact
@@ -47,6 +56,7 @@ class ExactBelief(LinearBelief):
     """The belief of a linear model as rows come: what is learned from each, and how it was predicted before."""
 
     scorer: Scorer | None = None  # what predicted the last rows
+    window: WindowRows | None = None  # the rows of the window, if there is one
 
     whole_batches: ClassVar[bool] = True
 
@@ -60,14 +70,18 @@ class ExactBelief(LinearBelief):
             raise ValueError(
                 f"noise='inputs' needs y of shape (n,); got shape {block.y.shape}. Fit one model per target."
             )
-        zero = Information.zero(block.X.shape[1], targets)
-        return cls(settings, replace(zero, T=zero.T[:1]))  # the triangle has no more rows than were learned
+        d, kind = block.X.shape[1], settings.forgetting
+        if isinstance(kind, RandomWalk):
+            kind.steps(d, intercept=settings.fit_intercept)  # raises an error if it is about another model
+        window = WindowRows.empty(kind.rows, settings.weights, d, targets) if isinstance(kind, Window) else None
+        zero = Information.zero(d, targets)
+        return cls(settings, replace(zero, T=zero.T[:1]), window=window)  # as many rows of T as were learned
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["ExactBelief", Counts]:
         """Fit in one pass to a source without an order of rows; another one sums scores, if `coef_cov` needs them."""
-        if settings.forget != 1:
-            raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
+        if settings.forgets:
+            raise ValueError(NO_ORDER.format(settings.parameters["forget"]))
         if settings.noise_depends_on_inputs:
             raise ValueError(
                 "noise='inputs' is learned from predictions of rows from earlier ones, and this source has no order of "
@@ -94,37 +108,57 @@ class ExactBelief(LinearBelief):
             stop = start + piece_reaching(total, None if counts is None else counts[start:], len(block) - start)
             rows = block.part(start, stop)
             counts = None if counts is None else counts[start:stop]
-            belief = belief._fold(rows, scores and scores.scored(rows, counts, self.settings.forget))
+            if scores is not None:
+                times = belief._times(rows, belief.time)
+                scores = scores.scored(rows, counts, self.settings.forgetting, times, belief.time)
+            belief = belief._fold(rows, scores)
             start = stop
         return belief
 
     def _fold(
         self, block: Block, scores: AlphaScores | None, visit: Callable[[int, int], None] | None = None
     ) -> "ExactBelief":
-        info, weights, forget, sandwich = self.information, block.weights, self.settings.forget, self.sandwich
-        counts, squares, noise = counts_of(weights, self.settings.weights), None, self.input_noise
-        if self.settings.noise_depends_on_inputs:
+        info, weights, kind, sandwich = self.information, block.weights, self.settings.forgetting, self.sandwich
+        counts, squares, noise, window = counts_of(weights, self.settings.weights), None, self.input_noise, self.window
+        if block.times is not None and not isinstance(kind, ByTime):
+            raise ValueError(NEEDS_BY_TIME.format(self.settings.parameters["forget"]))
+        if self.settings.noise_depends_on_inputs or block.noise is not None:
             counts = np.ones(len(block)) if weights is None else self.settings.counts(weights)
             weights = self._weights(block)
             weights = np.ones(len(block)) if weights is None else weights
-        if forget != 1:
-            weights, counts, squares, left = faded(np.ones(len(block)) if weights is None else weights, forget, counts)
+        time = self.time
+        if kind.fades and kind.forgets:
+            times = self._times(block, self.time)
+            weights = np.ones(len(block)) if weights is None else weights
+            weights, counts, squares, left = faded(weights, kind, counts, times, self.time)
             info = info.forget(left) if float(info.rows) > 0 else info
             sandwich = sandwich and sandwich.forget(float(left))  # type: ignore[arg-type]
             noise = noise and noise.forget(float(left))  # type: ignore[arg-type]
-        info = info.fold(block.X, block.y, weights, counts, squares, visit=visit)
+            time = None if times is None else float(times[-1])
+        if window is not None:
+            window = window.after(block)
+            info = window.information
+        elif not kind.fades:
+            about = counts_of(weights, self.settings.weights)
+            about = weights if about is None else about
+            info = fold_drifting(info, kind, block, about, intercept=self.settings.fit_intercept)
+        else:
+            info = info.fold(block.X, block.y, weights, counts, squares, visit=visit)
         if not np.abs(info.T.diagonal()).max() < LARGEST:  # otherwise no value is larger
             check_usable(block.X, block.y, block.weights)
         added: dict[str, Any] = {"spread_before": self.spread, "sandwich": sandwich, "input_noise": noise}
         scorer = self.current_scorer if float(self.information.rows) else None
         added["scorer"] = scorer if scorer is None or scorer.serves_on(float(info.rows), len(block)) else None
+        added |= {"time": time, "window": window}
         return ExactBelief(self.settings, info, scores, **added)
 
     @property
     def _unscored_rows(self) -> float:
         """The number of rows to learn before the first estimates that predict rows for the scores."""
-        if self.settings.forget == 1:
+        if not self.settings.forgets:
             return FEWEST_ROWS - float(self.information.rows)
+        if self.settings.by_time:
+            return 1  # how many remain is known when they have come
         return 1 if 1 / (1 - self.settings.forget) > FEWEST_ROWS else inf  # rows fade: as many may never remain
 
     def _predicting(self) -> AlphaScores | None:
@@ -166,10 +200,46 @@ class ExactBelief(LinearBelief):
                 f"weights cannot change between calls of partial_fit, because earlier rows were counted as "
                 f"{self.settings.weights!r}: use fit."
             )
+        if settings.changed(self.settings, "forget") and isinstance(settings.forgetting, Window):
+            raise ValueError(
+                f"forget cannot become {settings.forgetting!r} between calls of partial_fit, because the rows learned "
+                "so far are not held: use fit."
+            )
         # The scores of the alphas are valid only for the settings under which they were computed.
         names = ("penalty", "l1_ratio", "delta", "groups", "bounds", "alpha", "noise", "fit_intercept", "standardize")
         scores = None if settings.changed(self.settings, *names) else self.scores
-        return replace(self, settings=settings, scores=scores, spread_before=self.spread, scorer=None)
+        about = {"window": self.window} if isinstance(settings.forgetting, Window) else {"window": None}
+        time = self.time if settings.by_time else None
+        return replace(
+            self, settings=settings, scores=scores, spread_before=self.spread, scorer=None, time=time, **about
+        )
+
+    def with_origin(self, columns: Array, values: Array) -> "ExactBelief":
+        """Return the belief with other values of columns that have been zero in all rows. Exact."""
+        sandwich, noise = self.sandwich, self.input_noise
+        if sandwich is not None and sandwich.center is not None:
+            center = sandwich.center.copy()
+            center[columns] = values
+            sandwich = replace(sandwich, center=center)
+        information = self.information.with_origin(columns, values)
+        noise = noise and InputNoise(noise.information.with_origin(columns, values))
+        return replace(self, information=information, sandwich=sandwich, input_noise=noise, scorer=None, found=None)
+
+    def with_features(self, more: int) -> "ExactBelief":
+        """Return the belief about more features. Exact; O(d^2).
+
+        What predicted the last rows gives way to an estimate that knows how uncertain the new coefficients are.
+        """
+        return ExactBelief(
+            self.settings,
+            self.information.with_features(more),
+            self.scores and self.scores.with_features(more),
+            spread_before=np.pad(self.spread, (0, more)),
+            sandwich=self.sandwich and self.sandwich.with_features(more),
+            input_noise=self.input_noise and self.input_noise.with_features(more),
+            time=self.time,
+            window=self.window and self.window.with_features(more),
+        )
 
     def merge(self, other: Belief) -> "ExactBelief":
         """Return the belief after the rows of both. Exact; O(d^3)."""
@@ -180,10 +250,9 @@ class ExactBelief(LinearBelief):
                 "merge needs a number for alpha, or penalty='ridge': alpha='auto' was chosen by predicting each batch "
                 "from earlier ones, and the scores of two separate streams cannot be combined."
             )
-        if self.settings.forget != 1:
-            raise ValueError(
-                f"merge needs forget=1: with forget={self.settings.forget!r} the order of all rows matters."
-            )
+        if self.settings.forgets:
+            given = self.settings.parameters["forget"]
+            raise ValueError(f"merge needs forget=1: with forget={given!r} the order of all rows matters.")
         sandwich = self.sandwich and other.sandwich and self.sandwich.merge(other.sandwich)
         info = merge(self.information, other.information)
         noise = self.input_noise and other.input_noise and self.input_noise.merge(other.input_noise)
@@ -206,6 +275,11 @@ class ExactBelief(LinearBelief):
         return diagonal_curvature(g, d) is not None or g.root(d) is not None
 
     @property
+    def predicts_every_row(self) -> bool:
+        """Whether an exact filter can predict all rows of a block, each from those before it."""
+        return self.has_fixed_penalty and not self.settings.forgets
+
+    @property
     def is_wide(self) -> bool:
         """Whether columns outnumber rows so far that a root of the covariance as one matrix costs more than a fold."""
         m, p = self.information.T.shape
@@ -214,7 +288,7 @@ class ExactBelief(LinearBelief):
     @property
     def _needs_every_leverage(self) -> bool:
         """Whether the exact filter predicts all rows, because robust standard errors need the leverage of each."""
-        return self.settings.coef_cov != "model" and self.has_fixed_penalty and self.settings.forget == 1
+        return self.settings.coef_cov != "model" and self.has_fixed_penalty and not self.settings.forgets
 
     @property
     def _exact_rows(self) -> int:
@@ -227,7 +301,7 @@ class ExactBelief(LinearBelief):
         settings, n = self.settings, float(self.information.rows)
         if self.scorer is not None and self.scorer.serves(n):
             return self.scorer
-        if n < self._exact_rows or settings.forget != 1 or self._needs_every_leverage or not settings.needs_innovations:
+        if n < self._exact_rows or settings.forgets or self._needs_every_leverage or not settings.needs_innovations:
             return None
         posterior = self.posterior
         if len(posterior.factors) > 1 or not posterior.proper:
@@ -259,8 +333,11 @@ class ExactBelief(LinearBelief):
         settings = self.settings
         if self._chooses_alpha or settings.noise_depends_on_inputs or not self.posterior.proper:
             return None
+        kind = settings.forgetting
+        if not (kind.fades or (isinstance(kind, RandomWalk) and kind.of_intercept and settings.fit_intercept)):
+            return None
         g, coef = settings.penalty.regularizer(self.alpha), self.posterior.mean[int(settings.fit_intercept) :]
-        made = MomentFilter.of(settings, g, self.information, self.design, coef)
+        made = MomentFilter.of(settings, g, self.information, self.design, coef, self.time)
         return made if made is not None and made.estimate() is not None else None
 
     def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
@@ -269,14 +346,15 @@ class ExactBelief(LinearBelief):
         The innovations of the first rows are computed exactly, in pieces of any length if the penalty is fixed and
         quadratic. For other penalties the estimate is computed anew after an eighth more rows, and after twice as many
         rows where alpha is chosen. Later rows are predicted by a `Scorer`. With forgetting a piece halves the weights
-        at most. With `exact`, every row is predicted from all rows before it, which robust standard errors need too.
+        at most, and is a small part of a window. With `exact`, every row is predicted from all rows before it, which
+        robust standard errors need too.
         """
         exact = exact or self._needs_every_leverage
-        n, forget = self.information.rows, self.settings.forget
+        n, forgets = self.information.rows, self.settings.forgets
         if not self.predicts:
             length = FEWEST_ROWS - int(n) if self._chooses_alpha else 1 if exact or self.posterior.proper else _LONGEST
         elif exact:
-            length = _LONGEST if self.has_fixed_penalty and forget == 1 else 1
+            length = _LONGEST if self.has_fixed_penalty and not forgets else self._walks_freely or 1
         elif self.current_scorer is not None:
             length = self.next_cut - n
         elif self._chooses_alpha:
@@ -285,12 +363,59 @@ class ExactBelief(LinearBelief):
             length = min(_LONGEST if self.has_fixed_penalty else n // 8, self.next_cut - n)
         if self.settings.noise_depends_on_inputs:
             length = min(length, max(FEWEST_ROWS, int(n) // 8))  # so that the variance is learned on the way
-        if forget != 1:
-            length = min(length, max(1, int(log(0.5) / log(forget))))
+        if forgets:
+            length = min(length, self._fading_piece(block, start))
         stop = min(len(block), start + max(int(length), 1))
         if self._chooses_alpha or self.current_scorer is not None or self.posterior.proper:
             return stop
         return start + self._foreseen(block.X[start:stop])
+
+    @property
+    def _walks_freely(self) -> int:
+        """The number of rows whose innovations are exact while coefficients walk without a penalty; 0 otherwise."""
+        return LONGEST if isinstance(self.settings.forgetting, RandomWalk) and self.settings.penalty.kind is None else 0
+
+    def _fading_piece(self, block: Block, start: int) -> int:
+        """Return the number of rows from `start` that may be predicted together although earlier rows are forgotten."""
+        kind = self.settings.forgetting
+        if isinstance(kind, ByTime):
+            times = self._times(block.part(start, len(block)), self.time)
+            assert times is not None
+            return max(1, int(np.searchsorted(times, times[0] + kind.half_life, side="right")))
+        if isinstance(kind, ByRow):
+            return max(1, int(log(0.5) / log(kind.factor)))
+        if isinstance(kind, RandomWalk):
+            return self._walks_freely or max(1, min(LONGEST, int(self.information.rows) // 8))
+        if isinstance(kind, Window):
+            return max(1, kind.rows // 16)
+        assert isinstance(kind, Directional)
+        return max(1, min(LONGEST, int(log(0.9) / log(kind.factor)))) if kind.factor < 1 else LONGEST
+
+    def ahead(self, time: float | None = None) -> "ExactBelief":
+        """Return what is known at a later time, or before the next row: after one more step of a random walk."""
+        kind, info = self.settings.forgetting, self.information
+        if self.elapsed is not None:
+            return self
+        if isinstance(kind, RandomWalk) and time is None:
+            return replace(self, information=walked(info, kind, intercept=self.settings.fit_intercept), elapsed=1.0)
+        if not isinstance(kind, ByTime):
+            return super().ahead(time)
+        if time is None or self.time is None or time == self.time:
+            return self
+        check_later(time, self.time)
+        left = float(kind.left(time - self.time))
+        return replace(self, information=info.forget(left), time=time, elapsed=left)
+
+    @cached_property
+    def _walked(self) -> "ExactBelief | None":
+        """What predicts the next row after a step of a random walk; None if they do not walk, or did."""
+        after = self.ahead() if isinstance(self.settings.forgetting, RandomWalk) else self
+        return None if after is self else after
+
+    @property
+    def _next(self) -> "ExactBelief":
+        """What predicts the next row."""
+        return self._walked or self  # a belief that were its own cached value would wait for the garbage collector
 
     def _foreseen(self, X: Array) -> int:
         """Return how many of these rows can be predicted together.
@@ -361,17 +486,32 @@ class ExactBelief(LinearBelief):
         posterior, settings = self.posterior, self.settings
         if not posterior.proper and posterior.factor.undetermined(self.design.rows(block.X[:1]))[0]:
             return Innovations.unknown(block.y)._replace(mean=self.mean(block.X))
-        counts, forget = settings.counts(block.weights), settings.forget
-        options: dict[str, Any] = {"own": own, "counts": counts, "forget": forget, "last": True}
-        block = replace(block, weights=self._weights(block))
+        options: dict[str, Any] = {"own": own, "counts": settings.counts(block.weights)}
+        times = self._times(block, self.time)
+        first = self._next if times is None else self.ahead(float(times[0]))
+        return first._by_filter(block, options, times, self.time)
+
+    def _by_filter(
+        self, block: Block, options: dict[str, Any], times: Array | None, since: float | None
+    ) -> Innovations:
+        """Return the innovations of a block by a filter that starts from this belief, at the time of its first row."""
+        posterior, settings, kind = self.posterior, self.settings, self.settings.forgetting
+        block = replace(block, weights=self._weights(block), times=None)
+        take: Callable[..., Innovations] = partial(SquareRootFilter.take, last=True, **options)
+        if isinstance(kind, RandomWalk):
+            take = partial(walking_innovations, walk=kind, **options)
+        elif kind.fades and kind.forgets:
+            counts = np.ones(len(block)) if options["counts"] is None else options["counts"]
+            take = partial(take, fading=course(kind, counts, times, since))
         if len(posterior.factors) == 1:
-            start, design, block = self._in_row_space(block)
-            return SquareRootFilter.of(start, design, settings.noise_var).take(block, **options)
+            whole = isinstance(kind, RandomWalk)
+            start, design, block = (posterior, self.design, block) if whole else self._in_row_space(block)
+            return take(SquareRootFilter.of(start, design, settings.noise_var), block)
         filters = (
             SquareRootFilter.of(posterior, self.design, settings.noise_var, j) for j in range(len(posterior.factors))
         )
         columns = (Block(block.X, y, block.weights) for y in block.y.T)
-        return Innovations.joined([one.take(rows, **options) for one, rows in zip(filters, columns, strict=True)])
+        return Innovations.joined([take(one, rows) for one, rows in zip(filters, columns, strict=True)])
 
     def _in_row_space(self, block: Block) -> tuple[InformationPosterior, Design, Block]:
         """Return the posterior, the design and a block in the coordinates that the rows so far and these rows span.
@@ -401,16 +541,24 @@ class ExactBelief(LinearBelief):
 
     def _weights(self, block: Block) -> Array | None:
         """Return the weights with which rows are learned: divided by the relative variance of their noise."""
-        if (relative := self.relative_variance(block.X)) is None:
-            return block.weights
-        return (1.0 if block.weights is None else block.weights) / relative
+        weights = block.weights
+        for variance in (self.relative_variance(block.X), block.noise):
+            weights = weights if variance is None else (1.0 if weights is None else weights) / variance
+        return weights
 
-    def predict(self, X: Array, sigma: Any = None, offset: Array | None = None) -> Predictive:
+    def mean(self, X: Any) -> Array:
+        return super().mean(X) if self._walked is None else self._walked.mean(X)
+
+    def predict(
+        self, X: Array, sigma: Any = None, offset: Array | None = None, left_open: Array | None = None
+    ) -> Predictive:
+        if self._walked is not None:
+            return self._walked.predict(X, sigma, offset, left_open)
         if (noise := self.input_noise) is None:
-            return super().predict(X, sigma, offset)
+            return super().predict(X, sigma, offset, left_open)
         mean = self.mean(X)
         own = noise.relative_variance(X, mean) * (1.0 if sigma is None else sigma) ** 2
-        found = super().predict(X, np.sqrt(own), offset)
+        found = super().predict(X, np.sqrt(own), offset, left_open)
         assert isinstance(found, Student)
         with np.errstate(invalid="ignore", divide="ignore"):
             share = own * np.asarray(self.noise.variance) / found.std**2
@@ -426,7 +574,8 @@ class ExactBelief(LinearBelief):
             squares = ((block.y - found.mean) / found.scale) ** 2 / variance
         variance = variance * (np.ones(len(block)) if relative is None else relative)
         noise, times = self.input_noise or InputNoise.zero(self.information.d), self.settings.counts(block.weights)
-        noise = noise.after(block.X, found.mean, variance, squares, times, self.settings.forget)
+        about = self.settings.forgetting, self._times(block, before.time)
+        noise = noise.after(block.X, found.mean, variance, squares, times, *about)
         return replace(belief, input_noise=noise)
 
     def _row_scores(self, block: Block, found: Innovations, before: Belief) -> tuple[Array, Array, Sandwich]:
@@ -435,11 +584,21 @@ class ExactBelief(LinearBelief):
         return sandwich.inputs(block.X), (block.y - found.mean) / found.scale, sandwich
 
     @property
+    def n_held(self) -> int:  # type: ignore[override]
+        """The number of rows of the window."""
+        return 0 if self.window is None else len(self.window)
+
+    @property
     def fingerprint(self) -> Array:
         return fingerprint(self.information)
 
     def without_rows(self) -> "ExactBelief":
         """Return the belief about the means of the rows, where a first row may have been the origin of its sums."""
+        if self.window is not None:
+            raise ValueError(
+                f"A window is made of the rows themselves, and a model file would hold its {self.n_held} rows as they "
+                "came. Forget in another way, or save the rows too: leave --no-samples (samples=False) out."
+            )
         information = self.information.about_means()
         sandwich = self.sandwich and self.sandwich.about(np.asarray(information.x_mean))
         noise = self.input_noise and self.input_noise.about_means()
@@ -454,8 +613,17 @@ class ExactBelief(LinearBelief):
     def saved(self) -> dict[str, Any]:
         scores = {} if self.scores is None else {"alpha_scores": self.scores}
         scorer = {} if self.scorer is None else {"scorer": self.scorer}
-        info = self.information
-        return {"targets": info.targets, "information": info, "spread": self.spread, **scores, **scorer}
+        info, window = self.information, {} if self.window is None else {"window": self.window.saved()}
+        time = {} if self.time is None else {"time": np.array(self.time)}
+        return {
+            "targets": info.targets,
+            "information": info,
+            "spread": self.spread,
+            **scores,
+            **scorer,
+            **window,
+            **time,
+        }
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "ExactBelief":
@@ -476,7 +644,20 @@ class ExactBelief(LinearBelief):
         spread = saved["spread"] if "spread" in saved else np.zeros(d)
         expect(spread.shape == (d,) and (spread >= 0).all())
         scorer = Scorer.restored(d, info.targets, saved) if "scorer" in saved else None
-        return cls(settings, info, scores, spread_before=spread, scorer=scorer)
+        about: dict[str, Any] = {"spread_before": spread, "scorer": scorer, "time": restored_time(settings, saved)}
+        if isinstance(settings.forgetting, Window):
+            size, kind = settings.forgetting.rows, settings.weights
+            about["window"] = WindowRows.restored(size, kind, d, info.targets, saved)
+        return cls(settings, info, scores, **about)
+
+
+def restored_time(settings: Settings, saved: Saved) -> float | None:
+    """Return the time of the last row, if a file has one; raise a ValueError if it has one for no reason."""
+    expect(settings.by_time or "time" not in saved)
+    if "time" not in saved:
+        return None
+    expect(saved["time"].shape == ())
+    return float(saved["time"])
 
 
 def restored_information(saved: Saved, name: str, d: int, targets: int | None, forget: float) -> Information:

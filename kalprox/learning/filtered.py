@@ -10,15 +10,16 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.algorithms.parameters import learned_by
-from kalprox.algorithms.proximal_filter import ProximalState, proximal_filter, take_matched, with_prior
+from kalprox.algorithms.proximal_filter import ProximalState, later, proximal_filter, take_matched, with_prior
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information, merge
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
-from kalprox.learning.exact import restored_information
+from kalprox.learning.exact import NO_ORDER, restored_information, restored_time
 from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
@@ -31,6 +32,7 @@ from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Zero
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
+from kalprox.sources.times import NEEDS_BY_TIME, check_later, in_order
 
 __all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
 
@@ -83,10 +85,15 @@ class FilteredBelief(Belief):
 
         One more pass sums the scores, if `coef_cov` needs them. The search begins at the estimate of `start`, if given.
         """
-        if settings.forget != 1:
+        time = None
+        if settings.forgets:
             if not hasattr(source, "faded"):
-                raise ValueError("forget must be 1 for a source without an order of rows; use partial_fit on a stream.")
-            source = source.faded(settings.forget, settings.weights)
+                raise ValueError(NO_ORDER.format(settings.parameters["forget"]))
+            if settings.by_time:
+                time = float(in_order(source.times, None, source.weights)[-1])  # type: ignore[attr-defined]
+            source = source.faded(settings.forgetting, settings.weights)
+        elif getattr(source, "times", None) is not None:
+            raise ValueError(NEEDS_BY_TIME.format(settings.parameters["forget"]))
         folded = source.fold(partial(Seen.of, settings))
         check_any_row(folded.counts)
         assert folded.total is not None
@@ -105,7 +112,7 @@ class FilteredBelief(Belief):
         out = refine(model, g, rows, first, prior=prior, **options)
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
-        state = replace(state, learned=learned_by(out))
+        state = replace(state, learned=learned_by(out), time=time)
         message = out.message
         classes = isinstance(settings.likelihood, (Bernoulli, Categorical))
         if not out.converged and classes and out.objective < _SEPARATED * folded.counts.good:
@@ -116,7 +123,7 @@ class FilteredBelief(Belief):
         X, named = folded.total.X, isinstance(settings.link, str)
         std = np.sqrt(X.squares / X.rows) if named else None
         belief = cls(settings, state, design, None, out.passes, out.converged, message, std, folded.total.y.outside)
-        return belief.with_scores_of(source), folded.counts
+        return replace(belief, time=time).with_scores_of(source), folded.counts
 
     def learn(self, block: Block) -> "FilteredBelief":
         """Take one step of the filter, which linearises the block at the current belief once the warm-up has ended."""
@@ -130,13 +137,15 @@ class FilteredBelief(Belief):
         belief = self if self.seen is None else self._with_seen(seen, block)
         step = _filter(self.settings, belief.fixed, warmup=belief.state.problem.warmup).step
         inputs = belief.fixed.block(block)
-        state = step(belief.state, inputs.X, inputs.y, inputs.weights)
+        if block.times is not None and not self.settings.by_time:
+            raise ValueError(NEEDS_BY_TIME.format(self.settings.parameters["forget"]))
+        state = step(belief.state, inputs.X, inputs.y, inputs.weights, block.times)
         if belief.columns is not None and self.state.held is not None and state.held is None:
             prior = weak_prior(self.settings, belief.fixed, seen, belief.columns, _noise_of(state))
             state = with_prior(state, prior)
         message = self.message if self.state.held is None or self._convex else _warming_up(state.held)
         unscored = self.unscored + (0.0 if self.predicts else float(new.X.rows))
-        return replace(belief, state=state, message=message, unscored=unscored)
+        return replace(belief, state=state, message=message, unscored=unscored, time=state.time)
 
     # ---- single rows -----------------------------------------------------------------------------------
 
@@ -144,14 +153,16 @@ class FilteredBelief(Belief):
     def matches_rows(self) -> bool:
         """Whether single rows are learned by moment matching, and exactly so by a filter that is updated in place.
 
-        The model must be linear with one output, the loss elementwise, not quadratic, and without a parameter or a
-        noise variance that is learned, the penalty quadratic, and no row forgotten.
+        The model must be linear, with one output or with one for each class, the loss not quadratic, and without a
+        parameter or a noise variance that is learned, the penalty quadratic, and no row forgotten.
         """
         settings, design = self.settings, self.fixed
         loss, named = settings.likelihood, isinstance(settings.link, str) and settings.link == "identity"
-        if not named or loss.quadratic or loss.interacts or loss.learns or loss.learns_noise:
+        if not named or loss.quadratic or loss.learns or loss.learns_noise:
             return False
-        if settings.forget != 1 or settings.coef_cov != "model" or design.outputs is not None or design.row_offsets:
+        if loss.interacts is not isinstance(loss, Categorical) or loss.interacts is (design.outputs is None):
+            return False
+        if settings.forgets or settings.coef_cov != "model" or design.row_offsets:
             return False
         if not np.all(design.scale == 1):
             return False
@@ -163,7 +174,7 @@ class FilteredBelief(Belief):
         """Whether the rows of a warm-up have not been checked yet, so that they are held and nothing else is known."""
         return self.state.held is not None and not np.any(self.state.data.T)
 
-    def row_filter(self) -> SquareRootFilter | None:
+    def row_filter(self) -> MatchingFilter | ClassFilter | None:
         """Return a filter of single rows that continues from this belief; None if a coefficient is undetermined.
 
         In a warm-up that has had no check, it learns the rows held, which need not be refined then.
@@ -174,12 +185,15 @@ class FilteredBelief(Belief):
             return None
         assert self.fixed.center is not None
         at_zero = replace(self.fixed, center=np.zeros(len(self.fixed.center)), intercept=False)
-        made = SquareRootFilter.of(posterior, at_zero, 1.0)
-        if fresh and state.held is not None:
+        loss, inputs = self.settings.likelihood, self.fixed.size // (self.fixed.outputs or 1)
+        root = replace(SquareRootFilter.of(posterior, at_zero, 1.0), row=np.ones(inputs))
+        made = ClassFilter(root, loss) if isinstance(loss, Categorical) else MatchingFilter(root, loss)
+        if fresh and state.held is not None and state.held.rows:
             rows = zip(*(np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights)), strict=True)
-            if any(made.match(x, float(y), self.settings.likelihood, float(w)) is None for x, y, w in rows):
+            if any(made.learn(x, y, float(w)) is None for x, y, w in rows):
                 return None
-        return replace(made, design=self.fixed)
+        root.design = self.fixed
+        return made
 
     def _before_rows(self) -> InformationPosterior:
         """Return the posterior that the prior and the penalty give without any rows."""
@@ -203,7 +217,10 @@ class FilteredBelief(Belief):
 
     def matched_innovations(self, y: Array, matched: Array) -> Innovations:
         """Return the innovations of rows that a filter of single rows has predicted and learned."""
-        predicted = self.settings.likelihood.predict(matched[:, 0], matched[:, 1], Noise.known(1.0))
+        f, variance = matched[:, 0], matched[:, 1]
+        if (m := self.fixed.outputs) is not None:
+            f, variance = matched[:, :m], matched[:, m : m + m * m].reshape(-1, m, m)
+        predicted = self.settings.likelihood.predict(f, variance, Noise.known(1.0))
         return Innovations.of(y, predicted, predicted.std)._replace(together=1)
 
     def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
@@ -229,15 +246,77 @@ class FilteredBelief(Belief):
         """Return the same rows under another penalty or noise variance; earlier blocks are not linearised again."""
         refuse_changes(self.settings, settings)
         g = coef_regularizer(settings, self.fixed)
-        problem = replace(self.state.problem, regularizer=g, gamma=settings.gamma, forget=settings.forget)
+        if settings.by_time is not self.settings.by_time:
+            raise ValueError("forget cannot become or cease to be ByTime between calls of partial_fit: use fit.")
+        problem = replace(self.state.problem, regularizer=g, gamma=settings.gamma, forget=_forget(settings))
         return replace(self, settings=settings, state=replace(self.state, problem=problem))
+
+    def ahead(self, time: float | None = None) -> "FilteredBelief":
+        """Return what is known at a later time, if rows are forgotten by time."""
+        if not self.settings.by_time:
+            return super().ahead(time)
+        if time is None or self.time is None or time == self.time:
+            return self
+        check_later(time, self.time)
+        return replace(self, state=later(self.state, time), time=time)
+
+    def with_features(self, more: int) -> "FilteredBelief":
+        """Return the belief about more features, whose coefficients are at their prior. Linear models only.
+
+        The rows held in a warm-up are checked when there are 10 for each coefficient.
+        """
+        design = self.fixed.with_features(more)
+        if design.center is None or design.row_offsets:
+            raise ValueError(
+                "New features came, and this model cannot learn them: its link is a function, or its rows have an "
+                "offset. Give all features in every row."
+            )
+        old, added = self.state, more * (design.outputs or 1)
+        state = _filter(self.settings, design, warmup=old.problem.warmup).init(first_theta(self.settings, design), None)
+        at = len(old.estimate)
+
+        def longer(theta: Array) -> Array:
+            return np.append(theta, np.asarray(state.estimate)[at:])
+
+        held, far = old.held, old.extrapolating
+        if held is not None:
+            X = tuple(np.pad(X, ((0, 0), (0, more))) for X in held.X)
+            look = held.next_look if np.any(old.data.T) else HeldRows.none(longer(held.start)).next_look
+            held = replace(held, X=X, start=longer(held.start), origin=longer(held.origin), next_look=look)
+        state = replace(
+            state,
+            prior=old.prior.with_features(added),
+            data=old.data.with_features(added),
+            estimate=longer(np.asarray(old.estimate)),
+            held=held,
+            extrapolating=far and replace(far, X=np.pad(far.X, ((0, 0), (0, more)))),
+            cut_short=old.cut_short,
+            learned=old.learned,
+        )
+        seen = self.seen and replace(self.seen, X=self.seen.X.with_features(more))
+        columns = self.columns and Columns(
+            *(np.append(a, np.full(more, x)) for a, x in zip(self.columns, (0, 1), strict=True))
+        )
+        std = None if self.fit_column_std is None else np.pad(self.fit_column_std, (0, more))
+        sandwich = self.sandwich and self.sandwich.with_features(added)
+        belief = replace(
+            self, state=state, fixed=design, seen=seen, columns=columns, fit_column_std=std, sandwich=sandwich
+        )
+        if seen is None or columns is None:
+            return belief
+        noise_var = np.inf if held is not None else _noise_of(old)
+        prior = weak_prior(self.settings, design, seen, columns, noise_var)
+        return replace(belief, state=replace(state, prior=prior) if held is not None else with_prior(state, prior))
 
     def merge(self, other: Belief) -> "FilteredBelief":
         """Return the belief after the rows of both: approximate, see `kalprox.learning.merging` and `merge_distance`.
 
         The rows of a stream whose warm-up has not ended are learned by the other.
         """
-        if not isinstance(other, FilteredBelief) or self.settings.forget != 1:
+        if self.settings.forgets:
+            given = self.settings.parameters["forget"]
+            raise ValueError(f"merge needs forget=1: with forget={given!r} the order of all rows matters.")
+        if not isinstance(other, FilteredBelief):
             return super().merge(other)
         sizes = {(one.fixed.size, one.fixed.outputs, one.fixed.row_offsets) for one in (self, other)}
         if len(sizes) > 1:
@@ -282,6 +361,11 @@ class FilteredBelief(Belief):
     @property
     def _rows(self) -> float:
         return float(self.state.rows) / (self.fixed.outputs or 1)
+
+    @property
+    def effective_rows(self) -> float:
+        data = self.state.posterior.data
+        return float(data.effective_rows) / (self.fixed.outputs or 1)
 
     @property
     def fingerprint(self) -> Array:
@@ -342,7 +426,7 @@ class FilteredBelief(Belief):
         """Return the covariance of the base class; the rows of a warm-up have no scores, and count as the others do."""
         C = super()._sandwiched(posterior)
         scored = self._rows - self.unscored
-        return C if C is None or self.settings.forget != 1 or scored <= 0 else C * (self._rows / scored)
+        return C if C is None or self.settings.forgets or scored <= 0 else C * (self._rows / scored)
 
     def _contrasts(self, posterior: Posterior) -> Array | None:
         """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
@@ -409,7 +493,8 @@ class FilteredBelief(Belief):
         state = self.state
         rows: dict[str, Any] = {}
         if state.held is not None and state.held.rows:
-            rows["held"] = {name: np.concatenate(getattr(state.held, name)) for name in ("X", "y", "weights")}
+            names = ("X", "y", "weights", *(("times",) if state.held.times else ()))
+            rows["held"] = {name: np.concatenate(getattr(state.held, name)) for name in names}
             rows["held"] |= {"start": state.held.start, "origin": state.held.origin}
         if state.extrapolating is not None:
             rows["extrapolating"] = state.extrapolating
@@ -426,6 +511,7 @@ class FilteredBelief(Belief):
             **({} if state.held is None or not state.held.settled else {"settled": True}),
             **({} if state.learned is None else {"learned": state.learned}),
             **rows,
+            **({} if self.time is None else {"time": np.array(self.time)}),
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
             **({} if not self.merge_distance else {"merge_distance": self.merge_distance}),
@@ -447,7 +533,11 @@ class FilteredBelief(Belief):
             expect(start.shape == origin.shape == estimate.shape)
             settled = saved.header.get("settled", False)
             expect(isinstance(settled, bool))
-            held = HeldRows(X, y, weights, start, origin, next_look=saved.count("next_look"), settled=settled)
+            times = (saved["held.times"],) if "held.times" in saved else ()
+            expect(bool(times) is (settings.by_time and bool(X)))
+            expect(all(one.shape == targets.shape[:1] for one, targets in zip(times, y, strict=False)))
+            look = saved.count("next_look")
+            held = HeldRows(X, y, weights, start, origin, next_look=look, times=times, settled=settled)
         far = saved.value(ExtrapolatingRows, "extrapolating") if "extrapolating" in saved else None
         if far is not None:
             _expect_rows(design, d, far.X, far.y, far.weights, far.counts, far.squares)
@@ -463,7 +553,8 @@ class FilteredBelief(Belief):
         if learned is not None:
             expect(learned.numbers.shape == settings.likelihood.numbers.shape and (learned.numbers >= 0).all())
             expect(learned.sums.ndim == 1 and len(learned.sums) > 1)
-        state = replace(state, prior=prior, data=data, held=held, extrapolating=far, learned=learned)
+        time = restored_time(settings, saved)
+        state = replace(state, prior=prior, data=data, held=held, extrapolating=far, learned=learned, time=time)
         message = _warming_up(held)
         std = saved.arrays.get("column_std")
         names = ("outside", "merge_distance", "unscored")
@@ -472,7 +563,8 @@ class FilteredBelief(Belief):
         expect(std is None or (std.shape == (d,) and (std >= 0).all()))
         expect(found is None or (found.middle.shape == found.spread.shape == (d,) and (found.spread >= 0).all()))
         passes, converged = saved.count("n_passes"), bool(saved["converged"])
-        return cls(settings, state, design, seen, passes, converged, message, std, outside, apart, found, unscored)
+        about = seen, passes, converged, message, std, outside, apart, found, unscored
+        return cls(settings, state, design, *about, time=time)
 
 
 def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:
@@ -532,9 +624,14 @@ def first_moments(settings: Settings, blocks: Iterable[Block]) -> Moments:
 
 def _filter(settings: Settings, design: Design, **options: Any) -> Any:
     g = coef_regularizer(settings, design)
-    options |= {"gamma": settings.gamma, "forget": settings.forget, "weights": settings.weights}
+    options |= {"gamma": settings.gamma, "forget": _forget(settings), "weights": settings.weights}
     model = design.model(settings.model(design.outputs))
     return proximal_filter(model, g, likelihood=settings.likelihood, **options)
+
+
+def _forget(settings: Settings) -> Any:
+    """Return what the proximal filter takes as its forgetting."""
+    return settings.forgetting if settings.by_time else settings.forget
 
 
 def _outputs(block: Block) -> int | None:

@@ -10,6 +10,7 @@ import numpy as np
 from kalprox._text import code, count, names, printable
 from kalprox.learning.belief import Belief, about_merge
 from kalprox.learning.learner import Learner
+from kalprox.learning.summary import about_changes
 from kalprox.models import LINKS
 from kalprox.sources.notes import Notes
 
@@ -29,7 +30,6 @@ _SPELLED = {
     'method="conformal"': "predict --interval conformal",
     'Use noise="learn"; where it is learned,': "Leave --noise out; where the noise is learned,",
     'Use noise="learn", or give a smaller noise variance': "Leave --noise out, or give a smaller one",
-    "with forget below 1": "with --forget below 1",
     "Use a larger alpha": "Use a larger --alpha",
     "Use a smaller alpha": "Use a smaller --alpha",
     "Increase max_passes": "Increase --passes",
@@ -137,22 +137,44 @@ def headline(
     """
     belief = learner.belief
     lines = _rows(learner, rows) if predicted is None else _predicted(learner, rows, predicted)
-    return Headline((*lines, *_columns(belief, columns, learner.n_rows), *_estimate(belief), _verdict(learner)))
+    about = (*_columns(belief, columns, learner.n_rows), *_estimate(belief), *_changes(learner))
+    return Headline((*lines, *about, _verdict(learner)))
 
 
 def _rows(learner: Learner, rows: RowCounts | None) -> Iterator[Line]:
     if rows is None or not rows.read:
         rejected = f", {learner.n_rejected:,} refused" if learner.n_rejected else ""
         yield Line("Rows", f"{learner.n_rows:,} learned{rejected}.")
+        yield from _gaps(learner)
         return
     yield _counts(rows, f"{learner.n_rows:,} learned")
-    yield from _cells(rows.notes, 'Refuse such rows with unseen="reject", or fit to rows that have all levels.')
+    yield from _cells(
+        learner, rows.notes, 'Refuse such rows with unseen="reject", or fit to rows that have all levels.'
+    )
+
+
+def _how(learner: Learner) -> str:
+    return "marginalised" if learner.settings.missing == "marginalize" else "imputed"
+
+
+def _gaps(learner: Learner) -> Iterator[Line]:
+    """What is missing of the rows of a model that was not fitted to files."""
+    gaps, pending = learner.gaps, learner.pending
+    if gaps.rows:
+        cells = f"{count(int(gaps.cells.sum()), 'feature')} in {count(gaps.rows, 'row')}"
+        yield Line("Missing", f"{cells} {_how(learner)}.")
+    if gaps.unlabelled:
+        text = f"{count(gaps.unlabelled, 'row')} came without a target"
+        if pending is not None:
+            text += f"; {len(pending):,} still wait for it"
+            text += f", and {pending.n_dropped:,} were dropped before it came" if pending.n_dropped else ""
+        yield Line("Targets", f"{text}.", bool(pending is not None and pending.n_dropped))
 
 
 def _predicted(learner: Learner, rows: RowCounts | None, predicted: RowCounts) -> Iterator[Line]:
     yield _counts(predicted, f"{predicted.read - predicted.bad:,} predicted")
     advice = 'The predictions ignore them. Refuse such rows with unseen="reject", or fit to rows that have them.'
-    yield from _cells(predicted.notes, advice)
+    yield from _cells(learner, predicted.notes, advice)
     yield from (line._replace(label="Model") for line in _rows(learner, rows) if line.doubt or line.label == "Rows")
 
 
@@ -169,16 +191,19 @@ def _counts(rows: RowCounts, used: str) -> Line:
     reasons = ", ".join([*why[:_REASONS], *more])
     text = f"{rows.read:,} read, {used}, {rows.bad:,} refused ({100 * share:.3g}%): {reasons}."
     if share > _MANY:
-        text += " The others may differ from them: correct these cells, or leave out the column."
+        text += " The others may differ from them: correct these cells, or leave out the column"
+        unseen = any("unseen level" in reason for _, _, reason in found)
+        text += ', list all levels beforehand, or use unseen="zero".' if unseen else "."
     return Line("Rows", text, share > _MANY)
 
 
-def _cells(notes: Notes, advice: str) -> Iterator[Line]:
+def _cells(learner: Learner, notes: Notes, advice: str) -> Iterator[Line]:
     if notes.unknown and not notes.unknown_levels:
         yield Line("Levels", "all known.")
     unknown, rounded = set(Notes(notes.unknown).texts()), set(Notes(rounded=notes.rounded).texts())
     for text in notes.texts():
         shown = text.replace("`", "'").replace("**", "* *")  # values of cells are not marked up
+        shown = shown.replace("which were filled in", f"which were {_how(learner)}")
         if text in unknown:
             yield Line("Levels", f"{shown} {advice}", True)
         else:
@@ -243,6 +268,16 @@ _AT_LIMIT = {
     np.inf: "alpha='auto': the larger alpha, the better. The columns explain no more than noise would.",
     0.0: "alpha='auto': the smaller alpha, the better. penalty=None does as well.",
 }
+
+
+def _changes(learner: Learner) -> Iterator[Line]:
+    """What was found of change points, if they were asked for."""
+    if learner.settings.change_points is None:
+        return
+    changes = learner.score.changes
+    stays = changes is not None and changes.found > 0 and not learner.settings.forgets
+    advice = ' The rows before still count: let the model forget them, with forget="auto".' if stays else ""
+    yield Line("Changes", f"{about_changes(learner)}.{advice}", stays or changes is None)
 
 
 def _verdict(learner: Learner) -> Line:

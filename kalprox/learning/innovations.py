@@ -13,6 +13,7 @@ from scipy.linalg.blas import dger
 
 from kalprox._arrays import Array
 from kalprox._checks import all_usable
+from kalprox.calibration.blocks import Given
 from kalprox.learning.design import Design
 from kalprox.likelihoods import Likelihood
 from kalprox.linalg.triangle import solve_triangular
@@ -20,12 +21,12 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block
+from kalprox.sources.forgetting import Course, course
 
-__all__ = ["Innovations", "SquareRootFilter", "common", "in_stds", "innovation", "may_overflow"]
+__all__ = ["Innovations", "MixedInnovations", "SquareRootFilter", "common", "in_stds", "innovation", "may_overflow"]
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 _LARGE_LEVERAGE = 1e4  # above it the Cholesky factors of a block lose digits
-_FORGOTTEN = 1e-100  # no block fades earlier rows further, lest what is left of them underflow
 
 
 class Innovations(NamedTuple):
@@ -58,6 +59,11 @@ class Innovations(NamedTuple):
         issued = in_stds(y - predicted.mean, predicted.std)
         return cls(predicted.mean, predicted.std, dof, np.broadcast_to(scale, shape), issued, len(y))
 
+    def part(self, start: int, stop: int) -> "Innovations":
+        """Return those of some rows, none of which shares an estimate of the noise with others."""
+        parts = {name: getattr(self, name)[start:stop] for name in self._fields[:-1]}
+        return Innovations(**parts, together=1)
+
     def standardised(self, y: Array) -> Array:
         """Return the errors of the predictions in units of their std; NaN for rows that could not be predicted."""
         return in_stds(y - self.mean, self.std)
@@ -73,6 +79,37 @@ class Innovations(NamedTuple):
         """Return the innovations of several targets, as columns."""
         columns = {name: np.column_stack([getattr(one, name) for one in targets]) for name in cls._fields[:-1]}
         return cls(**columns, together=targets[0].together)
+
+    @classmethod
+    def concatenated(cls, pieces: "list[Innovations]") -> "Innovations":
+        """Return the innovations of the pieces of a block one after the other."""
+        if len(pieces) == 1:
+            return pieces[0]
+        columns = {name: np.concatenate([getattr(one, name) for one in pieces]) for name in cls._fields[:-1]}
+        lengths = [np.broadcast_to(one.together, len(one.mean)) for one in pieces]
+        return cls(**columns, together=np.concatenate(lengths))
+
+    @property
+    def given(self) -> Given | None:
+        """What the mean, the std and the degrees of freedom do not say of the predictions; None if they say all."""
+        return None
+
+
+class MixedInnovations(Innovations):
+    """The predictions of a mixture: its mean and std, and the scores that they do not determine."""
+
+    _given: Given | None
+
+    @classmethod
+    def made(cls, found: Innovations, given: Given | None) -> "MixedInnovations":
+        """Return innovations with what was given of them."""
+        mixed = cls(*found)
+        mixed._given = given
+        return mixed
+
+    @property
+    def given(self) -> Given | None:
+        return self._given
 
 
 @dataclass
@@ -201,7 +238,13 @@ class SquareRootFilter:
         gain = L.dot(v)
         self.rss = self.rss + e * e / s
         if self.H is not None and self.noise_var is None:
-            self.trace -= float(gain.dot(self._curved(gain))) / s
+            bent = self._curved(gain)
+            bend = float(gain.dot(bent))
+            self.trace -= bend / s
+            if self.base is theta and self.slope is not None:  # as `_rebase` would, for this step
+                size = e / s
+                self.rss -= size * (2 * float(self.slope.dot(gain)) + size * bend)
+                self.slope = self.slope + bent * size
         self.rows += count
         self.squares += count
         theta += gain * (e / s) if theta.ndim == 1 else np.multiply.outer(gain, e / s)
@@ -223,7 +266,7 @@ class SquareRootFilter:
         *,
         own: Array | None = None,
         counts: Array | None = None,
-        forget: float = 1.0,
+        fading: Course | None = None,
         last: bool = False,
     ) -> Innovations:
         """Learn a block of b rows in place, and return its innovations, equal to those of its rows one by one.
@@ -239,9 +282,9 @@ class SquareRootFilter:
             The variance of the noise of each row, in units of the noise variance; 1 by default.
         counts : array of shape (b,), optional
             How many rows each row counts for; 1 by default.
-        forget : float
-            The forgetting factor. Forgetting also fades the curvature of the penalty, until the end of the block: the
-            filter is then made afresh.
+        fading : Course, optional
+            How earlier rows are forgotten on the way; needs `last`. Forgetting also fades the curvature of the penalty,
+            until the end of the block: the filter is then made afresh.
         last : bool
             Whether the filter is not used after this block, so that its root need not be computed: that takes p^3 for
             the last chunk, and three arrays of p x p numbers.
@@ -251,23 +294,19 @@ class SquareRootFilter:
         Innovations
         """
         self._rebase()
+        self.base = self.base.copy()  # which stays where it is
         n, ones = len(block), np.ones(len(block))
         y = block.y.reshape(n, -1)
         counts, own = ones if counts is None else counts, ones if own is None else own
         weights = counts if block.weights is None else block.weights
-        seen = np.cumsum(counts)
-        at = seen - counts
-        left = ones  # of what was there before the block, when a row is predicted
-        if forget != 1:
-            seen = np.minimum(seen, math.log(_FORGOTTEN) / math.log(forget))
-            at = np.minimum(at, seen)
-            left = forget**at
-            worth = np.where(counts > 0, (1 - forget**counts) / (1 - forget) / np.where(counts > 0, counts, 1), 0)
-            weights = weights * worth / forget**seen
+        assert last or fading is None
+        forgets, fading = fading is not None, fading or course(None, counts)
+        left = fading.left  # of what was there before the block, when a row is predicted
+        weights = weights * fading.worth if forgets else weights
         root = np.sqrt(weights)[:, None]
         (f, r), k = self.L.shape, y.shape[1]
         L, moved = self.L, np.zeros((f, k))  # the root after the rows so far, and the change of theta
-        fades = forget != 1 or self.squares != self.rows
+        fades = forgets or self.squares != self.rows
         slope = None if self.slope is None else self.slope.reshape(f, k)
         rss, trace, taken = np.atleast_1d(self.rss).astype(float), self.trace, np.zeros(k)
         error, s, bent = np.empty((n, k)), np.empty(n), np.zeros(n)
@@ -326,38 +365,41 @@ class SquareRootFilter:
                 N = np.linalg.cholesky(G)
                 L = solve_triangular(N.T, L.T, transposed=True).T
         first = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
-        rows_before = left * self.rows + _geometric(at, forget)
-        squares_before = left**2 * self.squares + _geometric(at, forget**2)
+        rows_before = left * self.rows + fading.rows
+        squares_before = left**2 * self.squares + fading.squares
         variance, dof, spread = self._noise(
             rows_before[:, None], squares_before[:, None], left[:, None] * total, traces[:, None]
         )
+        spread, known = spread / fading.elapsed[:, None], first[2] / fading.elapsed[0]  # that of the row before
         scale = np.sqrt(own[:, None] + (spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])
-        at_once = np.sqrt(own + first[2] * s0 + (1 - first[2]) * bent0)[:, None]
+        at_once = np.sqrt(own + known * s0 + (1 - known) * bent0)[:, None]
         issued = in_stds(error0, np.sqrt(first[0]) * at_once)
         if not last:
-            self._leave(L, moved, rss, trace, float(seen[-1]), forget)
+            self._leave(L, moved, rss, trace, float(counts.sum()))
         shape, std = block.y.shape, np.sqrt(variance) * scale
         columns = (y - error, std, dof, scale, issued)
         mean, std, dof, scale, issued = (np.broadcast_to(column, y.shape).reshape(shape) for column in columns)
         return Innovations(mean, std, dof, scale, issued, together=1)
 
-    def _leave(self, L: Array, moved: Array, rss: Array, trace: float, seen: float, forget: float) -> None:
+    def _leave(self, L: Array, moved: Array, rss: Array, trace: float, rows: float) -> None:
         """Assign the state after a block."""
         step = moved.reshape(self.base.shape)
-        left = forget**seen
-        self.L = np.asfortranarray(L) / left**0.5
+        self.L = np.asfortranarray(L)
         if self.free is None:
             self.theta += step
         else:
             self.theta[self.free] += step
         self.rss = float(rss[0]) if self.theta.ndim == 1 else rss
         self.trace = trace
-        self.rows = left * self.rows + float(_geometric(seen, forget))
-        self.squares = left**2 * self.squares + float(_geometric(seen, forget**2))
+        self.rows += rows
+        self.squares += rows
 
     def _rebase(self) -> None:
-        """Subtract from rss what the penalty has taken since `base`, and move `base` to the current estimate."""
-        if self.slope is None:
+        """Subtract from rss what the penalty has taken since `base`, and move `base` to the current estimate.
+
+        For one target without coordinates that are held, `base` is then the estimate itself: `move` takes it along.
+        """
+        if self.slope is None or self.base is self.theta:
             return
         now = self.theta if self.free is None else self.theta[self.free]
         step = now - self.base
@@ -367,14 +409,16 @@ class SquareRootFilter:
         else:
             self.rss = self.rss - ((2 * self.slope + bent) * step).sum(axis=0)
         self.slope = self.slope + bent
-        self.base = now.copy()
+        self.base = now if now.ndim == 1 else now.copy()
 
     # ---- reading ---------------------------------------------------------------------------------------
 
     def copy(self) -> "SquareRootFilter":
         """Return a filter that later rows of this one do not change. O(d^2)."""
         rss = self.rss if self.theta.ndim == 1 else np.array(self.rss)
-        return replace(self, theta=self.theta.copy(), L=self.L.copy("F"), row=self.row.copy(), rss=rss)
+        theta = self.theta.copy()
+        base = theta if self.base is self.theta else self.base
+        return replace(self, theta=theta, base=base, L=self.L.copy("F"), row=self.row.copy(), rss=rss)
 
     def output(self, X: Array) -> tuple[Array, Array]:
         """Return x'theta for rows of X, shape (n,) or (n, k), and its variance in units of the noise variance, (n,)."""
@@ -461,8 +505,3 @@ def innovation(y: Any, mean: Any, variance: Any, dof: float, s: float) -> tuple[
 def common(values: Array) -> Array:
     """Return the one number that an array holds by broadcasting, which saves work on each entry, or the array."""
     return values[0] if values.strides == (0,) and len(values) else values
-
-
-def _geometric(n: Any, forget: float) -> Any:
-    """Return 1 + forget + ... + forget^(n - 1)."""
-    return n if forget == 1 else (1 - forget**n) / (1 - forget)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import erfc, exp, pi
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,14 @@ class InputNoise(PickledFields):
         return np.column_stack([X, mean]) - self.information.x_mean
 
     def after(
-        self, X: Array, mean: Array, variance: Array, squares: Array, counts: Array | None, forget: float
+        self,
+        X: Array,
+        mean: Array,
+        variance: Array,
+        squares: Array,
+        counts: Array | None,
+        forget: Any,
+        times: Array | None = None,
     ) -> "InputNoise":
         """Return the model after more rows.
 
@@ -124,20 +132,25 @@ class InputNoise(PickledFields):
             standardised innovation. Rows without a finite prediction are left out.
         counts : array of shape (b,), optional
             How often each row counts; 1 by default.
-        forget : float
-            What the weight of a row is multiplied by with every later row of these.
+        forget, times
+            How the weight of a row fades with later rows of these; see `kalprox.sources.forgetting.faded`.
         """
         known = np.isfinite(mean) & np.isfinite(squares) & np.isfinite(variance) & (variance > 0)
         if not known.any():
             return self
         response = np.log(variance[known]) + np.log1p(squares[known]) / _SLOPE
-        weights, times, faded_squares, _ = faded(np.ones(len(X)) if counts is None else counts, forget)
+        counts = np.ones(len(X)) if counts is None else counts
+        weights, counts, faded_squares, _ = faded(counts, forget, None, times)
         Z = np.column_stack([X[known], mean[known]])
-        return InputNoise(self.information.fold(Z, response, weights[known], times[known], faded_squares[known]))
+        return InputNoise(self.information.fold(Z, response, weights[known], counts[known], faded_squares[known]))
 
     def forget(self, left: float) -> "InputNoise":
         """Return the model with the weights of all rows multiplied by `left`."""
         return replace(self, information=self.information.forget(left)) if float(self.information.rows) else self
+
+    def with_features(self, more: int) -> "InputNoise":
+        """Return the model with more inputs, which were 0 in all rows; the predicted mean stays the last one."""
+        return InputNoise(self.information.with_features(more, at=self.information.d - 1))
 
     def merge(self, other: "InputNoise") -> "InputNoise":
         """Return the model of the rows of both."""

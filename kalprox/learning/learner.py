@@ -1,41 +1,45 @@
 """The learner: the mutable object behind estimators and jobs, which rows update."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import check_usable
 from kalprox.calibration import Calibration
-from kalprox.learning.belief import ApproximateMerge, Belief, about_merge, check_any_row
+from kalprox.learning.bank_rows import BankFilter
+from kalprox.learning.belief import FEWEST_ROWS, ApproximateMerge, Belief, about_merge, check_any_row
+from kalprox.learning.beliefs import belief_of, belief_type, recent_rows, under
+from kalprox.learning.completing import Batch, GapReader, complete, in_pieces, moments_of, refuse_sparse
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.fingerprint import SIZE, overlap
+from kalprox.learning.gaps import Gaps, restored_gaps, saved_gaps
 from kalprox.learning.innovations import Innovations, SquareRootFilter
-from kalprox.learning.input_noise import InputNoise
-from kalprox.learning.matching_filter import MatchingFilter
+from kalprox.learning.live_rows import LiveRows
+from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.moment_filter import MomentFilter
+from kalprox.learning.pending import PendingRows
+from kalprox.learning.prequential import NOT_ASKED, learned
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
-from kalprox.learning.sandwich import NEEDS_GROUPS, Sandwich
+from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
 from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block, Counts, Source
+from kalprox.sources.times import in_order
 
-if TYPE_CHECKING:
-    from kalprox.learning.matched_rows import MatchedRows
+__all__ = ["Learner", "LiveFilter"]
 
-__all__ = ["Learner", "LiveFilter", "belief_type"]
+# What is updated in place by single rows.
+LiveFilter = SquareRootFilter | MomentFilter | MatchingFilter | ClassFilter | BankFilter
 
-LiveFilter = SquareRootFilter | MomentFilter | MatchingFilter  # what is updated in place by single rows
-
-_NOT_ASKED = "the score was not asked for: set diagnose=True"
 _NO_ORDER = (
     "the rows were learned in no order, so that none was predicted from those before it: learn them as a stream, with "
     "partial_fit or without an engine"
@@ -44,20 +48,10 @@ _SEVERAL_PASSES = (
     "a nonlinear model was fitted in several passes over the same rows, so that no row was predicted before it was "
     "learned: learn the rows as a stream, with partial_fit or in one pass"
 )
-_PIECE = 64  # rows whose intervals are tracked together, if none was issued for a whole batch
-
-
-def belief_type(settings: Settings) -> type[Belief]:
-    """Return the class of belief for these settings. JAX is imported only if that class needs it."""
-    if settings.is_exact:
-        return ExactBelief
-    if settings.method == "paper":
-        from kalprox.learning.paper import PaperBelief
-
-        return PaperBelief
-    from kalprox.learning.filtered import FilteredBelief
-
-    return FilteredBelief
+_FIRST_CLASSES = (
+    "the score started when the third class came: that of two classes is another one. To judge all rows, name the "
+    "classes beforehand"
+)
 
 
 class Learner:
@@ -75,6 +69,10 @@ class Learner:
         The current settings.
     n_rows, n_rejected : int
         The numbers of rows learned (of positive weight) and rejected.
+    gaps : Gaps
+        The account of missing features and targets.
+    pending : PendingRows or None
+        The rows that wait for their target, if there were any.
 
     Examples
     --------
@@ -87,9 +85,11 @@ class Learner:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.n_rows = self.n_rejected = 0
+        self.gaps = Gaps()
+        self.pending: PendingRows | None = None
         self._belief: Belief | None = None  # excludes the recent rows
         self._tracking = Tracking.none(likelihood=settings.likelihood)  # excludes the recent rows
-        self._rows: RecentRows | MatchedRows | None = None  # made when it is first needed
+        self._rows: RecentRows | LiveRows | None = None  # made when it is first needed
         self._buffer: RowBuffer | None = None  # of the recent rows; its memory is kept for later ones
         self._merged = np.empty((0, SIZE))  # the fingerprints of the models that were merged into this one
 
@@ -101,6 +101,9 @@ class Learner:
         Rows in memory whose model is fitted in one pass are scored in their order, each before it is learned. With
         `refine`, a model that is fitted in several passes begins at its current estimate, and keeps its score.
         """
+        gaps = Gaps()
+        if self.settings.missing != "raise":
+            source, gaps = self._completed_source(source)
         kind, in_order = belief_type(self.settings), getattr(source, "blocks_in_order", None)
         start = {"start": self.belief} if refine else {}
         if refine and kind.in_one_pass:
@@ -110,25 +113,105 @@ class Learner:
         if kind.in_one_pass and in_order is not None:
             belief = kind.start(self.settings, in_order())
             blocks = in_order(whole=kind.whole_batches)
-            belief, tracking, counts = _learned(self.settings, belief, None, blocks, 0)
+            belief, tracking, counts = learned(self.settings, belief, None, blocks, 0)
             check_any_row(counts)
         else:
             belief, counts = kind.fit(self.settings, source, **start)
-            targets = belief.information.targets if isinstance(belief, ExactBelief) else None
             reason = _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES
-            tracking = self.tracking if refine else Tracking.none(targets, reason, self.settings.likelihood)
+            tracking = self.tracking if refine else Tracking.none(belief.targets, reason, self.settings.likelihood)
         self._keep(belief, tracking)
-        self._buffer = None
+        self._buffer, self.gaps, self.pending = None, gaps, None
         self.n_rows, self.n_rejected, self._merged = counts.good, counts.bad, np.empty((0, SIZE))
         return counts
 
     def learn(self, batch: Block | ArraySource, settings: Settings | None = None) -> None:
         """Learn a batch of rows in addition to those learned before; `settings`, if given, replace the current ones."""
         settings = self._known(settings)
+        if settings.missing == "raise":
+            self._learn_batch(batch, settings)
+        else:
+            self._with_gaps(batch, settings, lambda learner, piece: learner._learn_batch(piece, settings))
+
+    def _learn_batch(self, batch: Block | ArraySource, settings: Settings) -> None:
         if settings is self.settings and isinstance(batch, Block) and self._is_short(batch):
             self._learn_recent(batch)
         else:
             self._learn(batch, settings)
+
+    # ---- missing features ------------------------------------------------------------------------------
+
+    def _with_gaps(
+        self,
+        batch: Block | ArraySource,
+        settings: Settings,
+        learn: Callable[["Learner", Any], Any],
+        *,
+        first: int | None = None,
+    ) -> list[Any]:
+        """Complete a batch with missing features piece by piece, and return what `learn` returns for each piece.
+
+        `first` is the number of rows of the first piece of a stream; the whole batch by default.
+        """
+        refuse_sparse(settings, batch.X)
+        if not self._keeps_moments(settings) and not np.isnan(batch.X).any():
+            return [learn(self, batch)]
+        pieces = list(in_pieces(batch, self.n_rows, len(batch.y) if first is None else first))
+        learner, found = self, []
+        for piece in pieces:
+            filled, gaps, moved = learner._completed(piece, settings)
+            if learner is self and (len(pieces) > 1 or moved is not None):
+                learner = self.copy()  # takes this one's place when all rows have been learned
+            if moved is not None:
+                learner._keep(moved, learner.tracking)
+            start = learner._belief is None
+            found.append(learn(learner, filled))
+            learner.gaps = gaps
+            if settings.missing == "marginalize" and isinstance(learner._belief, ExactBelief):
+                learner._hold(piece, start=start)
+        self.__dict__ = learner.__dict__
+        return found
+
+    def _hold(self, piece: Block | ArraySource, *, start: bool) -> None:
+        """Hold a piece that was learned, and learn all rows again by better moments, if it is time."""
+        if not isinstance(piece, Block) or not (start or self.gaps.held is not None):
+            return
+        self.gaps = self.gaps.holding(piece, start=start)
+        if not self.gaps.is_due:
+            return
+        moments = self.gaps.moments
+        if self.gaps.rows:
+            settings = self.settings
+            rows, gaps, _ = Learner(settings)._completed(self.gaps.held_rows, settings)
+            belief = belief_type(settings).start(settings, [rows])  # type: ignore[list-item]
+            belief, _, _ = learned(settings, belief, None, [rows], 0)  # type: ignore[list-item]
+            self._keep(belief, self.tracking)
+            moments = gaps.moments
+        self.gaps = self.gaps.relearned(moments)
+
+    def _keeps_moments(self, settings: Settings) -> bool:
+        """Whether the moments of the features are kept: unless the information of rows without gaps has them."""
+        if self._belief is None:
+            return belief_type(settings) is not ExactBelief or settings.missing == "marginalize"
+        gaps = self.gaps
+        return gaps.moments is not None or gaps.held is not None or not isinstance(self._belief, ExactBelief)
+
+    def _completed(self, batch: Batch, settings: Settings) -> tuple[Batch, Gaps, Belief | None]:
+        """Return what `complete` returns for a batch after the rows learned so far."""
+        belief = None if self._belief is None else (lambda: self.belief)
+        return complete(batch, self.gaps, settings, belief, lambda block: belief_of(settings, block))
+
+    def _completed_source(self, source: Source) -> tuple[Source, Gaps]:
+        """Return a source in memory without gaps, completed by the moments of all its rows, and their account."""
+        missing = self.settings.missing
+        if not isinstance(source, ArraySource):
+            raise ValueError(
+                f"missing={missing!r} needs rows in memory, or rows that are learned in one pass in their order: leave "
+                "out the engine, and set passes=1 for a nonlinear model; or use missing='raise'."
+            )
+        refuse_sparse(self.settings, source.X)
+        completed, gaps, _ = Learner(self.settings)._completed(source, self.settings)
+        assert isinstance(completed, ArraySource)
+        return completed, gaps
 
     def learn_row(self, X: Array, y: Array) -> bool:
         """Learn a single row of weight 1, if that needs no more than to buffer it; return whether it was learned.
@@ -137,6 +220,8 @@ class Learner:
         """
         row, recent = Block(X, y), self._recent
         if recent is None or not self._buffers_rows:
+            return False
+        if self.settings.missing != "raise" and self._keeps_moments(self.settings):
             return False
         if not (recent.takes_row if isinstance(recent, RecentRows) else recent.takes(row)):
             return False
@@ -149,19 +234,80 @@ class Learner:
         Conformal intervals are tracked in short pieces, since none was issued for the block as a whole. The buffer is
         not used: a learner that was saved and restored continues bit for bit, its score included.
         """
-        self._learn(block, self.settings, in_turn=True)
+        if self.settings.missing == "raise":
+            self._learn(block, self.settings, in_turn=True)
+        else:
+            settings = self.settings
+            self._with_gaps(block, settings, lambda learner, piece: learner._learn(piece, settings, in_turn=True))
 
-    def prequential(self, batch: Block, settings: Settings | None = None) -> tuple[Array, Array]:
+    def learn_late(self, block: Block, issued: Innovations, settings: Settings | None = None) -> None:
+        """Learn rows whose targets have come later than the rows, and score them by the predictions issued then."""
+        settings, done = self._known(settings), 0
+
+        def learn(learner: Learner, piece: Block) -> None:
+            nonlocal done
+            start, done = done, done + len(piece)
+            learner._learn(piece, settings, in_turn=True, issued=issued.part(start, done))
+
+        if settings.missing == "raise":
+            learn(self, block)
+        else:
+            self._with_gaps(block, settings, learn)
+
+    def prequential(
+        self, batch: Block, settings: Settings | None = None, known: Array | None = None
+    ) -> tuple[Array, Array]:
         """Learn a batch, and return the mean and the std of each row as they are predicted from all rows before it.
 
-        A row that cannot be predicted, such as the first of all, has an infinite std.
+        A row that cannot be predicted, such as the first of all, has an infinite std. The targets `known` are a mask:
+        rows without their target are predicted and not learned.
         """
         settings = self._known(settings)
+        if known is not None:
+            return self._prequential_where(known, batch, settings)
+        if settings.missing == "raise":
+            return self._prequential(batch, settings)
+        return self._prequential_with_gaps(batch, settings)
+
+    def _prequential_with_gaps(self, batch: Block, settings: Settings, *, copied: bool = False) -> tuple[Array, Array]:
+        """Learn and predict a batch whose features may be missing; see `_prequential` for `copied`."""
+
+        def learn(learner: Learner, piece: Block) -> tuple[Array, Array]:
+            return learner._prequential(piece, settings, copied=copied)
+
+        found = self._with_gaps(batch, settings, learn, first=max(FEWEST_ROWS, 2 * (batch.X.shape[1] + 1)))
+        return np.concatenate([mean for mean, _ in found]), np.concatenate([std for _, std in found])
+
+    def _prequential_where(self, known: Array, batch: Block, settings: Settings) -> tuple[Array, Array]:
+        """Learn the rows whose targets are known, and predict all of them, one run of rows after the other."""
+        learner = self.copy()
+        mean, std = np.full(batch.y.shape, np.nan), np.full(batch.y.shape, np.inf)
+        ends = [*(np.flatnonzero(np.diff(known)) + 1).tolist(), len(batch)]
+        for start, stop in zip([0, *ends[:-1]], ends, strict=True):
+            part = batch.part(start, stop)
+            if known[start]:
+                gaps = settings.missing != "raise"
+                how = learner._prequential_with_gaps if gaps else learner._prequential
+                mean[start:stop], std[start:stop] = how(part, settings, copied=True)
+            elif learner.is_fitted:
+                step = len(part) if learner.belief.predicts else 1  # a filter of single rows predicts in a warm-up, too
+                for i in range(start, stop, step):
+                    some = batch.part(i, i + step)
+                    if step > 1 or learner.belief.predicts or learner._live_for(some.X) is not None:
+                        found = learner.predict(some.X, offset=some.offset)
+                        mean[i : i + step], std[i : i + step] = found.mean, found.std
+        self.__dict__ = learner.__dict__
+        return mean, std
+
+    def _prequential(self, batch: Block, settings: Settings, *, copied: bool = False) -> tuple[Array, Array]:
+        """Learn and predict a batch without gaps; `copied` if the learner may be left half-way by an error."""
         if settings is self.settings and self._is_short(batch) and self._predicts_row:
             mean, std = self._learn_recent(batch, predict=True)[:2]
             return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
+        if settings.by_time:
+            batch = replace(batch, times=in_order(batch.times, self._time, batch.weights))
         made: list[tuple[Array, Array]] = []
-        learner = self.copy()  # takes this one's place when all rows have been learned
+        learner = self if copied else self.copy()  # takes this one's place when all rows have been learned
         for piece in learner._pieces(batch, settings):
             if len(piece) == 1 and learner._is_short(piece) and learner._predicts_row:
                 mean, std = learner._learn_recent(piece, predict=True)[:2]
@@ -185,7 +331,8 @@ class Learner:
         belief = self._belief
         single = belief is not None and belief.matches_rows
         if isinstance(belief, ExactBelief):
-            single = not (belief.has_fixed_penalty and settings.forget == 1)
+            fixed = belief.has_fixed_penalty and not settings.forgets
+            single = not fixed and settings.forgetting.fades  # no filter follows a window, or a drift
         if not single or self.settings is not settings or not self._buffers_rows:
             yield batch.part(start, len(batch))
             return
@@ -199,8 +346,9 @@ class Learner:
         made: list[Innovations] | None = None,
         *,
         in_turn: bool = False,
+        issued: Innovations | None = None,
     ) -> None:
-        """Learn a batch without the buffer; see `_learned` for `made` and `in_turn`."""
+        """Learn a batch without the buffer; see `_learned` for `made`, `in_turn` and `issued`."""
         if made is None and batch.weights is not None and not batch.weights.any():
             self.configure(settings)  # rows of weight 0 are no rows
             return
@@ -209,10 +357,11 @@ class Learner:
             belief, tracking = belief_type(settings).start(settings, blocks), None
         else:
             belief, tracking = self._folded()
-            belief = belief if settings is self.settings else belief.with_settings(settings)
+            belief = belief if settings is self.settings else under(belief, settings)
         if not isinstance(batch, Block) and belief.whole_batches:
             blocks = batch.blocks_in_order(whole=True)
-        belief, tracking, counts = _learned(settings, belief, tracking, blocks, self.n_rows, made, in_turn=in_turn)
+        how: dict[str, Any] = {"in_turn": in_turn, "issued": issued}
+        belief, tracking, counts = learned(settings, belief, tracking, blocks, self.n_rows, made, **how)
         self.settings = settings
         self._keep(belief, tracking)
         self.n_rows += counts.good
@@ -220,10 +369,10 @@ class Learner:
     # ---- recent rows -----------------------------------------------------------------------------------
 
     @property
-    def _recent(self) -> "RecentRows | MatchedRows | None":
+    def _recent(self) -> "RecentRows | LiveRows | None":
         """The rows since the last fold; None if the belief is not one of rows that are folded together."""
         if self._rows is None and self._belief is not None:
-            self._rows = _recent_rows(self.settings, self._belief, self._tracking, self.n_rows, self._buffer)
+            self._rows = recent_rows(self.settings, self._belief, self._tracking, self.n_rows, self._buffer)
             self._buffer = self._buffer if self._rows is None else self._rows.buffer
         return self._rows
 
@@ -245,6 +394,7 @@ class Learner:
             self._buffers_rows
             and batch.groups is None
             and batch.offset is None
+            and batch.noise is None
             and len(batch) <= RecentRows.capacity(batch.X.shape[1]) // 4
             and (recent := self._recent) is not None
             and recent.takes(batch)
@@ -272,8 +422,38 @@ class Learner:
         """Replace the settings, under which the rows learned so far are also interpreted from now on."""
         if self._belief is not None and settings is not self.settings and settings.changed(self.settings):
             belief, tracking = self._folded()
-            self._keep(belief.with_settings(settings), tracking)
+            self._keep(under(belief, settings), tracking)
         self.settings = settings
+
+    def add_features(self, more: int) -> None:
+        """Go on with more features, which were 0 in all rows so far and come after the others. O(d^3).
+
+        Change points are looked for anew from here on, if they are.
+        """
+        if self._belief is not None:
+            belief, tracking = self._folded()
+            after = belief.with_features(more)
+            self._keep(after, tracking.with_features(self.settings, after.coef.shape[-1]))
+            self._buffer, self.gaps = None, self.gaps.with_features(more)
+            self.pending = None if self.pending is None else self.pending.with_features(more)
+
+    def add_class(self, settings: Settings) -> None:
+        """Go on with one more class, which no row had so far, under the settings of several classes.
+
+        For what the rows say about it see `kalprox.learning.new_class`. The score of two classes is not that of
+        several, and starts again.
+        """
+        from kalprox.learning.filtered import FilteredBelief
+        from kalprox.learning.new_class import with_class
+
+        belief, tracking = self._folded()
+        assert isinstance(belief, FilteredBelief)
+        after = with_class(belief, settings)
+        if settings.changed(self.settings):
+            tracking = Tracking.none(None, _FIRST_CLASSES if settings.diagnose else NOT_ASKED, settings.likelihood)
+        self.settings = settings
+        self._keep(after, tracking)
+        self._buffer = None
 
     def merge(self, other: "Learner", *, allow_overlap: bool = False) -> None:
         """Add the rows that another learner has learned. Exact for exact beliefs; O(d^3).
@@ -297,9 +477,11 @@ class Learner:
                 "(--allow-overlap on the command line) if these rows are to count twice."
             )
         merged = np.concatenate([one if len(one) == 1 else one[1:] for one in (mine, theirs)])
+        gaps, pending = self._merged_gaps(other), PendingRows.merged(self.pending, other.pending)
         if belief.merge_distance:
             warnings.warn(about_merge(belief), ApproximateMerge, stacklevel=3)
         self._keep(belief, self.tracking.merge(other.tracking))
+        self.gaps, self.pending = gaps, pending
         self.n_rows, self.n_rejected = self.n_rows + other.n_rows, self.n_rejected + other.n_rejected
         self._merged = merged[np.lexsort(merged.T)]  # the same whichever was merged into the other
 
@@ -307,6 +489,13 @@ class Learner:
     def _fingerprints(self) -> Array:
         """The fingerprint of all rows, and those of the models that were merged."""
         return np.concatenate([self.belief.fingerprint[None], self._merged])
+
+    @property
+    def _time(self) -> float | None:
+        """The time of the last row, if rows are forgotten by time."""
+        if self._rows and self._rows.buffer.time is not None:
+            return self._rows.buffer.time
+        return None if self._belief is None else self._belief.time
 
     def _folded(self) -> tuple[Belief, Tracking]:
         """Return the belief and the tracking after the recent rows have been folded."""
@@ -367,6 +556,8 @@ class Learner:
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""
+        if self._has_gaps(X):
+            return self._gap_reader().mean(X)
         live = self._live_for(X)
         return self.belief.mean(X) if live is None else live.mean(X)
 
@@ -376,16 +567,44 @@ class Learner:
         The offsets must be given if the rows that were learned had them. `alone` is False if these are some of the rows
         to predict.
         """
+        if self._has_gaps(X):
+            return self._gap_reader().predict(X, sigma, offset)
         live = self._live_for(X, alone=alone) if sigma is None and offset is None else None
         return self.belief.predict(X, sigma, offset) if live is None else live.predict(X)
 
-    def reader(self, X: Any, sigma: Any = None, *, alone: bool = True) -> Belief | LiveFilter:
+    def reader(
+        self, X: Any, sigma: Any = None, *, alone: bool = True, live: bool = True, time: float | None = None
+    ) -> Any:
         """Return what predicts rows of X, as they are known now: rows that are learned later do not change it.
 
-        For the parameters see `predict`.
+        With a `time`, not before that of the last row, it is what is known then. It is a belief, or what predicts as
+        one does; with `live` also a filter. For the other parameters see `predict`.
         """
-        live = self._live_for(X, alone=alone) if sigma is None else None
-        return self.belief if live is None else live.copy()
+        if self._has_gaps(X):
+            return self._gap_reader(time)
+        found = self._live_for(X, alone=alone) if live and sigma is None and time is None else None
+        return self._at(time) if found is None else found.copy()
+
+    def _at(self, time: float | None) -> Belief:
+        """Return the belief, or what is left of it at a later time."""
+        return self.belief if time is None else self.belief.ahead(time)
+
+    def _has_gaps(self, X: Any) -> bool:
+        """Whether features are missing in some rows of X, and may be."""
+        return self.settings.missing != "raise" and isinstance(X, np.ndarray) and bool(np.isnan(X).any())
+
+    def _gap_reader(self, time: float | None = None) -> GapReader:
+        """Return what predicts rows of which features are missing."""
+        belief = self._at(time)
+        return GapReader(belief, moments_of(belief, self.gaps, self.settings))
+
+    def _merged_gaps(self, other: "Learner") -> Gaps:
+        """Return the account of gaps of both, with the moments of all rows unless the information has them."""
+        both = self, other
+        if all(one.gaps.moments is None for one in both):
+            return self.gaps.merge(other.gaps)
+        accounts = [replace(one.gaps, moments=moments_of(one.belief, one.gaps, one.settings)) for one in both]
+        return accounts[0].merge(accounts[1])
 
     def _live_for(self, X: Any, *, alone: bool = True) -> LiveFilter | None:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
@@ -415,50 +634,56 @@ class Learner:
     def n_held(self) -> int:
         """The number of rows that are held as they came, and that a model file would hold too."""
         recent = 0 if self._rows is None else len(self._rows)
+        recent += self.gaps.n_held + (0 if self.pending is None else len(self.pending))
+        detector = self._tracking.detector
+        recent += 0 if detector is None else len(detector.held)
         return recent + (0 if self._belief is None else self._belief.n_held)
 
     def release_rows(self) -> None:
         """Fold the rows that are held, so that no value of a row is left in the state, unless there is but one row.
 
-        Raise a ValueError during a warm-up, which cannot do without its rows.
+        Raise a ValueError during a warm-up, which cannot do without its rows, and if rows wait for their target.
         """
+        if self.pending:
+            raise ValueError(
+                f"{len(self.pending)} row(s) wait for their target and are held as they came. Give their targets "
+                "first, or allow the file to have rows (samples=True)."
+            )
         belief, tracking = self._folded()
-        self._keep(belief.without_rows(), tracking)
-        self._buffer = None
+        detector = tracking.detector
+        self._keep(belief.without_rows(), replace(tracking, detector=detector and detector.without_rows()))
+        self._buffer, self.gaps = None, replace(self.gaps, held=None)
 
     def saved(self) -> dict[str, Any]:
         """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
         assert self._belief is not None
         rows = {"waiting": self._rows.buffer.saved()} if self._rows else {}
-        belief = self._belief
-        sandwich = {} if belief.sandwich is None else {"sandwich": belief.sandwich.saved()}
-        noise = {} if belief.input_noise is None else {"input_noise": belief.input_noise}
         merged = {"merged": self._merged} if len(self._merged) else {}
-        return {**self._tracking.saved(), **belief.saved(), **sandwich, **noise, **merged, **rows}
+        gaps = saved_gaps(self.gaps) if self.settings.missing != "raise" or self.gaps.unlabelled else {}
+        pending = {} if self.pending is None else {"pending": self.pending.saved()}
+        return {**self._tracking.saved(), **self._belief.whole_state(), **merged, **rows, **gaps, **pending}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "Learner":
         """Return the learner of d features whose method `saved` returned these values."""
         learner = cls(settings)
-        belief = belief_type(settings).restored(settings, d, saved)
-        targets = belief.information.targets if isinstance(belief, ExactBelief) else None
-        if "sandwich" in saved:
-            sandwich, is_exact = Sandwich.restored(saved), isinstance(belief, ExactBelief)
-            p = d + (1 if is_exact else belief.design.first)
-            expect(sandwich.M.shape == (targets or 1, p, p) and is_exact is (sandwich.center is not None))
-            belief = replace(belief, sandwich=sandwich)
-        if "input_noise" in saved:
-            belief = replace(belief, input_noise=InputNoise.restored(d, saved))
+        belief = belief_type(settings).resumed(settings, d, saved)
+        targets = belief.targets
         learner._belief = belief
-        learner._tracking = Tracking.restored(targets, saved, settings.likelihood)
+        learner._tracking = Tracking.restored(settings, d, targets, saved)
         if "merged" in saved:  # no model of version 0.1 has it
             learner._merged = saved["merged"]
             expect(learner._merged.ndim == 2 and learner._merged.shape[1] == SIZE and len(learner._merged))
+        if "gaps" in saved:  # models without missing values have none
+            learner.gaps = restored_gaps(d, saved)
+        if "pending" in saved:
+            learner.pending = PendingRows.restored(d, saved)
         learner.n_rows, learner.n_rejected = saved.count("n_rows"), saved.count("n_rejected")
         if "waiting" in saved:
-            learner._buffer = RowBuffer.restored(d, targets, saved)
+            columns = targets if isinstance(belief, ExactBelief) else belief.design.outputs
+            learner._buffer = RowBuffer.restored(d, columns, saved)
             before = learner.n_rows - learner._buffer.n
-            learner._rows = _recent_rows(settings, belief, learner._tracking, before, learner._buffer)
+            learner._rows = recent_rows(settings, belief, learner._tracking, before, learner._buffer)
             expect(learner._rows is not None)
         return learner
 
@@ -468,74 +693,5 @@ class Learner:
         new.__dict__ |= self.__dict__
         new._rows = None if self._rows is None else self._rows.copy()
         new._buffer = None if new._rows is None else new._rows.buffer
+        new.pending = None if self.pending is None else self.pending.copy()
         return new
-
-
-def _recent_rows(
-    settings: Settings, belief: Belief, tracking: Tracking, rows: int, buffer: RowBuffer | None
-) -> "RecentRows | MatchedRows | None":
-    """Return the rows since a belief, none of them yet if there is no buffer; None if they are not folded together."""
-    if isinstance(belief, ExactBelief):
-        return RecentRows(settings, belief, tracking, rows, buffer)
-    if not belief.matches_rows:
-        return None
-    from kalprox.learning.filtered import FilteredBelief
-    from kalprox.learning.matched_rows import MatchedRows
-
-    assert isinstance(belief, FilteredBelief)
-    return MatchedRows(settings, belief, tracking, rows, buffer)
-
-
-def _learned(
-    settings: Settings,
-    belief: Belief,
-    tracking: Tracking | None,
-    blocks: Iterable[Block],
-    rows: int,
-    made: list[Innovations] | None = None,
-    *,
-    in_turn: bool = False,
-) -> tuple[Belief, Tracking, Counts]:
-    """Return the belief and the tracking after the blocks of a batch, and their counts. Every row is predicted first.
-
-    `rows` is the number of rows learned before. If `made` is a list, every row is predicted from all rows before it,
-    and the innovations are appended to the list. With `in_turn`, or if there were no rows before, no intervals were
-    issued for the batch as a whole: it is tracked in short pieces, as if they had come one by one.
-    """
-    exact, at_once, counts = made is not None, rows > 0 and not in_turn, Counts()
-    issued: list[Array] = []
-    times: list[Array | None] = []
-    for block in blocks:
-        if tracking is None:
-            targets = block.y.shape[1] if block.y.ndim == 2 else None
-            tracking = Tracking.none(targets, "" if settings.diagnose else _NOT_ASKED, settings.likelihood)
-        counts, start = counts + Counts.of(block), 0
-        while start < len(block):
-            if not (exact or settings.needs_innovations):
-                belief, start = belief.learn(block), len(block)
-                continue
-            with np.errstate(
-                over="ignore", invalid="ignore"
-            ):  # rows that are too large are refused as they are learned
-                stop = belief.next_piece(block, start, rows, exact=exact)
-            piece = block.part(start, stop)
-            after, found = belief.scored(piece, known=rows > 0, exact=exact)
-            after = after.observing(piece, found, belief)
-            if settings.diagnose:
-                times.append(settings.counts(piece.weights))
-                tracking = tracking.scored(piece.y, found, times[-1])
-                issued.append(found.issued if at_once else found.standardised(piece.y))
-            if made is not None:
-                made.append(found)
-            belief, start, rows = after, stop, rows + piece.count
-    assert tracking is not None
-    if belief.sandwich is not None:
-        belief = replace(belief, sandwich=belief.sandwich.closed())
-    if issued:
-        z, length = np.concatenate(issued), sum(map(len, issued)) if at_once else _PIECE
-        known = [one for one in times if one is not None]  # all of them, or none
-        all_times = np.concatenate(known) if known else None
-        for start in range(0, len(z), length):
-            some = slice(start, start + length)
-            tracking = tracking.issued(z[some], None if all_times is None else all_times[some])
-    return belief, tracking, counts

@@ -43,20 +43,30 @@ class LinearBelief(Belief):
     begin: Array | None = None  # where the search for them starts, if a path has a neighbour
     chosen: float | None = None  # the alpha, if it is one of a path
     spread_before: Array | None = None  # `spread` before the last rows; None if there were none
+    elapsed: float | None = None  # what the time since the last row has left; None if it is not later than that
 
     # ---- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def targets(self) -> int | None:
+        return self.information.targets
+
+    @property
+    def effective_rows(self) -> float:
+        return float(self.information.effective_rows)
 
     @cached_property
     def scale(self) -> Array:
         """The standard deviation of each column, 1 for a constant column; all ones without standardisation."""
         info = self.information
-        if not self.settings.standardize:
-            return np.ones(info.d)
-        return np.where(self.column_std > 0, self.column_std, 1.0)
+        std = self.column_std if self.settings.standardize else None
+        return np.ones(info.d) if std is None else np.where(std > 0, std, 1.0)
 
     @cached_property
-    def column_std(self) -> Array:
+    def column_std(self) -> Array | None:
         info = self.information
+        if not self.settings.forgetting.keeps_moments:
+            return None
         return np.linalg.norm(info.centered().compact()[0], axis=0) / (float(info.T[0, 0]) or 1.0)
 
     @cached_property
@@ -98,6 +108,7 @@ class LinearBelief(Belief):
             mean=self._with_intercept(self.found),
             start=self._begin,
             unpenalised=int(self.settings.fit_intercept) if self._by_evidence and self._few_rows else None,
+            elapsed=1.0 if self.elapsed is None else self.elapsed,
         )
 
     @cached_property
@@ -172,10 +183,11 @@ class LinearBelief(Belief):
         return np.where(before > 0, before, now if self.settings.fit_intercept else now + info.x_mean**2)
 
     def _tuning(self) -> Array:
-        if self.settings.forget != 1:
+        if self.settings.forgets:
+            given = self.settings.parameters["forget"]
             raise ValueError(
-                f"anytime=True needs forget=1: with forget={self.settings.forget!r} the interval is about recent rows, "
-                "and no confidence sequence is known for them. Use anytime=False."
+                f"anytime=True needs forget=1: with forget={given!r} the interval is about recent rows, and no "
+                "confidence sequence is known for them. Use anytime=False."
             )
         return TUNED_ROWS * self.spread
 
@@ -203,9 +215,17 @@ class LinearBelief(Belief):
         """The effective degrees of freedom without the intercept, shape () or (k,)."""
         return self.posterior.edf - self.settings.fit_intercept
 
-    @cached_property
+    @property
     def log_evidence(self) -> Array:
         """The log evidence, shape () or (k,), exact for a proper quadratic g; see `kalprox.noise.log_evidence`."""
+        if not self.settings.forgetting.keeps_moments:
+            given = self.settings.parameters["forget"]
+            raise ValueError(f"log_evidence_ needs rows that are not transformed; got forget={given!r}.")
+        return self._log_evidence
+
+    @cached_property
+    def _log_evidence(self) -> Array:
+        """The log evidence; of coefficients that drift, up to a constant that does not depend on the penalty."""
         eq, penalty = self.centered, self.settings.penalty
         if penalty.kind == "ridge" and self.alpha > 0:
             values = self._ridge_evidence(self.alpha)
@@ -245,7 +265,7 @@ class LinearBelief(Belief):
         Both scores depend on the information alone, and so neither on the order of the rows nor on the blocks.
         """
         if self.settings.penalty.selection == "evidence":
-            return float(self.log_evidence.sum()) if self.alpha > 0 else -np.inf  # alpha = 0 is no prior
+            return float(self._log_evidence.sum()) if self.alpha > 0 else -np.inf  # alpha = 0 is no prior
         n, rss = float(self.information.effective_rows), self.posterior.rss / float(self.information.fading)
         if (n - self.posterior.edf < 0.5).any():
             return -np.inf  # without residual degrees of freedom the likelihood is meaningless
@@ -255,7 +275,8 @@ class LinearBelief(Belief):
 
     def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> Self:
         """Return the belief of the same rows with another alpha."""
-        belief = type(self)(self.settings, self.information, None, found, begin, float(alpha), self.spread_before)
+        about = self.settings, self.information, None, found, begin, float(alpha), self.spread_before, self.elapsed
+        belief = type(self)(*about)
         independent = ("column_std", "scale", "design", "centered", "equations")  # of alpha
         for name in (*independent, "_spectrum") if self.settings.penalty.kind == "ridge" else independent:
             belief.__dict__[name] = getattr(self, name)

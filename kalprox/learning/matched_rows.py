@@ -1,7 +1,6 @@
 """The rows of a model with another likelihood than the Gaussian since its last fold, learned one by one."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,8 @@ from kalprox._arrays import Array
 from kalprox._checks import check_usable
 from kalprox.learning.filtered import FilteredBelief
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.matching_filter import MatchingFilter
-from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.live_rows import LiveRows
+from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
@@ -22,7 +21,7 @@ __all__ = ["MatchedRows"]
 _FEW, _MANY, _SHARE = 16, 1024, 4  # the fewest and the most rows that are folded together, and a share of those before
 
 
-class MatchedRows:
+class MatchedRows(LiveRows):
     """The single rows since the last fold, and a filter that learned them by moment matching as they came.
 
     Each row is linearised at the belief before it. The linearised rows are folded together, into the same information
@@ -49,36 +48,27 @@ class MatchedRows:
         center, held = belief.design.center, belief.state.held
         assert center is not None
         self.settings, self.belief, self.tracking = settings, belief, tracking
-        self.buffer = RowBuffer(len(center), None) if buffer is None else buffer
-        self.filter: MatchingFilter | None = None
-        self._matched: list[tuple[float, ...]] = []  # what the filter returned for each row
+        self.buffer = RowBuffer(len(center), belief.design.outputs) if buffer is None else buffer
+        self.filter: MatchingFilter | ClassFilter | None = None
+        self._matched: list[Array] = []  # what the filter returned for each row
         self._scored: tuple[FilteredBelief, Innovations | None] | None = None  # after the rows
+        self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
         self._most = max(_FEW, min(_MANY, rows // _SHARE))
         if held is not None:
             room = max(held.next_look - held.rows, 1)
             self._most = min(room, max(held.rows, 1)) if belief.is_fresh else room
-
-    def __len__(self) -> int:
-        return self.buffer.n
 
     # ---- learning --------------------------------------------------------------------------------------
 
     def takes(self, block: Block) -> bool:
         """Whether a batch is one row that the filter can learn."""
         low, high = self.settings.likelihood.support
-        single = len(block) == 1 and block.y.ndim == 1 and block.offset is None and self.buffer.fits(block.X, block.y)
-        if not single or not low <= block.y[0] <= high or (block.weights is not None and not block.weights[0] > 0):
+        single = len(block) == 1 and block.offset is None and self.buffer.fits(block.X, block.y)
+        if not single or (block.weights is not None and not block.weights[0] > 0):
+            return False
+        if not (low <= block.y[0] <= high if block.y.ndim == 1 else low <= block.y.min() and block.y.max() <= high):
             return False
         return self.predicts_row
-
-    def crosses_cut(self, block: Block) -> bool:
-        """Whether what predicts a batch changes on the way: never, since it is one row."""
-        return False
-
-    @property
-    def are_full(self) -> bool:
-        """Whether the rows are to be folded."""
-        return self.buffer.n >= self._most
 
     def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
         """Learn one row that `takes` allows, and return the mean and the std of its prediction if `predict` is True."""
@@ -91,10 +81,10 @@ class MatchedRows:
         self._scored = None
         return () if predicted is None else (predicted.mean, predicted.std)
 
-    def _match(self, live: MatchingFilter, rows: Block) -> None:
+    def _match(self, live: MatchingFilter | ClassFilter, rows: Block) -> None:
         """Let the filter learn one row."""
         weight = 1.0 if rows.weights is None else float(rows.weights[0])
-        found = live.root.match(rows.X[0], float(rows.y[0]), live.likelihood, weight)
+        found = live.learn(rows.X[0], rows.y[0], weight)
         if found is None:
             raise ValueError(
                 "The model has no finite value or derivative at the current estimate in row(s) 0 of the block, which "
@@ -104,26 +94,20 @@ class MatchedRows:
 
     # ---- the filter ------------------------------------------------------------------------------------
 
-    def _live(self) -> MatchingFilter | None:
+    def _live(self) -> MatchingFilter | ClassFilter | None:
         """Return the filter that includes the rows; None if a coefficient is undetermined."""
         if self.filter is None:
-            root = self.belief.row_filter()
-            if root is not None:
-                self.filter, self._matched = MatchingFilter(root, self.settings.likelihood), []
+            self.filter, self._matched = self.belief.row_filter(), []
+            if self.filter is not None:
                 for i in range(self.buffer.n):
                     self._match(self.filter, self.buffer.block.part(i, i + 1))
         return self.filter
 
-    @property
-    def predicts_row(self) -> bool:
-        """Whether the next row can be predicted from all rows before it, as it is learned."""
-        return self._live() is not None
-
-    def following(self) -> MatchingFilter | None:
+    def following(self) -> MatchingFilter | ClassFilter | None:
         """Return the filter that includes the rows, to predict one row in O(d^2)."""
         return self._live()
 
-    def followed(self) -> MatchingFilter | None:
+    def followed(self) -> MatchingFilter | ClassFilter | None:
         """Return the filter if it is what predicts batches: if it has learned rows, or before the check of a warm-up.
 
         The rows held would have to be refined for each prediction otherwise.
@@ -132,15 +116,11 @@ class MatchedRows:
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def read(self) -> FilteredBelief:
-        """Return the belief after the rows."""
-        return self.scored()[0]
-
     def scored(self) -> tuple[FilteredBelief, Innovations | None]:
         """Return the belief after the rows, and their innovations if they are needed."""
         if self._scored is None:
             self._live()
-            block, matched, found = self.buffer.block, np.array(self._matched).reshape(-1, 4), None
+            block, matched, found = self.buffer.block, np.array(self._matched), None
             X, y, weights = map(_copied, (block.X, block.y, block.weights))
             after = self.belief.learn_matched(Block(X, y, weights), matched)
             if self.settings.needs_innovations:
@@ -148,32 +128,9 @@ class MatchedRows:
             self._scored = after, found
         return self._scored
 
-    def tracked(self) -> Tracking:
-        """Return the score and the quantiles after the rows."""
-        if not self.buffer.n or not self.settings.diagnose:
-            return self.tracking
-        found, rows = self.scored()[1], self.buffer.block
-        assert found is not None
-        counts, tracked = self.settings.counts(rows.weights), self.tracking
-        if tracked.scores[0].has_intervals:
-            quantiles = tracked.quantiles.after_rows(found.issued, self.buffer.batches, counts)
-            tracked = replace(tracked, quantiles=quantiles)
-        return tracked.scored(rows.y, found, counts)
-
-    def quantiles(self) -> Quantiles:
-        """Return the quantiles after the rows."""
-        return self.tracked().quantiles
-
-    def copy(self) -> "MatchedRows":
-        """Return an independent copy. Its filter is made again when it is needed."""
-        new = object.__new__(MatchedRows)
-        new.__dict__ |= self.__getstate__()
-        new.buffer = self.buffer.copy()
-        return new
-
     def __getstate__(self) -> dict[str, Any]:
         """Return the rows and what was known before them: whatever is computed from these is not to be pickled."""
-        return vars(self) | {"filter": None, "_matched": [], "_scored": None}
+        return vars(self) | {"filter": None, "_matched": [], "_scored": None, "_watched": (0, self.tracking)}
 
 
 def _copied(a: Array | None) -> Array | None:

@@ -1,17 +1,30 @@
-"""A filter of single rows for other likelihoods than the Gaussian."""
+"""Filters of single rows for other likelihoods than the Gaussian: of one output, or of one for each of several classes.
+
+Each row is learned by moment matching: as the least-squares problem that has, on average over the belief before it, the
+slope and the curvature of the loss. What a filter returns for a row is that problem, from which
+`kalprox.algorithms.proximal_filter.take_matched` folds the row later.
+"""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import special
 
 from kalprox._arrays import Array
 from kalprox.learning.innovations import SquareRootFilter
-from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods import Categorical, Likelihood
 from kalprox.noise import Noise
 from kalprox.predictive import Predictive
 
-__all__ = ["MatchingFilter"]
+__all__ = ["ClassFilter", "MatchingFilter"]
 
 _NOISE = Noise.known(1.0)
+_CHUNK = 1024  # rows predicted at a time
+_WIDE = 0.1  # the variance of the difference of two outputs above which a row is learned at the mode
+_STEPS, _TOL = 50, 1e-8  # of Newton's method for the mode; a few steps are usual
+_LEAST = 1e-12  # curvature, which keeps matrices invertible
 
 
 @dataclass
@@ -32,6 +45,11 @@ class MatchingFilter:
         """Return a filter that later rows of this one do not change. O(d^2)."""
         return replace(self, root=self.root.copy())
 
+    def learn(self, x: Array, y: Array, weight: float) -> Array | None:
+        """Learn a row in place; see `SquareRootFilter.match` for what is returned."""
+        found = self.root.match(x, float(y), self.likelihood, weight)
+        return None if found is None else np.array(found)
+
     def predict(self, X: Array) -> Predictive:
         """Return the predictive distribution for rows of X."""
         return self.likelihood.predict(*self.root.output(X), _NOISE)
@@ -43,3 +61,133 @@ class MatchingFilter:
     def noise(self) -> tuple[float, float]:
         """Return the noise variance, which is 1, and its degrees of freedom."""
         return 1.0, math.inf
+
+
+@dataclass
+class ClassFilter:
+    """A filter of single rows of several classes, each of which has an output.
+
+    Attributes
+    ----------
+    root : SquareRootFilter
+        Of the coefficients of all classes, those of one input next to each other, with a design of m outputs.
+    likelihood : Categorical
+    """
+
+    root: SquareRootFilter
+    likelihood: Categorical
+
+    def copy(self) -> "ClassFilter":
+        """Return a filter that later rows of this one do not change. O((d m)^2)."""
+        return replace(self, root=self.root.copy())
+
+    def learn(self, x: Array, y: Array, weight: float) -> Array | None:
+        """Learn a row x of shape (d,) with targets y of shape (m,) in place. O(m (d m)^2).
+
+        The least-squares problem of `Categorical.matched_rows` has one row less than there are classes. They are
+        learned one after the other. It averages the curvature of the loss over the belief, and a step from a wide
+        belief would go too far: such a row is learned by the problem that has the slope and the curvature at the mode
+        of what the row and the belief say together.
+
+        Returns the outputs f before the row, shape (m,), their covariances, and the targets and the rows of that
+        problem, shapes (m,) and (m, m), as one array. None, and no update, if one of these is not finite.
+        """
+        root, m = self.root, len(y)
+        f, V = self._output(root._input(x))
+        S = V @ V.T
+        if _spread(S) > _WIDE:
+            targets, rows = (a[None] for a in _at_mode(y, f, S))
+        else:
+            targets, rows = self.likelihood.matched_rows(y[None], f[None], np.eye(m)[None], S[None])
+        found = np.concatenate([f, S.ravel(), targets[0], rows[0].ravel()])
+        if not np.isfinite(found).all():
+            return None
+        moved = np.zeros(m)  # by how much the outputs of the row have changed
+        for a, target in zip(rows[0, :-1], targets[0, :-1], strict=True):
+            v = a @ V
+            s = (1 + weight * float(v @ v)) / weight
+            e = float(target - a @ moved)
+            root._step(v, e, s, weight, weight)
+            gain = V @ v
+            moved += gain * (e / s)
+            V -= np.multiply.outer(gain, v / (s + math.sqrt(s / weight)))
+        return found
+
+    def _output(self, x: Array) -> tuple[Array, Array]:
+        """Return the outputs of an input x of shape (p,), and a root of their covariance, shape (m, r)."""
+        L, p = self.root.L, len(x)
+        return x @ self.root.theta.reshape(p, -1), (x @ L.T.reshape(L.shape[1], p, -1)).T
+
+    def _outputs(self, X: Array) -> Iterator[tuple[Array, Array]]:
+        """Yield the outputs of some rows of X at a time, shape (n, m), and their covariances, shape (n, m, m)."""
+        L, p = self.root.L, len(self.root.row)
+        for start in range(0, len(X), _CHUNK):
+            inputs = self.root.design.rows(X[start : start + _CHUNK])
+            roots = np.tensordot(inputs, L.reshape(p, -1, L.shape[1]), axes=1)
+            yield inputs @ self.root.theta.reshape(p, -1), roots @ roots.swapaxes(-1, -2)
+
+    def predict(self, X: Array) -> Predictive:
+        """Return the predictive distribution for rows of X."""
+        if len(X) == 1:
+            f, V = self._output(self.root._input(X[0]))
+            return self.likelihood.predict(f[None], (V @ V.T)[None], _NOISE)
+        f, S = map(np.concatenate, zip(*self._outputs(X), strict=True))
+        return self.likelihood.predict(f, S, _NOISE)
+
+    def mean(self, X: Array) -> Array:
+        """Return the probabilities of the classes for rows of X, shape (n, m)."""
+        return self.predict(X).mean
+
+    def noise(self) -> tuple[float, float]:
+        """Return the noise variance, which is 1, and its degrees of freedom."""
+        return 1.0, math.inf
+
+
+def _spread(S: Array) -> float:
+    """Return the largest variance of the difference of two outputs with these covariances."""
+    own = np.diagonal(S)
+    return float((own[:, None] + own - 2 * S).max())
+
+
+def _at_mode(y: Array, f: Array, S: Array) -> tuple[Array, Array]:
+    """Return the least-squares problem of a row at the mode of exp(-loss) N(f, S), as `Categorical.matched_rows` does.
+
+    Newton's method, with steps that are halved until the objective falls: it is convex.
+
+    Parameters
+    ----------
+    y, f : arrays of shape (m,)
+    S : array of shape (m, m)
+
+    Returns
+    -------
+    targets : array of shape (m,)
+    rows : array of shape (m, m)
+        The last row is zero.
+    """
+    m = len(y)
+    root = np.linalg.cholesky(S + (_LEAST + np.finfo(float).eps ** 0.5 * np.trace(S) / m) * np.eye(m))
+
+    def value(u: Array) -> float:
+        g = f + root @ u
+        return float(special.logsumexp(g) - y @ g + u @ u / 2)
+
+    u = np.zeros(m)
+    now = value(u)
+    for _ in range(_STEPS):
+        p = special.softmax(f + root @ u)
+        bent = root.T @ (p[:, None] * root) - np.multiply.outer(root.T @ p, root.T @ p) + np.eye(m)
+        step = -np.linalg.solve(bent, root.T @ (p - y) + u)
+        size = 1.0
+        while (then := value(u + size * step)) > now and size > _TOL:
+            size /= 2
+        u, last, now = u + size * step, now, min(then, now)
+        if last - now <= _TOL * (1 + abs(now)):
+            break
+    p = special.softmax(f + root @ u)
+    W = (np.diag(p) - np.multiply.outer(p, p))[:-1, :-1]
+    L = np.linalg.cholesky(W + _LEAST * np.eye(m - 1))
+    rows, targets = np.zeros((m, m)), np.zeros(m)
+    rows[:-1] = L.T @ (np.eye(m)[:-1] - np.eye(m)[-1])
+    targets[:-1] = rows[:-1] @ (root @ u) - np.linalg.solve(L, (p - y)[:-1])
+    return targets, rows

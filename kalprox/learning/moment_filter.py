@@ -10,6 +10,7 @@ from scipy.linalg.blas import dger
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from kalprox._arrays import Array
+from kalprox.forgetting import ByTime, RandomWalk
 from kalprox.information import Information
 from kalprox.learning.design import Design
 from kalprox.learning.settings import Settings
@@ -82,6 +83,13 @@ class MomentFilter:
         The weighted sums of products of deviations from the means. In column-major order.
     weight, rows, squares : float
         The sum of the weights, the number of rows and the sum of squares of what forgetting has left of each.
+    time : float or None
+        The time to which the moments have faded, if rows are forgotten by time.
+    elapsed : float
+        What the time since the last row has left of them.
+    step : float
+        The variance of the step of an intercept that walks before every row, in units of the noise variance. The means
+        then know less of the next row: 1 / weight increases by the step.
     """
 
     settings: Settings
@@ -94,12 +102,21 @@ class MomentFilter:
     rows: float
     squares: float
     start: Array  # the coefficients from which the first search starts
+    time: float | None = None
+    elapsed: float = 1.0
+    step: float = 0.0
     active: "_ActiveSet | None" = None  # from which the next search starts, if g has kinks or bounds
     found: Estimate | None = None  # None if rows have come since
 
     @classmethod
     def of(
-        cls, settings: Settings, g: Regularizer, information: Information, design: Design, start: Array
+        cls,
+        settings: Settings,
+        g: Regularizer,
+        information: Information,
+        design: Design,
+        start: Array,
+        time: float | None = None,
     ) -> "MomentFilter | None":
         """Return the filter that continues from an information of one target; None if g is not separable.
 
@@ -117,9 +134,27 @@ class MomentFilter:
         rows, squares = float(information.rows), float(information.squares)
         pieces = g.pieces()
         pieces = pieces and Pieces(*(np.array(per_coordinate(a, d, "penalty"), float) for a in pieces))
-        return cls(settings, g, pieces, origin, mean, products, weight, rows, squares, np.array(start))
+        kind = settings.forgetting
+        step = kind.of_intercept if isinstance(kind, RandomWalk) else 0.0
+        weight /= 1 + step * weight
+        about: dict[str, Any] = {"time": time, "step": step}
+        return cls(settings, g, pieces, origin, mean, products, weight, rows, squares, np.array(start), **about)
 
     # ---- learning --------------------------------------------------------------------------------------
+
+    def advance(self, time: float) -> None:
+        """Let the moments fade in place until the time of the next row."""
+        kind = self.settings.forgetting
+        assert isinstance(kind, ByTime) and self.time is not None
+        if time == self.time:
+            return
+        left = float(kind.left(time - self.time))
+        self._fade(left)
+        self.time, self.elapsed, self.found = time, self.elapsed * left, None
+
+    def _fade(self, left: float) -> None:
+        self.weight, self.rows, self.squares = left * self.weight, left * self.rows, left**2 * self.squares
+        self.products *= left
 
     def learn(self, x: Array, y: float, weight: float = 1.0, count: float = 1.0) -> None:
         """Update the moments in place by a row x of shape (d,) with target y that counts `count` times. O(d^2)."""
@@ -130,16 +165,16 @@ class MomentFilter:
             left = forget**count
             rows, squares = (1 - left) / (1 - forget), (1 - left**2) / (1 - forget**2)
             weight = rows if self.settings.weights == "frequency" else weight
-            self.weight, self.rows, self.squares = left * self.weight, left * self.rows, left**2 * self.squares
-            self.products *= left
+            self._fade(left)
         share, total = weight, self.weight + weight
         if self.settings.fit_intercept:
             row -= self.means
             share = weight * (self.weight / total)
             self.means += row * (weight / total)
         dger(share, row, row, a=self.products, overwrite_a=1)
+        total = total / (1 + self.step * total) if self.step else total
         self.weight, self.rows, self.squares = total, self.rows + rows, self.squares + squares
-        self.found = None
+        self.found, self.elapsed = None, 1.0
 
     # ---- the estimate ----------------------------------------------------------------------------------
 
@@ -202,7 +237,7 @@ class MomentFilter:
 
     def _leverage(self, inputs: Array) -> Array:
         """Return the variance of each mean in units of the noise variance; see `InformationPosterior`."""
-        found, fading = self._found, self.squares / self.rows
+        found, fading = self._found, self.squares / self.rows / self.elapsed
         root = found.root()
         projected = inputs[..., found.free].dot(root)
         leverage = (projected * projected).sum(axis=-1)

@@ -17,8 +17,9 @@ from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.scorer import MANY_ROWS, Scorer
 from kalprox.learning.settings import Settings
-from kalprox.learning.tracking import Tracking
+from kalprox.learning.tracking import Tracking, watched_on
 from kalprox.sources import Block
+from kalprox.sources.times import in_order
 
 __all__ = ["RecentRows"]
 
@@ -60,6 +61,7 @@ class RecentRows:
         self.settings, self.belief, self.tracking = settings, belief, tracking
         self.buffer = RowBuffer(information.d, information.targets) if buffer is None else buffer
         self.filter: SquareRootFilter | MomentFilter | None = None
+        self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
         self._most = max(_FEW, min(self.capacity(information.d), rows))
         self._count = self._counted(self.buffer.block) if self.buffer else 0.0  # of rows, each as often as it counts
         self._scored: tuple[Belief, Innovations | None] | None = None  # after the rows, which were scored
@@ -88,7 +90,7 @@ class RecentRows:
     def capacity(d: int) -> int:
         """Return the number of rows of d features at which the buffer is folded."""
         least, most = _BUFFER_ROWS
-        return max(least, min(most, _BUFFER_BYTES // (8 * d)))
+        return max(least, min(most, _BUFFER_BYTES // (8 * max(d, 1))))
 
     def __len__(self) -> int:
         return self.buffer.n
@@ -123,7 +125,7 @@ class RecentRows:
             return True
         if weighted and length > 1:
             return False
-        if self.belief.has_fixed_penalty and self.settings.forget == 1:
+        if self.belief.has_fixed_penalty and not self.settings.forgets:
             return self.filter is not None or self.buffer.n > 0 or self.belief.posterior.proper
         if length > 1:
             return False
@@ -153,6 +155,10 @@ class RecentRows:
         if not buffer.fits(rows.X, rows.y):
             self.belief.information.fold(rows.X, rows.y)  # raises an error that names the problem
         check_usable(rows.X, rows.y, rows.weights)
+        if self.settings.by_time:
+            rows = replace(rows, times=in_order(rows.times, buffer.time if buffer else self.belief.time))
+        elif rows.times is not None:
+            self.belief.learn(rows)  # raises an error that names the problem
         predict = predict or self.exact
         if self.filter is None and predict:
             self.filter = self._new_filter()
@@ -184,7 +190,7 @@ class RecentRows:
             belief = read
             if not (belief.predicts and belief.posterior.proper):
                 return None
-        fixed = belief.has_fixed_penalty and self.settings.forget == 1
+        fixed = belief.has_fixed_penalty and not self.settings.forgets
         made = belief.filter if fixed else belief.moment_filter
         if made is None:
             return None
@@ -253,7 +259,9 @@ class RecentRows:
         rows = buffer.block
         counts = self.settings.counts(rows.weights)
         quantiles = before.quantiles.after_rows(found.issued, buffer.batches, counts)
-        return replace(before.scored(rows.y, found, counts), quantiles=quantiles)
+        self._watched = watched_on(self._watched, rows, self.belief, self._before)
+        detector = self._watched[1].detector
+        return replace(before.scored(rows.y, found, counts), quantiles=quantiles, detector=detector)
 
     def quantiles(self) -> Quantiles:
         """Return the quantiles after the rows; a reading after each batch tracks each row once."""
@@ -279,6 +287,7 @@ class RecentRows:
     def __getstate__(self) -> dict[str, Any]:
         """Return the rows and what was known before them: whatever is computed from these is not to be pickled."""
         state = {name: value for name, value in vars(self).items() if name not in ("scorer", "exact", "_room")}
+        state["_watched"] = 0, self.tracking
         return state | dict.fromkeys(("filter", "_scored", "_part", "_read", "_tracked"))
 
 
@@ -293,6 +302,8 @@ def _moved(
         return live.take(rows, own=own, counts=counts)
     found = []
     for i in range(len(rows)):
+        if rows.times is not None and isinstance(live, MomentFilter):
+            live.advance(float(rows.times[i]))
         noise, x, y = live.noise() if predict else None, rows.X[i], rows.y[i]
         weight = () if rows.weights is None else (float(rows.weights[i]), 1.0 if counts is None else float(counts[i]))
         if isinstance(live, SquareRootFilter):

@@ -22,20 +22,20 @@ class RowBuffer:
         The number of rows.
     columns : list of arrays
         X of shape (capacity, d), y of shape (capacity,) or (capacity, k), and, of shape (capacity,), `batch`, the
-        length of the batch that each row came in, or 0 if no interval was issued for it, and `weights`.
-    weighted : bool
-        Whether any row has come with a weight.
+        length of the batch that each row came in, or 0 if no interval was issued for it, `weights` and `times`.
+    weighted, timed : bool
+        Whether any row has come with a weight, and with a time.
     predicted : list of arrays
         The fields of `Innovations`, shaped like y but for `together` of shape (capacity,). Empty as long as no row has
         come with its innovation.
     """
 
-    NAMES = ("X", "y", "batch", "weights")
+    NAMES = ("X", "y", "batch", "weights", "times")
 
     def __init__(self, d: int, targets: int | None) -> None:
         of_y = (0,) if targets is None else (0, targets)
-        self.n, self.weighted = 0, False
-        self.columns = [np.empty(shape) for shape in ((0, d), of_y, (0,), (0,))]
+        self.n, self.weighted, self.timed = 0, False, False
+        self.columns = [np.empty(shape) for shape in ((0, d), of_y, (0,), (0,), (0,))]
         self.predicted: list[Array] = []
 
     @classmethod
@@ -48,10 +48,13 @@ class RowBuffer:
         columns = [saved["waiting.X"], saved["waiting.y"], saved["waiting.together" if old else "waiting.batch"]]
         buffer, n, y = cls(d, targets), len(columns[1]), columns[1]
         buffer.weighted = "waiting.weights" in saved
+        buffer.timed = "waiting.times" in saved
         columns.append(saved["waiting.weights"] if buffer.weighted else np.ones(n))
+        columns.append(saved["waiting.times"] if buffer.timed else np.zeros(n))
         for column, empty in zip(columns, buffer.columns, strict=True):
             expect(column.shape == (n, *empty.shape[1:]))
         expect(np.isin(columns[2], np.arange(n + 1)).all() and (columns[3] > 0).all())
+        expect((np.diff(columns[4]) >= 0).all())
         if "waiting.mean" in saved:
             found = {name: saved[f"waiting.{name}"] for name in names if f"waiting.{name}" in saved}
             expect(all(found[name].shape == y.shape for name in found if name != "together"))
@@ -65,8 +68,9 @@ class RowBuffer:
     def saved(self) -> dict[str, Array]:
         """Return the buffered rows, and their innovations if there are any, as values that can be saved."""
         rows = dict(zip(self.NAMES, self.columns, strict=True))
-        if not self.weighted:
-            del rows["weights"]
+        for name, known in (("weights", self.weighted), ("times", self.timed)):
+            if not known:
+                del rows[name]
         if self.predicted:
             rows |= dict(zip(Innovations._fields, self.predicted, strict=True))
         return {name: a[: self.n].copy() for name, a in rows.items()}
@@ -97,6 +101,8 @@ class RowBuffer:
         self.columns[0][at], self.columns[1][at], self.columns[2][at] = X, y, batch
         if self.weighted:
             self.columns[3][begin:end] = 1.0 if weights is None else weights
+        if rows.times is not None:
+            self.timed, self.columns[4][begin:end] = True, rows.times
         if self.predicted:
             for a, new in zip(self.predicted, predicted or _NOT_PREDICTED, strict=True):
                 a[at] = new
@@ -104,13 +110,18 @@ class RowBuffer:
 
     def clear(self) -> None:
         """Remove the rows, and keep the memory for later ones."""
-        self.n, self.weighted, self.predicted = 0, False, []
+        self.n, self.weighted, self.timed, self.predicted = 0, False, False, []
 
     @property
     def block(self) -> Block:
         """The buffered rows."""
-        X, y, _, weights = self.columns
-        return Block(X[: self.n], y[: self.n], weights[: self.n] if self.weighted else None)
+        X, y, _, weights, times = (a[: self.n] for a in self.columns)
+        return Block(X, y, weights if self.weighted else None, times=times if self.timed else None)
+
+    @property
+    def time(self) -> float | None:
+        """The time of the last row; None if there is none."""
+        return float(self.columns[4][self.n - 1]) if self.timed else None
 
     def in_batches(self) -> Iterator[Block]:
         """The buffered rows in the batches in which they came; rows that were not predicted are one batch."""
@@ -149,7 +160,8 @@ class RowBuffer:
     def __getstate__(self) -> dict[str, Any]:
         """Return the rows alone: what is left of earlier ones in the memory is not to be pickled."""
         columns, predicted = ([a[: self.n].copy() for a in group] for group in (self.columns, self.predicted))
-        return {"n": self.n, "weighted": self.weighted, "columns": columns, "predicted": predicted}
+        about = {"n": self.n, "weighted": self.weighted, "timed": self.timed}
+        return {**about, "columns": columns, "predicted": predicted}
 
 
 _NOT_PREDICTED = (np.nan, np.inf, np.inf, np.inf, np.nan, 1)

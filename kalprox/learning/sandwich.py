@@ -134,6 +134,12 @@ class Sandwich:
         groups = {name: s @ J for name, s in self.groups.items()}
         return Sandwich(None, J.T @ self.M @ J, self.clusters, groups)
 
+    def with_features(self, more: int) -> "Sandwich":
+        """Return the same sum with more inputs, which were 0 in all rows."""
+        center = None if self.center is None else np.pad(self.center, (0, more))
+        groups = {name: np.pad(s, ((0, 0), (0, more))) for name, s in self.groups.items()}
+        return Sandwich(center, np.pad(self.M, ((0, 0), (0, more), (0, more))), self.clusters, groups)
+
     def about(self, center: Array) -> "Sandwich":
         """Return the same sum about another centre."""
         return self if self.center is None else Sandwich.zero(center, self.M.shape[1], len(self.M)).merge(self)

@@ -47,6 +47,14 @@ class Saved:
     def __getitem__(self, name: str) -> Any:
         return self.arrays[name] if name in self.arrays else self.header[name]
 
+    def part(self, name: str) -> "Saved":
+        """Return what was saved under `name`, with names of its own."""
+        header, arrays = (
+            {key[len(name) + 1 :]: value for key, value in values.items() if key.startswith(f"{name}.")}
+            for values in (self.header, self.arrays)
+        )
+        return Saved(header, arrays)
+
     def count(self, name: str) -> int:
         """Return a whole number >= 0 of the header."""
         value: int = self.header[name]

@@ -8,9 +8,11 @@ from typing import Any, cast
 
 import numpy as np
 
+import kalprox.forgetting
 import kalprox.likelihoods
 import kalprox.regularizers
 from kalprox import model_file
+from kalprox.forgetting import Forgetting
 from kalprox.learning.learner import Learner
 from kalprox.learning.saved import Saved, expect, flatten
 from kalprox.learning.settings import Settings
@@ -20,11 +22,17 @@ from kalprox.regularizers import Regularizer
 
 __all__ = ["from_parts", "learner_parts", "load_learner", "plain_setting", "save_learner"]
 
-_MAY_BE_INFINITE = ("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued", "scorer.dof")
-_ESTIMATOR = ("block_size", "on_bad_rows", "class_weight", "classes")  # what an estimator has, and a learner has not
+_MAY_BE_INFINITE = (
+    *("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued", "scorer.dof"),
+    *("held.X", "pending.X", "pending.times", "pending.offsets", "pending.issued"),  # NaN where a row has none
+    *("changes.held", "changes.points", "changes.runs.time"),
+)
+# what an estimator has, and a learner has not
+_ESTIMATOR = ("block_size", "on_bad_rows", "max_pending", "class_weight", "classes")
 _OBJECTS: tuple[tuple[str, ModuleType, type], ...] = (  # settings that are objects: how a file names them
     ("regularizer", kalprox.regularizers, Regularizer),
     ("likelihood", kalprox.likelihoods, Likelihood),
+    ("forgetting", kalprox.forgetting, Forgetting),
 )
 
 
@@ -75,7 +83,7 @@ def from_parts(
     """
     with refusing(f"{file} is a model file, but not of an estimator that this version can read."):
         expect(header["estimator"] in ("KalproxRegressor", "KalproxClassifier"))
-        expect(all(np.isfinite(a).all() for name, a in arrays.items() if name not in _MAY_BE_INFINITE))
+        expect(all(np.isfinite(a).all() for name, a in arrays.items() if not name.endswith(_MAY_BE_INFINITE)))
         parameters = {name: _object(value) for name, value in header["settings"].items()}
         estimator_settings = {name: parameters.pop(name) for name in _ESTIMATOR if name in parameters}
         expect(("classes" in estimator_settings) is (header["estimator"] == "KalproxClassifier"))
@@ -104,8 +112,9 @@ def _try_penalty(settings: Settings, d: int) -> None:
 
 def plain_setting(name: str, value: Any) -> Any:
     """Convert a setting to JSON types; `_object` converts it back."""
-    if isinstance(value, (Regularizer, Likelihood)):
-        kind, (word, module, _) = type(value).__name__, _OBJECTS[isinstance(value, Likelihood)]
+    if isinstance(value, (Regularizer, Likelihood, Forgetting)):
+        kind = type(value).__name__
+        word, module, _ = next(one for one in _OBJECTS if isinstance(value, one[2]))
         if getattr(module, kind, None) is type(value) and kind != "Custom":
             parts = {f.name: plain_setting(name, getattr(value, f.name)) for f in fields(cast(Any, value))}
             return {word: kind, "fields": parts}
@@ -138,7 +147,9 @@ def _object(value: Any) -> Any:
         return {_object(label): _object(weight) for label, weight in value["dict"]}
     if set(value) == {"tuple"}:
         return tuple(_object(v) for v in value["tuple"])
-    word, module, base = _OBJECTS["likelihood" in value]
+    found = [one for one in _OBJECTS if one[0] in value]
+    expect(found)
+    word, module, base = found[0]
     kind = value[word]
     expect(kind in module.__all__ and kind != "Custom")
     made = getattr(module, kind)(**{name: _object(v) for name, v in value["fields"].items()})

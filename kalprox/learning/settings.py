@@ -2,25 +2,30 @@
 
 import numbers
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
+from kalprox.forgetting import Auto, ByRow, ByTime, Forgetting, forgetting_of
+from kalprox.learning.gaps import MISSING
 from kalprox.learning.penalties import Penalty
-from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods import Bernoulli, Categorical, Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import GLM, LINKS, Function, Linear, Model
 from kalprox.sources import Block
 from kalprox.sources.weighting import check_weights, counts_of
 
-__all__ = ["COEF_COVS", "TARGETS", "Settings", "same"]
+__all__ = ["COEF_COVS", "MISSING", "MISSING_TARGETS", "TARGETS", "Settings", "same"]
 
 COEF_COVS = ("model", "robust", "clustered")
 TARGETS = ("range", "any")
+MISSING_TARGETS = ("raise", "skip")
 _METHODS = ("exact", "paper")
+_EXPECTED_RUN, _SHORTEST_RUN = 1000.0, 10.0  # rows from one change point to the next
 _EXACT = "link='identity', method='exact' and likelihood='gaussian'"
 
 
@@ -38,7 +43,7 @@ class Settings:
     noise_var: float | None  # None if it is learned
     fit_intercept: bool
     standardize: bool
-    forget: float
+    forgetting: Forgetting
     max_passes: int
     tol: float
     start: Any
@@ -48,6 +53,9 @@ class Settings:
     coef_cov: str
     weights: str
     targets: str
+    missing: str
+    missing_targets: str
+    change_points: float | None  # the expected number of rows from one to the next; None if they are not looked for
     parameters: Mapping[str, Any] = field(repr=False)  # as they were given
 
     @classmethod
@@ -65,7 +73,7 @@ class Settings:
         noise: float | str = "learn",
         fit_intercept: bool = True,
         standardize: bool = False,
-        forget: float = 1.0,
+        forget: float | str | Forgetting = 1.0,
         max_passes: int = 200,
         tol: float = 1e-10,
         start: Any = None,
@@ -76,6 +84,9 @@ class Settings:
         weights: str = "frequency",
         targets: str = "range",
         likelihood: str | Likelihood = "gaussian",
+        missing: str = "raise",
+        missing_targets: str = "raise",
+        change_points: bool | float = False,
     ) -> "Settings":
         """Check the parameters and return the settings.
 
@@ -93,6 +104,10 @@ class Settings:
             raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}.")
         if targets not in TARGETS:
             raise ValueError(f"targets must be one of {', '.join(TARGETS)}; got {targets!r}.")
+        if missing not in MISSING:
+            raise ValueError(f"missing must be one of {', '.join(MISSING)}; got {missing!r}.")
+        if missing_targets not in MISSING_TARGETS:
+            raise ValueError(f"missing_targets must be one of {', '.join(MISSING_TARGETS)}; got {missing_targets!r}.")
         given: Any = link  # callers may ignore types
         if not (callable(link) or (isinstance(given, str) and given in LINKS)):
             raise ValueError(f"link must be one of {', '.join(LINKS)}, or a function fn(theta, x); got {link!r}.")
@@ -107,8 +122,7 @@ class Settings:
         if coef_cov not in COEF_COVS:
             raise ValueError(f"coef_cov must be one of {', '.join(COEF_COVS)}; got {coef_cov!r}.")
         check_weights(weights)
-        if not 0 < forget <= 1:
-            raise ValueError(f"forget must lie in (0, 1], where 1 means no forgetting; got {forget!r}.")
+        forgetting = forgetting_of(forget)
         if not (isinstance(max_passes, numbers.Integral) and max_passes >= 1):
             raise ValueError(f"max_passes must be a whole number >= 1; got {max_passes!r}.")
         if not (isinstance(tol, numbers.Real) and 0 <= tol < np.inf):
@@ -122,7 +136,7 @@ class Settings:
             None if isinstance(noise, str) else float(noise),
             bool(fit_intercept),
             bool(standardize) and not g.scale_free,  # bounds keep the units of coef_
-            forget,
+            forgetting,
             max_passes,
             tol,
             start,
@@ -132,11 +146,36 @@ class Settings:
             coef_cov,
             weights,
             targets,
+            missing,
+            missing_targets,
+            _expected_run(change_points),
             parameters,
         )
         settings._check_likelihood()
         settings._check_nonlinear()
+        settings._check_change_points()
+        settings._check_forgetting()
+        settings._check_missing()
         return settings
+
+    def _check_missing(self) -> None:
+        linear = isinstance(self.link, str) and self.link == "identity"
+        classes = linear and isinstance(self.likelihood, (Bernoulli, Categorical))
+        if self.missing == "marginalize" and not (self.is_exact or classes):
+            raise ValueError(
+                f"missing='marginalize' needs {_EXACT}, or classes: for other models it is not known what a missing "
+                "feature leaves open. Use missing='impute'."
+            )
+        if self.missing == "marginalize" and not self.forgetting.fades:
+            raise ValueError(
+                "missing='marginalize' needs forgetting by row or by time, since a row with gaps counts less; got "
+                f"forget={self.parameters['forget']!r}. Use missing='impute'."
+            )
+        if self.missing == "marginalize" and self.noise_depends_on_inputs:
+            raise ValueError(
+                "missing='marginalize' needs one noise variance, since a missing feature adds to that of its row; got "
+                "noise='inputs'. Use noise='learn', or missing='impute'."
+            )
 
     def _check_likelihood(self) -> None:
         loss, name = self.likelihood, f"likelihood={self.parameters['likelihood']!r}"
@@ -175,10 +214,58 @@ class Settings:
             raise ValueError("method='paper' needs v0, the prior variance of theta: a number, a vector or a matrix.")
         if self.method == "paper" and self.noise_var is None:
             raise ValueError("method='paper' needs the noise variance: set noise to a number.")
-        if self.method == "paper" and self.forget != 1:
-            raise ValueError(f"method='paper' needs forget=1: use q to let theta drift; got forget={self.forget!r}.")
+        if self.method == "paper" and self.forgets:
+            given = self.parameters["forget"]
+            raise ValueError(f"method='paper' needs forget=1: use q to let theta drift; got forget={given!r}.")
         if self.method == "paper" and self.weights != "frequency":
             raise ValueError("method='paper' needs weights='frequency': its recursion has one noise variance.")
+
+    def _check_change_points(self) -> None:
+        if self.change_points is None:
+            return
+        if not self.diagnose:
+            raise ValueError("change_points needs diagnose=True: they are looked for as rows are scored.")
+        if callable(self.link):
+            raise ValueError("change_points needs a link by its name; set change_points=False if link is a function.")
+        if self.likelihood.interacts:
+            raise ValueError("change_points needs a number, a count or two classes to predict; got several classes.")
+
+    def _check_forgetting(self) -> None:
+        kind, given = self.forgetting, f"forget={self.parameters['forget']!r}"
+        if kind.fades:
+            return
+        instead = "Use a number, or ByTime, which multiply the weights of rows"
+        if not self.is_exact:
+            raise ValueError(f"{given} needs {_EXACT}: other models linearise each row once. {instead}.")
+        if self.coef_cov != "model":
+            raise ValueError(f"{given} needs coef_cov='model'; got coef_cov={self.coef_cov!r}. {instead}.")
+        if self.noise_depends_on_inputs:
+            raise ValueError(f"{given} needs noise='learn', or a number; got noise='inputs'. {instead}.")
+        if self.penalty.alpha == "auto" and self.penalty.selection == "prediction":
+            raise ValueError(
+                f"{given} needs a number for alpha, or penalty='ridge': the scores that choose alpha for "
+                f"penalty={self.penalty.kind!r} would not be forgotten with the rows. {instead}."
+            )
+        if self.standardize and not kind.keeps_moments:
+            raise ValueError(
+                f"{given} needs standardize=False: the standard deviations of the columns are not kept. Scale them "
+                f"first. {instead}."
+            )
+
+    @cached_property
+    def forget(self) -> float:
+        """The forgetting factor of `ByRow`; 1 for the other kinds, see `forgets`."""
+        return self.forgetting.factor if isinstance(self.forgetting, ByRow) else 1.0
+
+    @cached_property
+    def forgets(self) -> bool:
+        """Whether rows are forgotten in any way."""
+        return self.forgetting.forgets
+
+    @cached_property
+    def by_time(self) -> bool:
+        """Whether rows are forgotten by time, so that every row needs one."""
+        return isinstance(self.forgetting, ByTime)
 
     @property
     def is_exact(self) -> bool:
@@ -206,13 +293,23 @@ class Settings:
     def own_variance(self, block: Block) -> Array | None:
         """Return the variance of the noise of each row of a block in units of the noise variance; None if it is 1."""
         if block.weights is None or self.weights == "frequency":
-            return None
-        return 1 / np.where(block.weights > 0, block.weights, 1)
+            return block.noise
+        own = 1 / np.where(block.weights > 0, block.weights, 1)
+        return own if block.noise is None else own * block.noise
 
     @property
     def needs_innovations(self) -> bool:
         """Whether each row must be predicted before it is learned."""
-        return self.diagnose or self.coef_cov != "model" or self.noise_depends_on_inputs
+        return self.diagnose or self.coef_cov != "model" or self.noise_depends_on_inputs or self.is_bank
+
+    @property
+    def is_bank(self) -> bool:
+        """Whether several ways to forget are mixed by how well each predicts."""
+        return isinstance(self.forgetting, Auto)
+
+    def forgetting_by(self, forget: Forgetting) -> "Settings":
+        """Return these settings with one way to forget, for a member of a bank, whose predictions are needed."""
+        return replace(self, forgetting=forget, diagnose=True, parameters={**self.parameters, "forget": forget})
 
     def model(self, outputs: int | None = None) -> Model:
         """Return the model h with this number of linear outputs; None for one output, and for functions."""
@@ -254,6 +351,18 @@ class Settings:
         """Return which parameters (of `names`, or of all) differ between these settings and `other`."""
         mine, theirs = self.parameters, other.parameters
         return [name for name in names or mine if not same(mine[name], theirs[name])]
+
+
+def _expected_run(change_points: Any) -> float | None:
+    """Return the expected number of rows from one change to the next; None if changes are not looked for."""
+    if isinstance(change_points, (bool, np.bool_)):
+        return _EXPECTED_RUN if change_points else None
+    if not (isinstance(change_points, (float, numbers.Integral)) and _SHORTEST_RUN <= float(change_points) < np.inf):
+        raise ValueError(
+            f"change_points must be the expected number of rows from one change to the next, at least "
+            f"{_SHORTEST_RUN:g}, or True or False; got {change_points!r}."
+        )
+    return float(change_points)
 
 
 def same(a: Any, b: Any) -> bool:

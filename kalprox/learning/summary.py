@@ -12,17 +12,29 @@ from scipy import special
 
 from kalprox._arrays import Array
 from kalprox._text import printable
+from kalprox.learning.bank import BankBelief
 from kalprox.learning.belief import Belief
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.learner import Learner
 from kalprox.posterior import InformationPosterior
 
-__all__ = ["TINY", "Summary", "about_errors", "about_likelihood", "about_noise", "about_penalty", "frame_of"]
+__all__ = [
+    "TINY",
+    "Summary",
+    "about_changes",
+    "about_errors",
+    "about_forgetting",
+    "about_likelihood",
+    "about_noise",
+    "about_penalty",
+    "frame_of",
+]
 
 WIDTH = 80  # characters of a line of text
 _COLUMNS = {"coef": 11, "std": 10, "t": 9, "p": 9, "low": 11, "high": 11}  # characters of the columns of numbers
 _NAME = WIDTH - sum(_COLUMNS.values())
 _MAX_ROWS = 60  # of the coefficients in the text and in HTML
+_LEAST_SHOWN = 0.01  # the smallest weight of a way to forget that is shown
 TINY = 1e-16  # p-values below it are shown as such
 
 
@@ -127,12 +139,14 @@ class Summary:
             "columns": f"{len(names) - has_intercept:,}" + (", and an intercept" if has_intercept else ""),
             **about_likelihood(belief, classes),
             "penalty": about_penalty(belief),
+            **about_forgetting(belief),
             **about_noise(belief),
             "standard errors": about_errors(belief, cluster),
             "R2": _numbers(r2),
             "effective dof": _numbers(edf),
             "log evidence": _numbers(evidence),
             "passes": f"{belief.n_passes:,}, {converged}",
+            "change points": about_changes(learner),
         }
         columns = dict(zip(("coef", "std", "low", "high", "t", "p"), (coef, std, *ends, t, p), strict=True))
         return cls(
@@ -244,6 +258,14 @@ def about_penalty(belief: Belief) -> str:
     return f"{penalty.kind}, alpha = {auto}{float(belief.alpha):.4g}"
 
 
+def about_forgetting(belief: Belief) -> dict[str, str]:
+    """How rows are forgotten, in words; nothing if they are not."""
+    kind = belief.settings.forgetting
+    if not kind.forgets:
+        return {}
+    return {"forget": _weights(belief) if isinstance(belief, BankBelief) else kind.describe()}
+
+
 def about_likelihood(belief: Belief, classes: Sequence[str] = ()) -> dict[str, str]:
     """The link or, if it is not Gaussian, the likelihood in words, and the `classes` of the target."""
     settings = belief.settings
@@ -266,6 +288,26 @@ def about_noise(belief: Belief) -> dict[str, str]:
         return {name: "unknown: there are no degrees of freedom left to learn it"}
     how = "given" if np.isinf(dofs).all() else f"learned, {float(dofs[0]):,.6g} degrees of freedom"
     return {name: f"{', '.join(f'{v**0.5:.4g}' for v in variances)} ({how})"}
+
+
+def _weights(belief: BankBelief) -> str:
+    """The weights of the ways to forget, the largest first, and how many rows they remember."""
+    parts, memory = [], np.atleast_1d(belief.memory)
+    for w in belief.weights.reshape(len(belief.members), -1).T:
+        order = [k for k in np.argsort(-w, kind="stable") if w[k] >= _LEAST_SHOWN]
+        parts.append(", ".join(f"{belief.names[k]} {w[k]:.0%}" for k in order))
+    rows = " and ".join(f"{m:,.0f}" for m in memory)
+    return f"auto: {'; '.join(parts)}. The coefficients rest on about {rows} rows"
+
+
+def about_changes(learner: Learner) -> str:
+    """The change points that were found, in words; nothing if they were not asked for."""
+    if learner.settings.change_points is None:
+        return ""
+    score = learner.score
+    if score.changes is None:
+        return f"not looked for, because {score.not_judged or 'no row was scored'}"
+    return str(score.changes).rstrip(".")
 
 
 def about_errors(belief: Belief, cluster: str | None = None) -> str:
@@ -348,8 +390,15 @@ def _r2(belief: Belief, notes: list[str]) -> Any:
     """
     if not belief.settings.likelihood.quadratic:
         return np.nan
-    if not isinstance(belief, ExactBelief) or belief.settings.noise_depends_on_inputs:
+    if isinstance(belief, BankBelief):
+        notes.append(
+            "R2, the effective dof and the log evidence are empty: they differ from one way to forget to another."
+        )
+        return np.nan
+    drifts = not belief.settings.forgetting.keeps_moments
+    if drifts or not isinstance(belief, ExactBelief) or belief.settings.noise_depends_on_inputs:
         what = "noise='inputs'" if isinstance(belief, ExactBelief) else "a nonlinear link, or method='paper'"
+        what = "this kind of forgetting" if drifts else what
         notes.append(f"R2 is empty: with {what} the total sum of squares of y is not kept.")
         return np.nan
     centered = belief.centered
@@ -364,6 +413,8 @@ def _r2(belief: Belief, notes: list[str]) -> Any:
 
 
 def _edf(belief: Belief, notes: list[str]) -> Any:
+    if isinstance(belief, BankBelief):
+        return np.nan
     if isinstance(belief.posterior, InformationPosterior):
         return np.asarray(belief.posterior.edf)[()]
     notes.append("The effective degrees of freedom are empty: method='paper' has none.")
@@ -371,13 +422,16 @@ def _edf(belief: Belief, notes: list[str]) -> Any:
 
 
 def _evidence(belief: Belief, notes: list[str]) -> Any:
+    if isinstance(belief, BankBelief):
+        return np.nan
     try:
         found = np.asarray(belief.log_evidence)[()]
     except ValueError:
         if not belief.settings.likelihood.quadratic:
             return np.nan
         notes.append(
-            "The log evidence is empty: it needs a linear model, and a penalty that is a prior, such as ridge."
+            "The log evidence is empty: it needs a linear model, a penalty that is a prior, such as ridge, and rows "
+            "that do not drift."
         )
         return np.nan
     if not np.isfinite(found).all():
@@ -398,6 +452,11 @@ def _about_intervals(belief: Belief, level: float, std: Array, notes: list[str])
         notes.append(
             f"The {100 * level:.4g}% intervals are debiased, those of least squares on all columns: a coefficient may "
             "lie outside of its own."
+        )
+    if isinstance(belief, BankBelief):
+        notes.append(
+            "Coefficients are the mean of the mixture of all ways to forget, and standard errors its standard "
+            "deviation. Intervals are those of Student's t distribution with these moments."
         )
     if belief.interval_doubt:
         notes.append(belief.interval_doubt)

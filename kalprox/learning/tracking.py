@@ -1,4 +1,4 @@
-"""What a learner keeps of its innovations: the prequential score and the quantiles of conformal intervals."""
+"""What a learner keeps of the rows it predicts: the score, the quantiles of conformal intervals, and change points."""
 
 from dataclasses import dataclass, fields, replace
 from functools import reduce
@@ -9,19 +9,23 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.calibration import Calibration, calibration_for
 from kalprox.calibration.sequence import FIRST_LENGTH
+from kalprox.learning.belief import Belief
+from kalprox.learning.change_points import ChangeDetector
 from kalprox.learning.innovations import Innovations, common
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.saved import Saved, expect
+from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Gaussian, Likelihood
+from kalprox.sources import Block
 
-__all__ = ["Tracking"]
+__all__ = ["Tracking", "watched_on"]
 
 _GAUSSIAN = Gaussian()
 
 
 @dataclass(frozen=True, eq=False)
 class Tracking:
-    """The prequential score of each target, and the tracked quantiles.
+    """The prequential score of each target, the tracked quantiles, and the change points.
 
     Attributes
     ----------
@@ -31,11 +35,14 @@ class Tracking:
         Of the errors of numbers and counts, in units of their std. Classes have no intervals: nothing is tracked.
     not_judged : str
         Why rows were learned that were not scored; empty if there were none.
+    detector : ChangeDetector or None
+        What finds change points, if the settings ask for them.
     """
 
     scores: tuple[Calibration, ...]
     quantiles: Quantiles
     not_judged: str = ""
+    detector: ChangeDetector | None = None
 
     @classmethod
     def none(cls, targets: int | None = None, not_judged: str = "", likelihood: Likelihood = _GAUSSIAN) -> "Tracking":
@@ -47,7 +54,30 @@ class Tracking:
     @property
     def score(self) -> Calibration:
         """The score of all targets together."""
-        return replace(reduce(Calibration.merge, self.scores), not_judged=self.not_judged)
+        changes = None if self.detector is None else self.detector.changes
+        return replace(reduce(Calibration.merge, self.scores), not_judged=self.not_judged, changes=changes)
+
+    def watched(self, block: Block, belief: Belief, rows: int, *, first: bool = True) -> "Tracking":
+        """Return the tracking after change points were looked for in a block, if the settings ask for it.
+
+        `rows` is the number of rows learned before those that `belief` lacks. The block is the first part of them if
+        `first`.
+        """
+        if belief.settings.change_points is None:
+            return self if self.detector is None else replace(self, detector=None)
+        if block.y.ndim > 1:
+            raise ValueError(
+                f"change_points needs y of shape (n,); got shape {block.y.shape}. Fit one model per target."
+            )
+        detector = self.detector or ChangeDetector.start(belief.settings, block.X.shape[1], rows)
+        return replace(self, detector=detector.after(block, belief, first=first))
+
+    def with_features(self, settings: Settings, d: int) -> "Tracking":
+        """Return the tracking of a model of d features, which had fewer; change points are looked for anew."""
+        if (before := self.detector) is None:
+            return self
+        after = ChangeDetector.start(settings, d, before.rows)
+        return replace(self, detector=replace(after, points=before.points, found=before.found))
 
     def scored(self, y: Array, found: Innovations, counts: Array | None = None) -> "Tracking":
         """Return the tracking with the scores of more rows, which come after those scored before.
@@ -62,9 +92,16 @@ class Tracking:
         if self.scores[0].of_whole_rows:
             return replace(self, scores=(self.scores[0].update(found.mean, found.std, y, weights=counts),))
         columns = (np.reshape(a, (len(y), -1)).T for a in (found.mean, found.std, y, found.dof))
+        rows, given = zip(self.scores, *columns, strict=True), found.given
+        if given is not None:
+            scores = tuple(
+                score.update_given(mean, std, target, given.of_target(j), counts)
+                for j, (score, mean, std, target, _) in enumerate(rows)
+            )
+            return replace(self, scores=scores)
         scores = tuple(
             score.update(mean, common(std), target, common(dof), counts, together=found.together)
-            for score, mean, std, target, dof in zip(self.scores, *columns, strict=True)
+            for score, mean, std, target, dof in rows
         )
         return replace(self, scores=scores)
 
@@ -76,6 +113,8 @@ class Tracking:
 
     def merge(self, other: "Tracking") -> "Tracking":
         """Return the tracking of both streams."""
+        if self.detector is not None or other.detector is not None:
+            raise ValueError("merge needs change_points=False: with change points the order of all rows matters.")
         scores = tuple(map(Calibration.merge, self.scores, other.scores))
         return Tracking(scores, self.quantiles.merge(other.quantiles), self.not_judged or other.not_judged)
 
@@ -85,22 +124,37 @@ class Tracking:
         """Return the tracking as values that can be saved; see `kalprox.learning.saved`."""
         one, *others = self.scores
         scores = one if not others else {str(j): score for j, score in enumerate(self.scores)}
-        return {"diagnostics": scores, "quantiles": self.quantiles, "not_judged": self.not_judged}
+        detector = {} if self.detector is None else {"changes": self.detector}
+        return {"diagnostics": scores, "quantiles": self.quantiles, "not_judged": self.not_judged, **detector}
 
     @classmethod
-    def restored(cls, targets: int | None, saved: Saved, likelihood: Likelihood = _GAUSSIAN) -> "Tracking":
-        """Return the tracking from saved values.
+    def restored(cls, settings: Settings, d: int, targets: int | None, saved: Saved) -> "Tracking":
+        """Return the tracking of rows with d columns from saved values.
 
         Files of version 0.1 have one score for all targets, and no quantiles.
         """
-        none, several = cls.none(targets, likelihood=likelihood), "diagnostics.0" in saved
+        none, several = cls.none(targets, likelihood=settings.likelihood), "diagnostics.0" in saved
         names = [f"diagnostics.{j}" for j in range(targets or 1)] if several else ["diagnostics"]
         scores = [saved.value(type(none.scores[0]), name) for name in names]
         for score in scores:
             _expect_sums(score)
         quantiles = saved.value(Quantiles, "quantiles") if "quantiles" in saved else none.quantiles
         expect(quantiles.ends.shape == quantiles.missed.shape == none.quantiles.ends.shape and quantiles.rows >= 0)
-        return cls((*scores, *none.scores[len(scores) :]), quantiles, str(saved.header.get("not_judged", "")))
+        detector = ChangeDetector.restored(settings, d, saved) if "changes" in saved else None
+        scores = [*scores, *none.scores[len(scores) :]]
+        return cls(tuple(scores), quantiles, str(saved.header.get("not_judged", "")), detector)
+
+
+def watched_on(so_far: tuple[int, Tracking], rows: Block, belief: Belief, before: int) -> tuple[int, Tracking]:
+    """Return how many rows were looked at for change points, now all of those since `belief`, and the tracking.
+
+    `so_far` is what was returned before, or 0 and the tracking of `belief`, which has learned `before` rows. Each row
+    is looked at once, however often it is asked for, and with the same bits.
+    """
+    n, tracking = so_far
+    if n == len(rows) or (tracking.detector is None and belief.settings.change_points is None):
+        return so_far
+    return len(rows), tracking.watched(rows.part(n, len(rows)), belief, before, first=n == 0)
 
 
 def _expect_sums(score: Calibration) -> None:
@@ -108,7 +162,17 @@ def _expect_sums(score: Calibration) -> None:
     empty = type(score)()
     for field in fields(score):
         expect(np.shape(getattr(score, field.name)) == np.shape(getattr(empty, field.name)))
-    signed = ("log_score", "errors", "powers", "recent", "lagged", "segments", "segment_origins", "not_judged")
+    signed = (
+        "log_score",
+        "errors",
+        "powers",
+        "recent",
+        "lagged",
+        "segments",
+        "segment_origins",
+        "not_judged",
+        "changes",
+    )
     for name in {field.name for field in fields(score)}.difference(signed):
         expect((getattr(score, name) >= 0).all())
     length, rows = score.segment_length, score.segments[:, 0, 0]

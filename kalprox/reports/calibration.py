@@ -1,12 +1,12 @@
 """The sections of a model's page about its calibration and its error along the rows."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kalprox._text import code
-from kalprox.calibration import LEVELS, Calibration, CategoryCalibration, ClassCalibration, Verdict
+from kalprox.calibration import LEVELS, Calibration, CategoryCalibration, Changes, ClassCalibration, Verdict
 from kalprox.calibration.showing import coverage_curve, independent_rows
 from kalprox.display import plots, readings
 from kalprox.display.axes import is_narrow, label_ends, thousands
@@ -184,11 +184,15 @@ def running_error(fitted: TableModel) -> Section:
             "learned later, or come from merged models."
         )
 
-    has_intervals = fitted.learner.score.has_intervals
+    has_intervals, changes = fitted.learner.score.has_intervals, fitted.learner.score.changes
+    points = () if changes is None else changes.points
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         axes = fig.subplots(1 + has_intervals, sharex=True, squeeze=False)[:, 0]
         style = line_style(0) | ({"marker": ""} if len(rows) > 40 else {"markersize": 3.5})
+        for ax in axes:
+            for point in points:
+                ax.axvline(point.start, color=FAINT, linewidth=1, linestyle=":", zorder=0)
         axes[0].plot(rows, rmse, **style)
         if np.isfinite(noise):
             axes[0].axhline(noise, color=FAINT, linewidth=1, label="noise std")
@@ -206,15 +210,31 @@ def running_error(fitted: TableModel) -> Section:
         for ax in axes:
             label_ends(ax)
 
+    marked = " Dotted lines: change points." if points else ""
     falling = " or a falling coverage" if has_intervals else ""
     figure = Figure(
         "running",
         "Error and coverage along the rows" if has_intervals else "Error along the rows",
         f"Each point shows the rows scored since the previous point. A rising error{falling} indicates drift, or files "
-        "that differ from the others.",
+        f"that differ from the others.{marked}",
         {"rows": rows, "rmse": rmse, "noise_std": noise} | ({"coverage": coverage} if has_intervals else {}),
         draw,
         (6.8, 4.6 if has_intervals else 2.8),
         narrow_height=4.2 if has_intervals else 2.6,
     )
-    return Section(title, text, [figure])
+    tables = [] if changes is None else _change_points(changes)
+    return Section(title, text if changes is None else f"{text} {changes}", [figure], tables)
+
+
+def _change_points(changes: Changes) -> list[Table]:
+    """The table of the change points; none if there are none."""
+    timed = any(point.time is not None for point in changes.points)
+    names = ["from row", "found after row", "probability", *(["time", "time of the finding"] if timed else [])]
+    rows: list[list[Any]] = [
+        [point.start, point.row, f"{point.probability:.4f}", *((point.start_time, point.time) if timed else ())]
+        for point in changes.points
+    ]
+    more = f", the last {len(rows):,} of {changes.found:,}" if changes.found > len(rows) else ""
+    of_runs = changes.kind == "coefficients"
+    watched = "all coefficients and the noise" if of_runs else "the level and the spread of residuals"
+    return [Table(names, rows, f"Change points{more}, looked for in {watched}.")] if rows else []

@@ -22,8 +22,11 @@ def section(fitted: TableModel) -> Section:
     levels: list[list[Any]] = []
     j = 0  # the column of X
     for feature in columns.features:
+        if feature in columns.shared:
+            continue
         if feature not in columns.categorical and feature not in columns.hashed:
-            ends = (quality.low[j], quality.high[j]) if quality.low else (None, None)
+            has_range = bool(quality.low) and quality.low[j] <= quality.high[j]
+            ends = (quality.low[j], quality.high[j]) if has_range else (None, None)
             cells = (*map(_whole, ends), quality.total[j] / good)
             shown = [None if cell is None else date(cell) for cell in cells] if feature in columns.dates else cells
             rows.append([feature, *shown, None])
@@ -40,6 +43,8 @@ def section(fitted: TableModel) -> Section:
         rows += [[columns.names[j + i], None, None, None, n] for i, n in enumerate(counts)]
         j += len(counts)
         levels.append([feature, len(known), columns.references.get(feature), others])
+    if columns.shared:
+        levels.append([" + ".join(columns.shared), len(columns.names) - j, None, None])
     caption = f"Columns, over the {good:,} good rows. For a level of a categorical column: the number of rows with it."
     if len(rows) > MAX_ROWS:
         caption += f" The first {MAX_ROWS:,} of {len(rows):,} are shown."

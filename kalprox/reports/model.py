@@ -9,7 +9,7 @@ from kalprox.jobs.model import TableModel
 from kalprox.learning.settings import Settings, same
 from kalprox.likelihoods import Likelihood
 from kalprox.pages import Page, Statement
-from kalprox.reports import calibration, coefficients, data, path
+from kalprox.reports import calibration, coefficients, data, forgetting, path
 from kalprox.sources.formula import FormulaColumns
 
 __all__ = ["page"]
@@ -42,6 +42,7 @@ def page(fitted: TableModel, name: str, level: float = 0.95) -> Page:
             coefficients.section(fitted, level),
             calibration.section(fitted),
             calibration.running_error(fitted),
+            *forgetting.sections(fitted),
             coefficients.correlations(fitted),
             *path.sections(fitted),
             data.section(fitted),

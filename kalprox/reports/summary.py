@@ -8,7 +8,15 @@ from kalprox.calibration import LEVELS, CategoryCalibration, ClassCalibration
 from kalprox.jobs.model import TableModel
 from kalprox.learning.belief import Belief
 from kalprox.learning.quantiles import CONFORMAL_LEVELS
-from kalprox.learning.summary import TINY, about_errors, about_likelihood, about_noise, about_penalty
+from kalprox.learning.summary import (
+    TINY,
+    about_changes,
+    about_errors,
+    about_forgetting,
+    about_likelihood,
+    about_noise,
+    about_penalty,
+)
 from kalprox.pages import Table
 from kalprox.reports.words import plain
 from kalprox.sources.formula import FormulaColumns
@@ -45,8 +53,7 @@ def tables(fitted: TableModel, *, level: float = 0.95, top: int | None = None) -
 def overview(fitted: TableModel) -> Table:
     """Target, link, penalty, rows, noise and passes."""
     learner, belief, found = fitted.learner, fitted.belief, fitted.summary()
-    settings = learner.settings
-    roles = ("offset", fitted.columns.offset), ("exposure", fitted.columns.exposure)
+    roles = ("offset", fitted.columns.offset), ("exposure", fitted.columns.exposure), ("time", fitted.columns.time)
     rows: list[list[Any]] = [
         ["target", str(fitted.columns.target)],
         *([["formula", fitted.columns.formula]] if isinstance(fitted.columns, FormulaColumns) else []),
@@ -61,9 +68,9 @@ def overview(fitted: TableModel) -> Table:
         *([name, found.facts[name]] for name in ("R2", "effective dof", "log evidence") if name in found.facts),
         ["passes over the rows", f"{belief.n_passes:,}, {'converged' if belief.converged else 'not converged'}"],
     ]
-    if settings.forget != 1:
-        half_life = np.log(0.5) / np.log(settings.forget)
-        rows.append(["forget", f"{settings.forget:g}, the weight of a row is halved after {half_life:,.0f} more rows"])
+    if found_changes := about_changes(learner):
+        rows.append(["change points", found_changes])
+    rows += [[name, value] for name, value in about_forgetting(belief).items()]
     rows.append(["values of rows in the file", contents(fitted)])
     about = ("R2", "The effective", "The log evidence", "The noise is integrated")
     notes = [note for note in found.notes if note.startswith(about)]

@@ -13,8 +13,10 @@ from kalprox._checks import (
     check_same_length,
     check_usable,
 )
+from kalprox.forgetting import ByTime, Forgetting
 from kalprox.sources.base import Block, Folded, Source, fold_blocks
 from kalprox.sources.forgetting import faded
+from kalprox.sources.times import in_order
 from kalprox.sources.weighting import counts_of
 
 __all__ = ["ArraySource", "as_source"]
@@ -33,8 +35,10 @@ class ArraySource:
     weights : array of shape (n,), optional
         The weights of the rows. Rows of weight 0 may hold anything.
     block_rows : int
-    counts, squares, groups, offset : array of shape (n,), optional
+    counts, squares, groups, offset, times, noise : array of shape (n,), optional
         Those of the blocks; see `Block`.
+    gaps : bool
+        Whether X may have NaN, for features that are missing.
     """
 
     def __init__(
@@ -48,11 +52,15 @@ class ArraySource:
         squares: Array | None = None,
         groups: Array | None = None,
         offset: Array | None = None,
+        times: Array | None = None,
+        noise: Array | None = None,
+        gaps: bool = False,
     ) -> None:
         self.sparse = hasattr(X, "toarray")
         xp = namespace(X, y)
         self.X, self.y, self.block_rows = X if self.sparse else xp.asarray(X), xp.asarray(y), block_rows
         self.counts, self.squares, self.groups, self.offset = counts, squares, groups, offset
+        self.times, self.noise = times, noise
         check_floating("y", self.y)
         check_same_length(self.X, self.y)
         n = len(self.y)
@@ -63,7 +71,7 @@ class ArraySource:
         if self.weights is not None:
             check_positive("weights", self.weights, strict=False)
         check_finite("y", masked(self.weights, self.y))
-        if xp is np and not self.sparse:
+        if xp is np and not self.sparse and not gaps:
             check_usable(self.X, self.y, self.weights)
 
     def __iter__(self) -> Iterator[Block]:
@@ -76,17 +84,18 @@ class ArraySource:
         for i in range(0, n, size):
             rows = slice(i, i + size)
             X = self.X[rows].toarray() if self.sparse else self.X[rows]
-            parts = (self.weights, self.counts, self.squares, self.groups, self.offset)
-            weights, counts, squares, groups, offset = (None if a is None else a[rows] for a in parts)
-            yield Block(X, self.y[rows], weights, counts=counts, squares=squares, groups=groups, offset=offset)
+            names = ("weights", "counts", "squares", "groups", "offset", "times", "noise")
+            parts: dict[str, Any] = {name: None if (a := getattr(self, name)) is None else a[rows] for name in names}
+            yield Block(X, self.y[rows], **parts)
 
-    def faded(self, forget: float, kind: str) -> "ArraySource":
+    def faded(self, forget: Forgetting, kind: str) -> "ArraySource":
         """The same rows with their weights as they are once all rows have come, each fading those before it.
 
         `kind` is what the weights mean, one of `kalprox.sources.weighting.WEIGHTS`.
         """
         weights = np.ones(len(self.y)) if self.weights is None else self.weights
-        weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind))
+        times = in_order(self.times, None, weights) if isinstance(forget, ByTime) else None
+        weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind), times)
         about: dict[str, Any] = {"block_rows": self.block_rows, "groups": self.groups, "offset": self.offset}
         return ArraySource(self.X, self.y, weights, counts=counts, squares=squares, **about)
 

@@ -48,6 +48,11 @@ class Block:
         of times that it counts, and no forgetting has faded it.
     offset : array of shape (b,), or None
         What is added to the linear predictor of each row.
+    times : array of shape (b,), or None
+        The time of each row, for forgetting by time.
+    noise : array of shape (b,), or None
+        The variance of the noise of each row in units of what it would be if all its features were known, at least 1;
+        None where nothing is missing.
     """
 
     X: Array
@@ -61,6 +66,8 @@ class Block:
     squares: Array | None = None
     notes: Notes = NO_NOTES
     offset: Array | None = None
+    times: Array | None = None
+    noise: Array | None = None
 
     def __post_init__(self) -> None:
         if self.read < 0:
@@ -74,8 +81,9 @@ class Block:
         if start == 0 and stop >= len(self):
             return self
         rows = slice(start, stop)
-        weights, groups, offset = (None if a is None else a[rows] for a in (self.weights, self.groups, self.offset))
-        return Block(self.X[rows], self.y[rows], weights, groups=groups, offset=offset)
+        about = (self.weights, self.groups, self.offset, self.times, self.noise)
+        weights, groups, offset, times, noise = (None if a is None else a[rows] for a in about)
+        return Block(self.X[rows], self.y[rows], weights, groups=groups, offset=offset, times=times, noise=noise)
 
     def ranges(self) -> tuple[Array, Array]:
         """The minimum and the maximum of each column of X, which must have two dimensions and a row."""

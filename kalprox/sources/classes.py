@@ -17,7 +17,7 @@ from kalprox.sources.labels import label_of
 from kalprox.sources.levels import LevelIndex, in_order, same_levels
 from kalprox.sources.quarantine import Reason
 
-__all__ = ["MOST_CLASSES", "TargetClasses", "encode_classes", "have_class"]
+__all__ = ["MOST_CLASSES", "TargetClasses", "class_index", "encode_classes", "have_class"]
 
 MOST_CLASSES = 100
 _SHOWN = 5  # classes that a message names
@@ -95,7 +95,7 @@ class TargetClasses:
         )
 
     def _positive_last(self, column: str, classes: tuple[str, ...]) -> tuple[str, ...]:
-        at = _index(classes).find(None, label_of(self.positive))
+        at = class_index(classes).find(None, label_of(self.positive))
         names = ", ".join(map(repr, classes))
         if at is None:
             raise SourceError(
@@ -128,7 +128,7 @@ def encode_classes(column: Any, classes: tuple[str, ...]) -> tuple[np.ndarray, F
         The bad cells: missing ones, and those of another class.
     """
     column = plain(column)
-    codes, faults = parse_levels(column, _index(classes))
+    codes, faults = parse_levels(column, class_index(classes))
     if faults is not None:
         faults = faults._replace(why=[_why(column, at, why) for at, why in zip(faults.at, faults.why, strict=True)])
     if len(classes) == 2:
@@ -168,5 +168,6 @@ def _check_case(column: str, classes: tuple[str, ...]) -> None:
 
 
 @lru_cache(maxsize=8)
-def _index(classes: tuple[str, ...]) -> LevelIndex:
+def class_index(classes: tuple[str, ...]) -> LevelIndex:
+    """What finds the number of a class by its text, however it is spelled."""
     return LevelIndex({name: i for i, name in enumerate(classes)}, any_case=True)

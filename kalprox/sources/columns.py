@@ -25,15 +25,19 @@ from kalprox.sources.encoding import (
     Encoded,
     also_bad,
     encode_offset,
+    encode_times,
     one_hot,
     parse_weights,
     put_columns,
     too_heavy,
+    without_gaps,
+    without_target,
     without_unseen,
 )
 from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError
 from kalprox.sources.files import stdin as standard_input
-from kalprox.sources.inference import first_rows, infer_features
+from kalprox.sources.hashing import BITS, HashedSpace, check_bits, put_hashed
+from kalprox.sources.inference import first_rows, holds_dates, infer_features
 from kalprox.sources.level_scan import most_frequent_first, scan_levels
 from kalprox.sources.levels import LevelIndex, in_order
 from kalprox.sources.quarantine import Reason
@@ -43,6 +47,7 @@ __all__ = ["BINS", "SPOOL", "Columns", "Encoded"]
 
 Levels = Mapping[str, Sequence[str] | None]
 BINS = 1024  # of a hashed feature, by default
+_SHARED = ("shared", "words", "hash_bits")  # the fields of the hashed space
 SPOOL = 1 << 34  # bytes of standard input to store, by default
 
 
@@ -84,6 +89,22 @@ class Columns(PickledFields):
         A column that is added to the linear predictor, and one whose log is added to it.
     counts : bool
         Whether the target holds counts: a negative one is a bad cell.
+    time : str, optional
+        The column of the times of the rows, for forgetting by time.
+    time_is_date : bool
+        Whether its cells are dates, which count in days.
+    gaps : bool
+        Whether features may be missing: their columns of X are then NaN. Otherwise a missing cell is a bad one.
+    unlabelled : bool
+        Whether the target may be missing: y is then NaN.
+    shared : tuple of str
+        The features whose levels are put into one hashed space of 2^hash_bits columns, "#0" and so on, which come after
+        all others: a level counts 1 or -1 in the column of the key "feature=level"; see
+        `kalprox.sources.hashing.HashedSpace`. No level is unknown; some share a column.
+    words : tuple of str
+        Those of `shared` that are texts: each of their words, in lower case, counts as often as it occurs.
+    hash_bits : int
+        The size of the hashed space, at most 12; 0 without one.
 
     Examples
     --------
@@ -108,6 +129,13 @@ class Columns(PickledFields):
     offset: str | None = None
     exposure: str | None = None
     counts: bool = False
+    time: str | None = None
+    time_is_date: bool = False
+    gaps: bool = False
+    unlabelled: bool = False
+    shared: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    hash_bits: int = 0
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -120,20 +148,27 @@ class Columns(PickledFields):
         put("hashed", dict(self.hashed))
         put("full", tuple(self.full))
         put("classes", tuple(self.classes))
-        kinds = (*self.numeric, *self.categorical, *self.dates, *self.hashed)
+        put("shared", tuple(self.shared))
+        put("words", tuple(self.words))
+        kinds = (*self.numeric, *self.categorical, *self.dates, *self.hashed, *self.shared)
         put("features", tuple(self.features) or kinds)
         if len(set(kinds)) < len(kinds) or sorted(self.features) != sorted(kinds):
-            raise SourceError("Every feature must be in exactly one of numeric, categorical, dates and hashed.")
+            raise SourceError("Every feature must be in exactly one of numeric, categorical, dates, hashed and shared.")
+        if self.shared or self.hash_bits:
+            check_bits(self.hash_bits)
+        if not set(self.words) <= set(self.shared):
+            raise SourceError("Every feature in words must be in shared.")
         if any(bins < 2 for bins in self.hashed.values()):
             raise SourceError(f"The number of bins of a hashed feature must be at least 2; got {dict(self.hashed)}.")
         if not set(self.booleans) <= set(self.numeric):
             raise SourceError("Every feature in booleans must be in numeric.")
         if self.unseen not in ("zero", "reject"):
             raise SourceError(f"unseen must be 'zero' or 'reject'; got {self.unseen!r}.")
-        others = [*self._numbers, *(name for name in (self.target, self.cluster) if name is not None)]
+        others = [*self._numbers, *(name for name in (self.target, self.cluster, self.time) if name is not None)]
         if len(set(others)) < len(others) or set(others) & set(self.features):
             raise SourceError(
-                "The target, the weight, offset, exposure, the clusters and the features must be different columns."
+                "The target, the weight, offset, exposure, the times, the clusters and the features must be different "
+                "columns."
             )
 
     @property
@@ -144,12 +179,22 @@ class Columns(PickledFields):
     @cached_property
     def names(self) -> list[str]:
         """The names of the columns of X, such as "distance" and "carrier=UA"."""
-        return [name for feature in self.features for name in self._encoded_names(feature)]
+        own = [name for feature in self.features for name in self._encoded_names(feature)]
+        return own if self._space is None else own + self._space.names
 
     @property
     def groups(self) -> list[int]:
-        """For each column of X the number of its feature: all levels of a categorical feature have the same number."""
-        return [i for i, feature in enumerate(self.features) for _ in self._encoded_names(feature)]
+        """For each column of X the number of its feature: all levels of a categorical feature have the same number.
+
+        The columns that features share come after all features.
+        """
+        own = [i for i, feature in enumerate(self.features) for _ in self._encoded_names(feature)]
+        return own if self._space is None else own + [len(self.features)] * self._space.size
+
+    @cached_property
+    def _space(self) -> HashedSpace | None:
+        """The columns that features share."""
+        return HashedSpace(self.hash_bits) if self.shared else None
 
     @cached_property
     def references(self) -> dict[str, str]:
@@ -163,15 +208,18 @@ class Columns(PickledFields):
         target = () if self.target is None else (self.target,)
         labels = () if self.cluster is None else (self.cluster,)
         numbers = (*self._numbers, *(name for name in self.numeric if name not in self.booleans))
-        texts = (*self.categorical, *self.hashed, *self.booleans)
+        texts, dates = (*self.categorical, *self.hashed, *self.shared, *self.booleans), self.dates
+        if self.time is not None:
+            numbers, dates = (numbers, (*dates, self.time)) if self.time_is_date else ((*numbers, self.time), dates)
         if self.classes:
-            return Wanted(numbers, texts + target, self.dates, labels)
-        return Wanted(target + numbers, texts, self.dates, labels)
+            return Wanted(numbers, texts + target, dates, labels)
+        return Wanted(target + numbers, texts, dates, labels)
 
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
         data = asdict(self)
-        for name in ("booleans", "hashed", "full", "classes", "offset", "exposure", "counts"):
+        flags = ("booleans", "hashed", "full", "counts", "time_is_date", "gaps", "unlabelled")
+        for name in (*flags, "classes", "offset", "exposure", "time", *_SHARED):
             if not data[name]:
                 del data[name]  # as in the files of version 0.1
         return data
@@ -198,6 +246,8 @@ class Columns(PickledFields):
         contrast: str = "reference",
         intercept: bool = True,
         hashed: Mapping[str, int | None] | None = None,
+        words: Sequence[str] = (),
+        hash_bits: int | None = None,
         spool: int = SPOOL,
         watch: Callable[[str], None] = lambda text: None,
         format: str | None = None,
@@ -215,6 +265,7 @@ class Columns(PickledFields):
         offset: str | None = None,
         exposure: str | None = None,
         counts: bool = False,
+        time: str | None = None,
     ) -> "Columns":
         """Infer the types of the columns from the first rows of the first file that has any, and find all levels.
 
@@ -246,7 +297,12 @@ class Columns(PickledFields):
         intercept : bool
             Whether the model has an intercept. Without one, the first categorical feature keeps all of its levels.
         hashed : dict of str to int, optional
-            Features whose levels are put into bins, with the number of bins; None for 1,024 bins.
+            Features whose levels are put into bins, with the number of bins; None for 1,024 bins or, with `hash_bits`,
+            for the hashed space that these features share.
+        words : sequence of str
+            Features that are texts, whose words are put into the hashed space.
+        hash_bits : int, optional
+            The size of the hashed space, 2^hash_bits columns; 10 by default, if there are `words`.
         spool : int
             The largest number of bytes of standard input to store in a temporary file, where levels must be found.
         watch : callable
@@ -259,7 +315,7 @@ class Columns(PickledFields):
             Whether error messages may contain values of cells.
         classes : TargetClasses, optional
             That the cells of the target are classes, and what is known of them. The default is a target of numbers.
-        offset, exposure, counts : see `Columns`
+        offset, exposure, counts, time : see `Columns`
 
         Returns
         -------
@@ -268,15 +324,19 @@ class Columns(PickledFields):
         options: dict[str, Any] = {"format": format, "encoding": encoding, "delimiter": delimiter}
         options |= {"stdin": standard_input(stdin) if STDIN in files else None, "max_record": max_record}
         options |= {"decimal": decimal, "thousands": thousands}
+        if hash_bits is not None:
+            check_bits(hash_bits)
         if contrast not in ("reference", "full") or (drop_first and contrast == "full"):
             raise SourceError(
                 f"contrast must be 'reference' or 'full', and 'reference' with drop_first; got {contrast!r}."
             )
-        needed = [name for name in (target, weight, offset, exposure, cluster) if name is not None]
-        numbers = [name for name in needed if name != cluster and not (classes and name == target)]
+        needed = [name for name in (target, weight, offset, exposure, cluster, time) if name is not None]
         names = None if features is None else list(dict.fromkeys([*needed, *features]))
         first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable, exclude=exclude)
         first = replace(first, samples=samples)
+        time_is_date = time is not None and holds_dates(first, time)
+        no_numbers = [cluster, *([target] if classes else []), *([time] if time_is_date else [])]
+        numbers = [name for name in needed if name not in no_numbers]
         if features is None:
             features = [name for name in first.table.column_names if name not in needed]
         features = [name for name in features if name not in exclude]
@@ -286,16 +346,26 @@ class Columns(PickledFields):
             )
         given = dict(categorical) if isinstance(categorical, Mapping) else dict.fromkeys(categorical or ())
         bins = dict(hashed or {})
-        if both := [name for name in given if name in bins]:
+        if both := [name for name in given if name in bins or name in words]:
             raise SourceError(f"Column {both[0]!r} must be either categorical or hashed, not both.")
-        kinds = infer_features(first, numbers, features, given | dict.fromkeys(bins), dates, [str(target)])
-        levels = {name: known for name, known in kinds.levels.items() if name not in bins}
+        if both := [name for name in words if name in bins]:
+            raise SourceError(f"Column {both[0]!r} must be hashed either as a whole or by its words, not both.")
+        hash_bits = BITS if hash_bits is None and words else hash_bits
+        shared = [*(name for name, n in bins.items() if n is None and hash_bits), *words]
+        if hash_bits and not shared:
+            raise SourceError("hash_bits needs hashed features, or words: there is nothing to put into the columns.")
+        bins = {name: n for name, n in bins.items() if name not in shared}
+        texts = dict.fromkeys([*bins, *shared])
+        kinds = infer_features(first, numbers, features, given | texts, dates, [str(target)])
+        if missed := [name for name in shared if name not in kinds.levels]:
+            raise SourceError(f"Column {missed[0]!r} must be either hashed or a date, not both.")
+        levels = {name: known for name, known in kinds.levels.items() if name not in texts}
         unknown = [name for name, known in levels.items() if known is None]
         unknown += [str(target)] if classes and not classes.listed else []
         missing = {name: is_number(plain(first.table.column(name)).type) for name in unknown}
         found = scan_levels(files, missing, target, max_levels, options, spool=spool, watch=watch, classes=classes)
         arranged = in_order if drop_first or contrast == "full" else most_frequent_first
-        encoded = [name for name in features if name in kinds.levels]
+        encoded = [name for name in features if name in kinds.levels and name not in shared]
         columns = cls(
             target,
             weight,
@@ -313,6 +383,11 @@ class Columns(PickledFields):
             offset,
             exposure,
             counts,
+            time=time,
+            time_is_date=time_is_date,
+            shared=tuple(name for name in features if name in shared),
+            words=tuple(words),
+            hash_bits=hash_bits or 0,
         )
         if not columns.names:
             raise SourceError(
@@ -336,9 +411,11 @@ class Columns(PickledFields):
         y = w = groups = None
         if self.target is not None and self.classes:
             y, faults = encode_classes(table.column(self.target), self.classes)
+            faults = without_target(self.target, y, faults, notes) if self.unlabelled else faults
             bad.note(self.target, faults)
         elif self.target is not None:
             y, faults = parse_numbers(table.column(self.target))
+            faults = without_target(self.target, y, faults, notes) if self.unlabelled else faults
             bad.note(self.target, also_bad(faults, y < 0, Reason.NEGATIVE_COUNT) if self.counts else faults)
             notes.note_rounded(self.target, y)
         if self.weight is not None:
@@ -349,6 +426,7 @@ class Columns(PickledFields):
             groups, faults = parse_labels(table.column(self.cluster))
             bad.note(self.cluster, faults)
         offset = encode_offset(table, self.offset, self.exposure, bad, notes)
+        times = encode_times(table, self.time, self.time_is_date, bad)
         X = np.empty((table.num_rows, len(self.names)))
         numbers: dict[int, np.ndarray] = {}
         at = 0
@@ -359,6 +437,8 @@ class Columns(PickledFields):
                 notes.note_hashed(name, self.hashed[name], hashes)
                 in_bins = (hashes % np.uint64(self.hashed[name])).astype(np.int64) - (name in self.references)
                 one_hot(np.append(in_bins, -1)[codes], X[:, at : at + width])
+            elif name in self.shared:
+                continue  # all of them together, below
             elif name in self.categorical:
                 codes, faults = parse_levels(column, self._level_indices[name])
                 one_hot(codes, X[:, at : at + width])
@@ -370,14 +450,26 @@ class Columns(PickledFields):
             else:
                 numbers[at], faults = (parse_booleans if name in self.booleans else parse_numbers)(column)
                 notes.note_rounded(name, numbers[at])
+            if self.gaps:
+                faults = without_gaps(name, faults, notes, numbers.get(at), X[:, at : at + width])
             bad.note(name, faults)
             at += width
         put_columns(numbers, X)
+        if self._space is not None:
+            X[:, at:] = 0.0
+            keys = []
+            for name in self.shared:
+                found, faults = put_hashed(self._space, name, table.column(name), X[:, at:], words=name in self.words)
+                keys.append(found)
+                bad.note(name, faults)
+            notes.note_hashed(" + ".join(self.shared), self._space.size, np.unique(np.concatenate(keys)))
         if self.weight is not None and w is not None:
             bad.note(self.weight, too_heavy(w, *((X,) if y is None else (X, y))))
-        return Encoded(X, y, w, groups, bad.in_order(), notes.notes(), offset)
+        return Encoded(X, y, w, groups, bad.in_order(), notes.notes(), offset, times)
 
     def _encoded_names(self, feature: str) -> list[str]:
+        if feature in self.shared:
+            return []
         if feature not in self.categorical and feature not in self.hashed:
             return [feature]
         return [f"{feature}={level}" for level in self._levels(feature)[feature in self.references :]]

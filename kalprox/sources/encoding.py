@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox._checks import all_usable, row_sizes, usable
-from kalprox.sources.cell_parsing import Faults, parse_numbers, rounded, shown
+from kalprox.sources.cell_parsing import Faults, parse_days, parse_numbers, rounded, shown
 from kalprox.sources.cell_types import plain
 from kalprox.sources.notes import MAX_EXAMPLES, ColumnNote, HashNote, Notes
 from kalprox.sources.quarantine import Reason
@@ -18,10 +18,13 @@ __all__ = [
     "Encoded",
     "also_bad",
     "encode_offset",
+    "encode_times",
     "one_hot",
     "parse_weights",
     "put_columns",
     "too_heavy",
+    "without_gaps",
+    "without_target",
     "without_unseen",
 ]
 
@@ -45,6 +48,8 @@ class Encoded(NamedTuple):
         What must be said about the cells of all rows, bad rows included.
     offset : array of shape (n,), or None
         What is added to the linear predictor of each row: the offset, and the log of the exposure.
+    times : array of shape (n,), or None
+        The time of each row; dates are days since 1970-01-01.
     """
 
     X: np.ndarray
@@ -54,11 +59,13 @@ class Encoded(NamedTuple):
     bad: list[Cell]
     notes: Notes
     offset: np.ndarray | None = None
+    times: np.ndarray | None = None
 
     def rows(self, which: np.ndarray) -> "Encoded":
         """Return some rows, by a mask or by their positions."""
-        X, y, weights, groups, offset = (None if a is None else a[which] for a in (*self[:4], self.offset))
-        return Encoded(X, y, weights, groups, self.bad, self.notes, offset)  # type: ignore[arg-type]
+        found = (None if a is None else a[which] for a in (*self[:4], self.offset, self.times))
+        X, y, weights, groups, offset, times = found
+        return Encoded(X, y, weights, groups, self.bad, self.notes, offset, times)  # type: ignore[arg-type]
 
 
 class BadCells:
@@ -91,6 +98,8 @@ class CellNotes:
         self._unknown: dict[str, ColumnNote] = {}
         self._rounded: dict[str, ColumnNote] = {}
         self._hashed: dict[str, HashNote] = {}
+        self._missing: dict[str, ColumnNote] = {}
+        self._unlabelled: dict[str, ColumnNote] = {}
 
     def note_unknown(self, name: str, faults: Faults | None) -> None:
         """Add the levels of the column `name` that are not known: its cells that are bad for that reason."""
@@ -109,9 +118,13 @@ class CellNotes:
         """Add the distinct hashes of the levels of the column `name`."""
         self._hashed[name] = HashNote.of(bins, hashes)
 
+    def note_missing(self, name: str, count: int, *, target: bool = False) -> None:
+        """Add the number of missing cells of a feature, or of the target, among all rows."""
+        (self._unlabelled if target else self._missing)[name] = ColumnNote(count, self.table.num_rows)
+
     def notes(self) -> Notes:
         """All notes so far."""
-        return Notes(self._unknown, self._rounded, self._hashed)
+        return Notes(self._unknown, self._rounded, self._hashed, self._missing, self._unlabelled)
 
     def _note(self, name: str, at: np.ndarray, filled: int) -> ColumnNote:
         column = plain(self.table.column(name))
@@ -161,10 +174,20 @@ def encode_offset(
     return total
 
 
+def encode_times(table: Any, time: str | None, dates: bool, bad: BadCells) -> np.ndarray | None:
+    """The times of the rows, from a column of numbers or of dates; bad cells are noted in `bad`."""
+    if time is None:
+        return None
+    values, faults = (parse_days if dates else parse_numbers)(table.column(time))
+    bad.note(time, faults)
+    return values
+
+
 def too_heavy(weights: np.ndarray, *values: np.ndarray) -> Faults | None:
     """The weights that are too large for the values of their rows, and those of rows that have a bad value."""
     if all_usable(weights, *values):
         return None
+    values = tuple(np.where(np.isnan(a), 0.0, a) for a in values)  # which are missing, or bad for that reason
     at = np.flatnonzero(~usable(weights, row_sizes(*values)))
     return Faults(at, [Reason.WEIGHT_TOO_LARGE] * len(at)) if len(at) else None
 
@@ -190,6 +213,42 @@ def one_hot(codes: np.ndarray, out: np.ndarray) -> None:
     out[:] = 0.0
     known = np.flatnonzero(codes >= 0)
     out[known, codes[known]] = 1.0
+
+
+def without_gaps(
+    name: str, faults: Faults | None, notes: CellNotes, values: np.ndarray | None, out: np.ndarray
+) -> Faults | None:
+    """The bad cells of a feature that may be missing, without the missing ones, which are noted.
+
+    `values` are those of a number, which are NaN where it is missing. The columns `out` of other features become NaN.
+    """
+    faults, missing = _without_missing(faults, values)
+    if values is None:
+        out[missing] = np.nan
+    notes.note_missing(name, len(missing))
+    return faults
+
+
+def without_target(name: str, y: np.ndarray, faults: Faults | None, notes: CellNotes) -> Faults | None:
+    """The bad cells of a target that may be missing, without the missing ones, which are noted; y is NaN there."""
+    faults, missing = _without_missing(faults, y)
+    if not np.isnan(y[missing]).all():  # of classes
+        y[missing] = np.nan
+    notes.note_missing(name, len(missing), target=True)
+    return faults
+
+
+def _without_missing(faults: Faults | None, values: np.ndarray | None) -> tuple[Faults | None, np.ndarray]:
+    """The bad cells of a column without the missing ones, and the positions of these; NaN is missing, too."""
+    if faults is None:
+        return None, np.empty(0, np.int64)
+    nan = np.zeros(len(faults.at), bool) if values is None or values.ndim > 1 else np.isnan(values[faults.at])
+    gone = np.array(
+        [why == Reason.MISSING or (why == Reason.NOT_FINITE and nan[i]) for i, why in enumerate(faults.why)]
+    )
+    keep = np.flatnonzero(~gone)
+    rest = Faults(faults.at[keep], [faults.why[i] for i in keep]) if len(keep) else None
+    return rest, faults.at[gone]
 
 
 def without_unseen(faults: Faults | None) -> Faults | None:

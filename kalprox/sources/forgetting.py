@@ -6,8 +6,11 @@ import numpy as np
 
 from kalprox._arrays import Array, asarray_like, namespace
 from kalprox._checks import concrete
+from kalprox.forgetting import ByRow, ByTime
 
-__all__ = ["Faded", "faded"]
+__all__ = ["Course", "Faded", "course", "faded", "shares"]
+
+_FORGOTTEN = 1e-100  # no block fades earlier rows further, lest what is left of them underflow
 
 
 class Faded(NamedTuple):
@@ -19,26 +22,43 @@ class Faded(NamedTuple):
     left: Array | None  # None where nothing is forgotten
 
 
-def faded(weights: Array, forget: Any, counts: Array | None = None) -> Faded:
+def faded(
+    weights: Array,
+    forget: Any,
+    counts: Array | None = None,
+    times: Array | None = None,
+    since: float | None = None,
+) -> Faded:
     """Multiply the weights of a block by what forgetting leaves of them. Any split into blocks gives the same.
 
-    A row that counts n times stands for n rows one after the other, so that it is worth 1 + forget + ... =
-    (1 - forget^n) / (1 - forget), and fades by `forget` for every later row.
+    By row, a row that counts n times stands for n rows one after the other, so that it is worth 1 + forget + ... =
+    (1 - forget^n) / (1 - forget), and fades by `forget` for every later row. By time, it stands for n rows at its time.
 
     Parameters
     ----------
     weights : array of shape (b,)
-    forget : float
-        What a row's weight is multiplied by with every later row, in (0, 1].
+    forget : float, ByRow or ByTime
+        A number, in (0, 1], is what a row's weight is multiplied by with every later row.
     counts : array of shape (b,), optional
         1 for each row, and 0 for a row of weight 0, if the weights are precisions. By default the weight of a row is
         the number of rows that it stands for.
+    times : array of shape (b,), optional
+        The times of the rows, in order, for `ByTime`.
+    since : float, optional
+        The time of the last row before the block; None if there was none.
 
     Returns
     -------
     Faded
         A share that underflows is the smallest positive number of full precision.
     """
+    if isinstance(forget, ByTime):
+        assert times is not None
+        counts = weights if counts is None else counts
+        share = forget.left(times[-1] - times)
+        left = forget.left(times[-1] - (times[0] if since is None else since))
+        return Faded(weights * share, counts * share, counts * share**2, left)
+    forget = forget.factor if isinstance(forget, ByRow) else forget
     number = concrete(forget)
     counts = weights if counts is None else counts
     if number is not None and number == 1:
@@ -50,3 +70,54 @@ def faded(weights: Array, forget: Any, counts: Array | None = None) -> Faded:
     squares = share**2 * (1 - rho ** (2 * counts)) / (1 - rho**2)
     before = namespace(rho).maximum(rho ** seen[-1], np.finfo(rho.dtype).tiny)
     return Faded(left if counts is weights else weights * share, left, squares, before)
+
+
+class Course(NamedTuple):
+    """How earlier rows fade on the way through a block, for each of its rows at the moment when it is predicted.
+
+    Attributes
+    ----------
+    left : array of shape (b,)
+        The share that is left of what was known at the first row of the block.
+    elapsed : array of shape (b,)
+        The part of this share that is due to the time since the row before.
+    worth : array of shape (b,)
+        The weight of the row per unit of its own, in units of the first row of the block.
+    rows, squares : array of shape (b,)
+        The sums over the rows of the block before it of what is left of each, and of its square.
+    """
+
+    left: Array
+    elapsed: Array
+    worth: Array
+    rows: Array
+    squares: Array
+
+
+def course(forget: Any, counts: Array, times: Array | None = None, since: float | None = None) -> Course:
+    """Return how earlier rows fade on the way through a block whose rows count so often; see `faded`."""
+    if isinstance(forget, ByTime):
+        assert times is not None
+        left = np.maximum(forget.left(times - times[0]), _FORGOTTEN)
+        before = np.diff(times, prepend=times[0] if since is None else since)
+        sums = (np.cumsum(counts / left**power) - counts / left**power for power in (1, 2))
+        rows, squares = (left**power * total for power, total in zip((1, 2), sums, strict=True))
+        return Course(left, forget.left(before), 1 / left, rows, squares)
+    rho = forget.factor if isinstance(forget, ByRow) else 1.0
+    seen, ones = np.cumsum(counts), np.ones(len(counts))
+    at = seen - counts
+    if rho == 1:
+        return Course(ones, ones, ones, at, at)
+    seen = np.minimum(seen, np.log(_FORGOTTEN) / np.log(rho))
+    at = np.minimum(at, seen)
+    each = np.where(counts > 0, (1 - rho**counts) / (1 - rho) / np.where(counts > 0, counts, 1), 0)
+    return Course(rho**at, ones, each / rho**seen, (1 - rho**at) / (1 - rho), (1 - rho ** (2 * at)) / (1 - rho**2))
+
+
+def shares(forget: Any, counts: Array, times: Array | None = None) -> Array:
+    """Return what the rows of a block, which count so often, have left of their weights after the last of them."""
+    if isinstance(forget, ByTime):
+        assert times is not None
+        return np.asarray(forget.left(times[-1] - times))
+    seen = np.cumsum(counts)
+    return np.asarray((forget.factor if isinstance(forget, ByRow) else 1.0) ** (seen[-1] - seen))

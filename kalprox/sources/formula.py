@@ -12,7 +12,7 @@ from kalprox._checks import LARGEST
 from kalprox.sources.cell_parsing import parse_booleans, parse_days, parse_labels, parse_levels, parse_numbers, why_bad
 from kalprox.sources.cell_parsing import shown as cell_shown
 from kalprox.sources.classes import encode_classes
-from kalprox.sources.encoding import BadCells, CellNotes, Encoded, encode_offset, parse_weights, too_heavy
+from kalprox.sources.encoding import BadCells, CellNotes, Encoded, encode_offset, encode_times, parse_weights, too_heavy
 from kalprox.sources.files import SourceError
 from kalprox.sources.formula_syntax import FUNCTIONS, Factor, load_formulaic, parse_factor
 from kalprox.sources.levels import LevelIndex
@@ -48,7 +48,7 @@ class FormulaColumns:
         names another one.
     classes : tuple of str
         The classes of the target, if its cells are classes; the left-hand side is then a column.
-    offset, exposure, counts
+    offset, exposure, counts, time, time_is_date
         See `Columns`.
     state : dict of str to dict of str to float
         For each expression such as center(x) the mean, and for scale(x) the std, of all rows.
@@ -71,10 +71,13 @@ class FormulaColumns:
     offset: str | None = None
     exposure: str | None = None
     counts: bool = False
+    time: str | None = None
+    time_is_date: bool = False
 
     # What the columns of a table have, and those of a formula do not: each column of X is a number.
     categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
     hashed: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    shared: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
     references: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
     drop_first: bool = field(default=False, init=False, repr=False, compare=False)
 
@@ -110,10 +113,12 @@ class FormulaColumns:
         widths = (np.prod([len(self.levels.get(name, "1")) for name in self._names(term)]) for term in self.terms)
         if sum(widths) > _MOST:
             raise SourceError(f"formula must not make more than {_MOST:,} columns; leave out interactions of levels.")
-        own = [name for name in (self.weight, self.cluster, self.offset, self.exposure) if name is not None]
+        given = self.weight, self.cluster, self.offset, self.exposure, self.time
+        own = [name for name in given if name is not None]
         if len({*own, *self._left}) < len(own) + len(self._left) or {*own, *self._left} & {*there, *self.levels}:
             raise SourceError(
-                "The target, the weight, offset, exposure, the clusters and the terms must have different columns."
+                "The target, the weight, offset, exposure, the times, the clusters and the terms must have different "
+                "columns."
             )
 
     @cached_property
@@ -165,15 +170,17 @@ class FormulaColumns:
         numbers = tuple(name for name in (self.weight, self.offset, self.exposure) if name is not None)
         numbers += tuple(name for name in self.numeric if name not in self.booleans)
         labels = () if self.cluster is None else (self.cluster,)
-        texts = (*self.levels, *self.booleans)
+        texts, dates = (*self.levels, *self.booleans), self.dates
+        if self.time is not None:
+            numbers, dates = (numbers, (*dates, self.time)) if self.time_is_date else ((*numbers, self.time), dates)
         if self.classes:
-            return Wanted(numbers, (*texts, *self._left), self.dates, labels)
-        return Wanted((*self._left, *numbers), texts, self.dates, labels)
+            return Wanted(numbers, (*texts, *self._left), dates, labels)
+        return Wanted((*self._left, *numbers), texts, dates, labels)
 
     def to_json(self) -> dict[str, Any]:
         """The columns as a dictionary of JSON's types."""
-        hidden = ("categorical", "hashed", "references", "drop_first")
-        optional = ("classes", "offset", "exposure", "counts")  # left out where they are not given, as in older files
+        hidden = ("categorical", "hashed", "shared", "references", "drop_first")
+        optional = ("classes", "offset", "exposure", "counts", "time", "time_is_date")  # left out, as in older files
         return {
             name: value
             for name, value in asdict(self).items()
@@ -192,6 +199,7 @@ class FormulaColumns:
         """Encode the rows of a table; see `Columns.encode`. A term that is not finite makes a bad row."""
         frame, bad, notes = self.parse(table)
         offset = encode_offset(table, self.offset, self.exposure, bad, notes)
+        times = encode_times(table, self.time, self.time_is_date, bad)
         cells = {cell.at: cell for cell in bad.in_order()}
         n = table.num_rows
         y = w = groups = None
@@ -215,7 +223,7 @@ class FormulaColumns:
             for at in [] if faults is None else faults.at.tolist():
                 why, value = faults.why[0], cell_shown(table.column(self.weight), at)  # type: ignore[union-attr]
                 cells.setdefault(at, Cell(at, self.weight, why, value))
-        return Encoded(X, y, w, groups, [cells[at] for at in sorted(cells)], notes.notes(), offset)
+        return Encoded(X, y, w, groups, [cells[at] for at in sorted(cells)], notes.notes(), offset, times)
 
     def parse(self, table: Any) -> tuple[dict[str, Any], BadCells, CellNotes]:
         """The cells of a table as numbers, levels, classes and labels by column, the bad cells, and notes."""

@@ -17,7 +17,7 @@ from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.formula import FormulaColumns, factor_matrix
 from kalprox.sources.formula_syntax import STATEFUL, Parsed, parse_factor, parse_formula
-from kalprox.sources.inference import FeatureKinds, FirstRows, first_rows, infer_features
+from kalprox.sources.inference import FeatureKinds, FirstRows, first_rows, holds_dates, infer_features
 from kalprox.sources.labels import number_in
 from kalprox.sources.level_scan import LevelCounts, scan_levels
 from kalprox.sources.notes import NO_NOTES
@@ -48,6 +48,7 @@ def infer_formula(
     offset: str | None = None,
     exposure: str | None = None,
     counts: bool = False,
+    time: str | None = None,
     **options: Any,
 ) -> FormulaColumns:
     """The columns of a formula over files.
@@ -62,7 +63,8 @@ def infer_formula(
         Such as "arr_delay ~ dep_delay + C(carrier) + distance:hour", in the syntax of formulaic.
     categorical : dict of str to levels, optional
         Columns whose cells are levels, and the levels that are given.
-    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch, classes, offset, exposure, counts
+    dates, weight, cluster, rows, max_levels, skip_unreadable, samples, spool, watch, classes, offset, exposure, counts,
+    time
         See `Columns.infer`. With classes the left-hand side of the formula is a column.
     **options
         How files are read; see `kalprox.sources.readers.reader`.
@@ -72,7 +74,7 @@ def infer_formula(
         raise SourceError(f"formula must have a target, such as 'y ~ x'; got {formula!r}.")
     if STDIN in files:
         options["stdin"] = standard_input(options.get("stdin"))
-    roles = _Roles(weight, cluster, offset, exposure)
+    roles = _Roles(weight, cluster, offset, exposure, time)
     needed = [*_left(parsed), *(name for name in roles if name is not None)]
     names = list(dict.fromkeys([*needed, *_right(parsed)]))
     first = first_rows(files, names, needed, rows, options, skip_unreadable=skip_unreadable)
@@ -103,6 +105,7 @@ def infer_formula_of_table(
     cluster: str | None = None,
     offset: str | None = None,
     exposure: str | None = None,
+    time: str | None = None,
     max_levels: int = 1000,
     classes: TargetClasses | None = None,
 ) -> FormulaColumns:
@@ -123,7 +126,7 @@ def infer_formula_of_table(
         counts = LevelCounts(numbers=is_number(plain(column).type))
         counts.add(column)
         found = classes.arranged(target, counts.counts)
-    roles = _Roles(weight, cluster, offset, exposure)
+    roles = _Roles(weight, cluster, offset, exposure, time)
     return _columns(first, parsed, {}, (), roles, max_levels, blocks, found)
 
 
@@ -170,7 +173,9 @@ def _columns(
     factors = [parse_factor(text) for term in parsed.terms for text in term]
     as_levels = {name: given.get(name) for factor in factors for name in factor.levels} | dict(given)
     dates = [name for name in dates if name not in as_levels]
-    left, numbers = _left(parsed), [name for name in roles if name is not None and name != roles.cluster]
+    time_is_date = roles.time is not None and holds_dates(first, roles.time)
+    no_numbers = None, roles.cluster, roles.time if time_is_date else None
+    left, numbers = _left(parsed), [name for name in roles if name not in no_numbers]
     numbers = numbers if classes else [*left, *numbers]
     kinds = infer_features(first, numbers, _right(parsed), as_levels, dates, left)
     for factor in factors:
@@ -186,7 +191,7 @@ def _columns(
     levels = {name: tuple(given[name] or ()) if given.get(name) else () for name in kinds.levels}
     state: dict[str, dict[str, float]] = {}
     if open_levels or stateful:
-        scan = _Scan(left, roles, kinds, open_levels, stateful, classes=bool(classes))
+        scan = _Scan(left, roles, kinds, open_levels, stateful, classes=bool(classes), time_is_date=time_is_date)
         sums = [_Moments() for _ in stateful]
         found: list[set[int]] = [set() for _ in open_levels]
         for X in blocks(scan):
@@ -213,16 +218,19 @@ def _columns(
         classes=classes,
         offset=roles.offset,
         exposure=roles.exposure,
+        time=roles.time,
+        time_is_date=time_is_date,
     )
 
 
 class _Roles(NamedTuple):
-    """The columns of the weights, the clusters, the offset and the exposure."""
+    """The columns of the weights, the clusters, the offset, the exposure and the times."""
 
     weight: str | None = None
     cluster: str | None = None
     offset: str | None = None
     exposure: str | None = None
+    time: str | None = None
 
 
 class _Moments:
@@ -256,7 +264,7 @@ class _Scan:
     """What a table reads to find levels and moments: as columns of X the expressions inside of center() and the like,
     and then the numbers of levels, in the order in which they came."""
 
-    target = weight = cluster = offset = exposure = None
+    target = weight = cluster = offset = exposure = time = None
     classes = ()
 
     def __init__(
@@ -268,10 +276,12 @@ class _Scan:
         stateful: Mapping[str, str],
         *,
         classes: bool,
+        time_is_date: bool,
     ) -> None:
+        times = [] if roles.time is None else [roles.time]
         numbers = [name for name in (roles.offset, roles.exposure) if name is not None]
-        self.numbers = [*(() if classes else left), *kinds.numeric, *numbers]
-        self.booleans, self.dates = kinds.booleans, kinds.dates
+        self.numbers = [*(() if classes else left), *kinds.numeric, *numbers, *([] if time_is_date else times)]
+        self.booleans, self.dates = kinds.booleans, [*kinds.dates, *(times if time_is_date else [])]
         self.weights, self.labels = [roles.weight] if roles.weight else [], [roles.cluster] if roles.cluster else []
         self.labels += left if classes else []
         self.inner = dict(stateful)

@@ -15,7 +15,7 @@ from kalprox.sources.readers import reader
 from kalprox.sources.readers.base import check_names
 from kalprox.sources.readers.notation import PLAIN, Likeness, Notation, likeness
 
-__all__ = ["FeatureKinds", "FirstRows", "first_rows", "infer_features"]
+__all__ = ["FeatureKinds", "FirstRows", "first_rows", "holds_dates", "infer_features"]
 
 
 @dataclass(frozen=True)
@@ -175,6 +175,13 @@ def infer_features(
                 f"{file}: column {name!r} holds {kind}, which cannot be a feature. Leave it out with exclude={name!r}."
             )
     return FeatureKinds(tuple(numeric), tuple(booleans), levels, tuple(found_dates))
+
+
+def holds_dates(first: FirstRows, name: str) -> bool:
+    """Whether most cells of a column are dates; raise SourceError unless they are dates or numbers."""
+    if (kind := _kind(first, name)) not in ("number", "date"):
+        raise SourceError(f"{first.file}: column {name!r} must hold times, numbers or dates; it holds {kind}.")
+    return kind == "date"
 
 
 def _likeness(first: FirstRows, name: str) -> Likeness | None:

@@ -102,6 +102,10 @@ class Notes:
         2^53.
     hashed : dict of str to HashNote
         For each hashed column, its levels and bins.
+    missing : dict of str to ColumnNote
+        For each feature that has any, its missing cells, where these may be missing; those of all rows are counted.
+    unlabelled : dict of str to ColumnNote
+        The same of the target.
 
     Examples
     --------
@@ -113,12 +117,16 @@ class Notes:
     unknown: Mapping[str, ColumnNote] = field(default_factory=dict)
     rounded: Mapping[str, ColumnNote] = field(default_factory=dict)
     hashed: Mapping[str, HashNote] = field(default_factory=dict)
+    missing: Mapping[str, ColumnNote] = field(default_factory=dict)
+    unlabelled: Mapping[str, ColumnNote] = field(default_factory=dict)
 
     def __add__(self, other: "Notes") -> "Notes":
         return Notes(
             _added(self.unknown, other.unknown),
             _added(self.rounded, other.rounded),
             _added(self.hashed, other.hashed),
+            _added(self.missing, other.missing),
+            _added(self.unlabelled, other.unlabelled),
         )
 
     @property
@@ -131,6 +139,11 @@ class Notes:
         """The columns of which no cell has a known level."""
         return {name: note for name, note in self.unknown_levels.items() if note.count == note.filled}
 
+    @property
+    def n_unlabelled(self) -> int:
+        """The number of rows without a target."""
+        return sum(note.count for note in self.unlabelled.values())
+
     def texts(self) -> Iterator[str]:
         """A sentence for each kind of note, which names the columns, the number of cells, and examples."""
         if unknown := self.unknown_levels:
@@ -142,6 +155,10 @@ class Notes:
             )
         if shared := {name: note for name, note in self.hashed.items() if note.shared}:
             yield f"Hashed levels that share a coefficient: {listed(shared.items())}. More bins separate them."
+        if missing := {name: note for name, note in self.missing.items() if note.count}:
+            yield f"Missing features, which were filled in: {listed(missing.items())}."
+        if self.n_unlabelled:
+            yield f"Rows without a target, which were not learned: {listed(self.unlabelled.items())}."
 
     def without_examples(self) -> "Notes":
         """The notes without values of cells."""
@@ -149,7 +166,10 @@ class Notes:
         def bare(notes: Mapping[str, ColumnNote]) -> dict[str, ColumnNote]:
             return {name: replace(note, examples=()) for name, note in notes.items()}
 
-        return Notes(bare(self.unknown), bare(self.rounded))  # a hash tells which of some values a level has
+        unknown, rounded = bare(self.unknown), bare(self.rounded)
+        return Notes(
+            unknown, rounded, {}, self.missing, self.unlabelled
+        )  # a hash tells which of some values a level has
 
     def to_json(self) -> dict[str, Any]:
         """The notes in JSON's types."""
@@ -159,8 +179,9 @@ class Notes:
     def from_json(cls, data: Mapping[str, Any]) -> "Notes":
         """The notes that `to_json` was called on."""
         hashed = {str(k): HashNote(int(v["bins"]), tuple(v["smallest"])) for k, v in data.get("hashed", {}).items()}
-        unknown, rounded = (_from_json(data.get(name, {})) for name in ("unknown", "rounded"))
-        return cls(unknown, rounded, hashed)
+        names = ("unknown", "rounded", "missing", "unlabelled")
+        unknown, rounded, missing, unlabelled = (_from_json(data.get(name, {})) for name in names)
+        return cls(unknown, rounded, hashed, missing, unlabelled)
 
 
 NO_NOTES = Notes()

@@ -48,6 +48,9 @@ class Reason(StrEnum):
     NOT_JSON = "not JSON"
     EMPTY = "empty file"
     UNREADABLE = "unreadable"
+    NOT_WAITING = "no row with this key waits for its target"
+    WAITS = "a row with this key waits for its target already"
+    REFUSED = "refused by the model"
 
 
 @dataclass(frozen=True)

@@ -229,6 +229,7 @@ class Table:
             place=Place(file, np.empty(0, np.int64), np.empty(0, bool), Cursor(index + 1)),
             groups=None if columns.cluster is None else np.empty(0, str),
             offset=None if columns.offset is None and columns.exposure is None else none,
+            times=None if columns.time is None else none,
         )
 
     def _blocks_of_file(self, file: Path, cursor: Cursor, threads: int) -> Iterator[Block]:
@@ -240,14 +241,14 @@ class Table:
             cursor, skip = replace(cursor, row=cursor.row - cursor.skip, skip=0), cursor.skip
             for raw in opened.blocks(self.columns.wanted.keeping(self.keep), cursor.offset, cursor.sha256):
                 for begin in range(skip, raw.read, self.block_rows):
-                    yield self._block(raw, begin, min(begin + self.block_rows, raw.read), cursor)
+                    yield self.block(raw, begin, min(begin + self.block_rows, raw.read), cursor)
                 cursor = replace(cursor, offset=raw.offset, row=cursor.row + raw.read, sha256=raw.sha256)
                 skip = 0
         finally:
             opened.close()
 
-    def _block(self, raw: RawBlock, begin: int, end: int, cursor: Cursor) -> Block:
-        """The rows from `begin` up to `end` of a raw block that starts at `cursor`."""
+    def block(self, raw: RawBlock, begin: int, end: int, cursor: Cursor) -> Block:
+        """The rows from `begin` up to `end` of a raw block that starts at `cursor`, encoded."""
         places = np.arange(begin, end) if raw.rows is None else raw.rows  # of the rows of raw.table in the raw block
         low, high = np.searchsorted(places, (begin, end))
         places = places[low:high] - begin
@@ -261,8 +262,10 @@ class Table:
         }
         good = np.ones(end - begin, bool)
         good[list(cells)] = False
+        if encoded.notes.n_unlabelled and encoded.y is not None:
+            good[places[np.isnan(encoded.y.reshape(len(places), -1)[:, 0])]] = False
         rows = np.arange(cursor.row + begin + 1, cursor.row + end + 1)
-        keep = np.flatnonzero(good[places]) if cells else None
+        keep = None if good.all() else np.flatnonzero(good[places])
         if self.shuffle is not None:
             order = np.random.default_rng([self.shuffle, cursor.file, cursor.offset, begin]).permutation(end - begin)
             rank = np.full(end - begin, -1)
@@ -280,13 +283,13 @@ class Table:
         after = replace(cursor, skip=end, row=cursor.row + end)
         if end == raw.read:
             after = replace(after, offset=raw.offset, skip=0, sha256=raw.sha256)
-        X, y, weights, groups, _, notes, offset = encoded
+        X, y, weights, groups, _, notes, offset, times = encoded
         place = Place(file, rows, good, after)
         if self.keep:
             place = replace(place, kept=_aligned(part.select(list(self.keep)), places, end - begin))
         if not self.samples:
             notes = notes.without_examples()
-        return Block(X, y, weights, end - begin, bad_rows, place, groups, notes=notes, offset=offset)
+        return Block(X, y, weights, end - begin, bad_rows, place, groups, notes=notes, offset=offset, times=times)
 
 
 def _aligned(part: Any, places: np.ndarray, n: int) -> Any:

@@ -42,6 +42,14 @@ class TableColumns(Protocol):
         """The column whose log is added to the linear predictor."""
 
     @property
+    def time(self) -> str | None:
+        """The column of the times."""
+
+    @property
+    def time_is_date(self) -> bool:
+        """Whether the times are dates."""
+
+    @property
     def names(self) -> list[str]:
         """The names of the columns of X."""
 
@@ -60,6 +68,10 @@ class TableColumns(Protocol):
     @property
     def hashed(self) -> Mapping[str, int]:
         """The features whose levels are put into bins, with the number of bins."""
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The features whose levels or words are put into one hashed space, whose columns come after all others."""
 
     @property
     def references(self) -> Mapping[str, str]:

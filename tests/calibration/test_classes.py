@@ -33,7 +33,8 @@ def several(n, rng, classes=4, sharp=1.5):
 
 
 def fields(score):
-    names = (f.name for f in dataclasses.fields(score) if f.name not in ("not_judged", "shared", "segment_shared"))
+    apart = "not_judged", "changes", "shared", "segment_shared"
+    names = (f.name for f in dataclasses.fields(score) if f.name not in apart)
     return {name: np.asarray(getattr(score, name)) for name in names}
 
 

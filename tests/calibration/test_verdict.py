@@ -89,7 +89,7 @@ def test_the_verdict_does_not_depend_on_the_blocks():
     ("kind", "advice"),
     [
         ("AR(.9)", 'coef_cov="clustered"'),
-        ("slow drift", "forget below 1"),
+        ("slow drift", 'forget="auto"'),
         ("sd grows with the prediction", 'noise="inputs"'),
         ("Student 3", 'method="conformal"'),
         ("noise given x .5", 'noise="learn"'),

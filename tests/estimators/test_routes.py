@@ -168,7 +168,7 @@ def test_merge_refuses_what_it_cannot_do_exactly():
     with pytest.raises(ValueError, match="rows in common"):
         sigmoid.merge(sigmoid)
     fading = KalproxRegressor("sigmoid", forget=0.99).fit(X, (y > y.mean()).astype(float))
-    with pytest.raises(ValueError, match="linearised at different points"):
+    with pytest.raises(ValueError, match="merge needs forget=1"):
         fading.merge(fading)
     assert fit.n_rows_seen_ == 120
 

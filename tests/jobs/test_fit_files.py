@@ -521,7 +521,7 @@ def test_help_imports_nothing_heavy(command):
     [
         (["fit"], 2, "Missing argument 'SOURCE...'"),
         (["fit", "{csv}"], 2, "Missing option '--target'"),
-        (["fit", "{csv}", "-y", "late", "--alpha", "much"], 2, "'much' is not a valid float"),
+        (["fit", "{csv}", "-y", "late", "--alpha", "much"], 2, "expected a number, or auto; got 'much'"),
         (["fit", "{csv}", "-y", "late", "--features", "hour", "--max-bad", "9%", "--alpha", "-1"], 2, "alpha"),
         (["fit", "{csv}", "-y", "late", "--memory", "lots"], 2, "expected a size such as 512MB"),
         (["fit", "{csv}", "-y", "late", "--features", "hour", "--passes", "3"], 2, "passes must be 1"),

@@ -19,7 +19,7 @@ from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted, guarded
 from kalprox.sources.readers.text import BOM, Chunk, Text, chunks, last_line
 
-__all__ = ["JsonReader"]
+__all__ = ["JsonReader", "parse_lines"]
 
 _arrow_json = load("pyarrow.json")
 _PIECE = 1 << 17  # bytes of a chunk that are parsed together where pyarrow refuses the chunk
@@ -114,16 +114,10 @@ class JsonReader:
 
     def blocks(self, wanted: Wanted, start: int = 0, sha256: str | None = None) -> Iterator[RawBlock]:
         """The rows from the byte `start` on; see `Reader`."""
-        texts = [name for name in wanted.names if name not in wanted.numbers]
 
         def parse(chunk: Chunk) -> RawBlock:
-            if chunk.fault:
-                data = chunk.data.decode("utf-8", "backslashreplace")
-                bad = [Cell(0, "", chunk.fault, data[:80])]
-                table = _table(wanted.numbers, texts, {name: [] for name in wanted.names})
-                return RawBlock(table, 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
             with guarded(self.text.name, "JSON lines"):
-                return _by_pyarrow(chunk, wanted.numbers, texts) or _in_pieces(chunk, wanted.numbers, texts)
+                return parse_lines(chunk, wanted)
 
         yield from map_ahead(parse, self._chunks(start, sha256, again=False), self.threads)
         self.text.close()
@@ -135,6 +129,17 @@ class JsonReader:
         for chunk in chunks(self.text, start, self.chunk_bytes, last_line, max_record=self.max_record):
             yield chunk._replace(data=chunk.data.removeprefix(BOM)) if first else chunk
             first = False
+
+
+def parse_lines(chunk: Chunk, wanted: Wanted) -> RawBlock:
+    """The rows of a chunk of lines, each with a JSON object, or of a chunk with a fault."""
+    texts = [name for name in wanted.names if name not in wanted.numbers]
+    if chunk.fault:
+        data = chunk.data.decode("utf-8", "backslashreplace")
+        bad = [Cell(0, "", chunk.fault, data[:80])]
+        table = _table(wanted.numbers, texts, {name: [] for name in wanted.names})
+        return RawBlock(table, 1, chunk.offset, np.empty(0, np.int64), bad, chunk.sha256)
+    return _by_pyarrow(chunk, wanted.numbers, texts) or _in_pieces(chunk, wanted.numbers, texts)
 
 
 def _table(numbers: Sequence[str], texts: Sequence[str], values: dict[str, list[Any]]) -> Any:
