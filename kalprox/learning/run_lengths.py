@@ -12,7 +12,7 @@ from kalprox.learning.saved import expect, expect_moderate
 
 __all__ = ["RUNS", "RunLengths"]
 
-RUNS = 10  # runs that are kept
+RUNS = 10  # runs that are kept of each kind
 _OUTLIERS = 0.01  # the share of outliers that is expected at first, which is worth as many rows:
 _OUTLIER_ROWS = 1000
 _FEWEST_OUTLIERS = 0.005  # the share that is always expected, so that a single row is no change
@@ -31,15 +31,19 @@ class RunLengths:
     distribution is Student's t: the weight of a run is multiplied by the density that it gave to the next row. A new
     run starts from what the most probable one knows, faded to one row for the level, one row for each coefficient, and
     `new_dof` degrees of freedom for the noise. So nothing depends on units, and a run pays for what it learns anew.
+    Where there are coefficients besides the level, there are two new runs, each with half of the probability: the
+    second one keeps the coefficients, so that a small change of the level or the noise is found as early as if there
+    were none.
 
     With the probability `outliers`, which is learned, a row is an outlier, with a Cauchy distribution around the most
     probable run: it then says nothing about any run, and each run counts it by the probability that it is none. And as
     long as a run has fewer rows than coefficients, it explains rows that surprise it by its coefficients and not by its
     noise, which would seem to fall again later: its covariance is widened for them, after it was judged by them.
 
-    `RUNS` runs are kept. Of two neighbours that began at about the same time, relative to their age, the earlier one is
-    given up, and its weight goes to the later one: no weight is lost, and the beginnings that are left are close
-    together among the last rows and far apart earlier. But for these three approximations the posterior is exact.
+    `RUNS` runs of each kind are kept. Of two neighbours that began at about the same time, relative to their age, the
+    earlier one is given up, and its weight goes to the later one: no weight is lost, and the beginnings that are left
+    are close together among the last rows and far apart earlier. But for these three approximations the posterior is
+    exact.
     O(runs m^2) per row.
 
     If nothing changes, the odds of a change since some row grow by `hazard` per row on average, whatever the priors of
@@ -49,17 +53,18 @@ class RunLengths:
     ----------
     hazard : float
         The probability that a run begins with a row.
-    theta : array of shape (runs + 1, m)
-        The coefficients of each run; the first one is the level. There is one place more than runs are kept.
-    root : array of shape (runs + 1, m, m)
+    theta : array of shape (places, m)
+        The coefficients of each run; the first one is the level. There is one place more than runs are kept, and
+        as many places again for the runs that began with the coefficients of the run before them.
+    root : array of shape (places, m, m)
         root' root is the covariance of theta in units of the noise variance.
-    rss, dof : arrays of shape (runs + 1,)
+    rss, dof : arrays of shape (places,)
         The noise variance is rss / dof, with as many degrees of freedom.
-    size : array of shape (runs + 1,)
+    size : array of shape (places,)
         The number of rows that a run knows, with what it keeps of the past.
-    start, time : arrays of shape (runs + 1,)
+    start, time : arrays of shape (places,)
         The number of rows before the run, and the time of its first row.
-    weight : array of shape (runs + 1,)
+    weight : array of shape (places,)
         The probability of each run; 0 for a place that is free.
     rows : int
         The number of rows learned.
@@ -104,6 +109,9 @@ class RunLengths:
 
     def __post_init__(self) -> None:
         self._work = np.empty_like(self.root)  # memory that is not allocated for each row
+        places, m = self.theta.shape
+        self._by_kind = np.arange(places).reshape(_kinds(m), -1)
+        self._is_new = np.arange(places) < self._by_kind.shape[1]  # began with new coefficients too
 
     @classmethod
     def after_first_rows(
@@ -132,7 +140,7 @@ class RunLengths:
             The time of the first of them.
         outliers, new_dof : float
         keep : int
-            The number of runs that are kept.
+            The number of runs of each kind that are kept.
 
         Returns
         -------
@@ -143,16 +151,17 @@ class RunLengths:
         root = vectors / np.sqrt(np.maximum(values, 0) + 1 / _WIDEST)
         theta = root @ (root.T @ (U.T @ y))
         error, dof = y - U @ theta, max(n - float(((U @ root) ** 2).sum()), 1.0)
+        places = (keep + 1) * _kinds(m)
         made = cls(
             hazard=hazard,
-            theta=np.zeros((keep + 1, m)),
-            root=np.zeros((keep + 1, m, m)),
-            rss=np.ones(keep + 1),
-            dof=np.ones(keep + 1),
-            size=np.ones(keep + 1),
-            start=np.full(keep + 1, float(before)),
-            time=np.full(keep + 1, time),
-            weight=np.zeros(keep + 1),
+            theta=np.zeros((places, m)),
+            root=np.zeros((places, m, m)),
+            rss=np.ones(places),
+            dof=np.ones(places),
+            size=np.ones(places),
+            start=np.full(places, float(before)),
+            time=np.full(places, time),
+            weight=np.zeros(places),
             rows=before + n,
             outliers=outliers,
             new_dof=new_dof,
@@ -215,7 +224,8 @@ class RunLengths:
             share = (1 - float(good[lead]) - self.outliers) / (_OUTLIER_ROWS + self.rows)
             self.outliers = max(self.outliers + share, _FEWEST_OUTLIERS)
             log_p, w, counted = either, weight * good, count * good
-            far = weight * squared * dof * (self.rows - self.start < len(u)) / (s * rss)
+            young = (self.rows - self.start < len(u)) & self._is_new
+            far = weight * squared * dof * young / (s * rss)
             if far.max() > _SURPRISE:
                 self._widen(far, v, leverage)
             s = 1 + w * leverage
@@ -235,8 +245,7 @@ class RunLengths:
         log_p -= log_p.max() if full else log_p[self.weight > 0].max()
         self.weight *= np.exp(np.minimum(log_p, 0.0, out=log_p))
         self.weight /= self.weight.sum()
-        if full:
-            self._make_room()
+        self._make_room()
 
     def _widen(self, far: Array, v: Array, leverage: Array) -> None:
         """Let young runs, with fewer rows than coefficients, explain surprising rows by coefficients, not by noise.
@@ -250,38 +259,49 @@ class RunLengths:
             leverage[k] *= factor
 
     def _begin(self, lead: int, time: float) -> None:
-        """Let a run begin with the next row, in the free place, from what the most probable run knows."""
-        new, root, size = int(self.weight.argmin()), self.root[lead], float(self.size[lead])
+        """Let runs begin with the next row, in free places, from what the most probable run knows: one of each kind."""
+        root, size = self.root[lead], float(self.size[lead])
         m = len(root)
         room = _WIDEST / np.maximum((root * root).sum(axis=0), 1 / _WIDEST)  # a coefficient may be undetermined
-        widen = np.minimum(room, size / m)
-        widen[0] = min(room[0], size)
-        np.multiply(root, np.sqrt(np.maximum(widen, 1)), out=self.root[new])
-        self.theta[new], self.start[new], self.time[new] = self.theta[lead], self.rows, time
-        self.rss[new], self.dof[new] = self.rss[lead] / self.dof[lead] * self.new_dof, self.new_dof
-        self.size[new] = min(size, m)
+        widen = np.maximum(np.minimum(room, size / m), 1)
+        widen[0] = level = max(min(room[0], size), 1)
         self.weight *= 1 - self.hazard
-        self.weight[new] = self.hazard
+        places = self._by_kind[np.arange(len(self._by_kind)), self.weight[self._by_kind].argmin(axis=1)]
+        self.theta[places], self.start[places], self.time[places] = self.theta[lead], self.rows, time
+        self.weight[places] = self.hazard / len(places)
+        self.rss[places], self.dof[places] = self.rss[lead] / self.dof[lead] * self.new_dof, self.new_dof
+        np.multiply(root, np.sqrt(widen), out=self.root[places[0]])
+        self.size[places[0]] = min(size, m)
+        for new in places[1:]:
+            self.root[new], self.size[new] = root, size
+            self.root[new, :, 0] *= level**0.5
 
     def _make_room(self) -> None:
-        """Give up a run, since there is no free place for the next one."""
-        weight, start = self.weight, self.start
-        order = self.start.argsort()
-        start = start[order]
-        loss = weight[order[:-1]] * (start[1:] - start[:-1]) / (self.rows - start[:-1])
-        loss[(start[:-1] <= self.known) & (start[1:] > self.known)] = math.inf
-        i = int(loss.argmin())
-        weight[order[i + 1]] += weight[order[i]]
-        weight[order[i]] = 0.0
+        """Give up a run of each kind that has no free place for the next one."""
+        for runs in self._by_kind:
+            if not self.weight[runs].all():
+                continue
+            order = runs[self.start[runs].argsort()]
+            start, weight = self.start[order], self.weight[order]
+            loss = weight[:-1] * (start[1:] - start[:-1]) / (self.rows - start[:-1])
+            loss[(start[:-1] <= self.known) & (start[1:] > self.known)] = math.inf
+            i = int(loss.argmin())
+            self.weight[order[i + 1]] += weight[i]
+            self.weight[order[i]] = 0.0
 
     def check(self, m: int) -> None:
         """Raise a ValueError unless the arrays, which were restored, are those of runs of m coefficients."""
-        k = RUNS + 1
+        k = (RUNS + 1) * _kinds(m)
         expect(self.theta.shape == (k, m) and self.root.shape == (k, m, m))
         columns = (self.rss, self.dof, self.size, self.start, self.time, self.weight)
         expect(all(column.shape == (k,) for column in columns))
         expect((self.rss > 0).all() and (self.dof > 0).all() and (self.size > 0).all() and (self.weight >= 0).all())
-        expect(abs(self.weight.sum() - 1) < 1e-6 and (self.weight == 0).any())
+        expect(abs(self.weight.sum() - 1) < 1e-6 and not self.weight[self._by_kind].all(axis=1).any())
         expect((self.start >= 0).all() and (self.start <= self.rows).all() and 0 < self.hazard < 1)
         expect(0 <= self.outliers < 1 and self.new_dof > 0)
         expect_moderate(self.theta, self.root, self.rss)
+
+
+def _kinds(m: int) -> int:
+    """Return how many kinds of runs begin with a row: with or without new coefficients, if there are any."""
+    return 1 if m == 1 else 2
