@@ -22,17 +22,21 @@ from kalprox.estimators.classes import (
 from kalprox.estimators.files import Files
 from kalprox.estimators.formulas import Formulas
 from kalprox.estimators.frames import is_raw
+from kalprox.estimators.paths import Paths
 from kalprox.estimators.predicting_classes import PredictingClasses, of_both, refuse_collection
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
 from kalprox.forgetting import Forgetting
 from kalprox.learning.learner import Learner
+from kalprox.learning.path import Path
 from kalprox.sources import Source
 
 __all__ = ["KalproxClassifier"]
 
 
-class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, ClassifierMixin, LearnerEstimator):
+class KalproxClassifier(
+    Formulas, Paths, PredictingClasses, Readings, Showing, Files, ClassifierMixin, LearnerEstimator
+):
     """Regularised logistic regression, in batch or streaming, with standard errors and honest probabilities.
 
     For two classes the estimator minimises
@@ -303,6 +307,41 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
             with self._classes_until_done(known):
                 targets = class_targets(labels, missing, known)
                 return super().partial_fit(X, targets, weights, groups, times=times, keys=keys)
+
+    def path(  # type: ignore[override]
+        self, alphas: Any = None, *, X: Any = None, y: Any = None, sample_weight: Any = None, times: Any = None
+    ) -> Path:
+        """Return the solutions for a grid of alphas, by passes over the rows for each; see `KalproxRegressor.path`.
+
+        Parameters
+        ----------
+        alphas : array-like, optional
+            The default is a grid in the scale of the data.
+        X, y, sample_weight, times
+            All rows that the model has learned; see `fit`.
+
+        Returns
+        -------
+        Path
+            Its `coef` has the shape (number of alphas, 1, d) for two classes, otherwise (number of alphas, m, d).
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 3))
+        >>> y = X[:, 0] + rng.logistic(size=300) > 0
+        >>> path = KalproxClassifier(penalty="l1").fit(X, y).path([100.0, 10.0, 1.0], X=X, y=y)
+        >>> path.coef[:, 0].round(2), float(path.alphas[path.score.argmax()])
+        (array([[0.  , 0.  , 0.  ],
+               [0.67, 0.  , 0.  ],
+               [0.85, 0.12, 0.11]]), 10.0)
+        """
+        if X is not None and y is not None:
+            self._fitted  # noqa: B018  # raises an error if there is no model
+            labels, missing = self._checked_labels(y)
+            sample_weight = self._weighted(labels, missing, sample_weight)
+            y = class_targets(labels, missing, self.classes_)
+        return super().path(alphas, X=X, y=y, sample_weight=sample_weight, times=times)
 
     def fit_source(self, source: Source, d: int, classes: Any = (0, 1)) -> Self:
         """Fit the model to the rows of a source, which need not be in memory.

@@ -21,6 +21,8 @@ from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
+from kalprox.learning.path import Path
+from kalprox.learning.refined_path import refined_path
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
@@ -86,14 +88,9 @@ class FilteredBelief(Belief):
         One more pass sums the scores, if `coef_cov` needs them. The search begins at the estimate of `start`, if given.
         """
         time = None
-        if settings.forgets:
-            if not hasattr(source, "faded"):
-                raise ValueError(NO_ORDER.format(settings.parameters["forget"]))
-            if settings.by_time:
-                time = float(in_order(source.times, None, source.weights)[-1])  # type: ignore[attr-defined]
-            source = source.faded(settings.forgetting, settings.weights)
-        elif getattr(source, "times", None) is not None:
-            raise ValueError(NEEDS_BY_TIME.format(settings.parameters["forget"]))
+        if settings.by_time and hasattr(source, "faded"):
+            time = float(in_order(source.times, None, source.weights)[-1])  # type: ignore[attr-defined]
+        source = _faded(settings, source)
         folded = source.fold(partial(Seen.of, settings))
         check_any_row(folded.counts)
         assert folded.total is not None
@@ -352,6 +349,16 @@ class FilteredBelief(Belief):
         about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
         about |= {"columns": columns, "unscored": self.unscored + other.unscored}
         return replace(self, state=state, seen=seen, sandwich=sandwich, **about)
+
+    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
+        """Return the minimiser for each alpha, by passes over the rows of a source; see `refined_path`."""
+        if source is None:
+            raise ValueError(
+                "path of this model needs the rows that it was fitted to, X and y, since the loss is linearised "
+                "elsewhere for each alpha; without rows it needs link='identity', method='exact' and "
+                "likelihood='gaussian'."
+            )
+        return refined_path(self, source, _faded(self.settings, source), alphas)
 
     def _estimate_in(self, design: Design) -> Array:
         """Return the estimate in the coordinates of another design."""
@@ -627,6 +634,18 @@ def _filter(settings: Settings, design: Design, **options: Any) -> Any:
     options |= {"gamma": settings.gamma, "forget": _forget(settings), "weights": settings.weights}
     model = design.model(settings.model(design.outputs))
     return proximal_filter(model, g, likelihood=settings.likelihood, **options)
+
+
+def _faded(settings: Settings, source: Source) -> Source:
+    """Return the rows of a source with the weights that forgetting leaves them."""
+    if settings.forgets:
+        if not hasattr(source, "faded"):
+            raise ValueError(NO_ORDER.format(settings.parameters["forget"]))
+        faded: Source = source.faded(settings.forgetting, settings.weights)
+        return faded
+    if getattr(source, "times", None) is not None:
+        raise ValueError(NEEDS_BY_TIME.format(settings.parameters["forget"]))
+    return source
 
 
 def _forget(settings: Settings) -> Any:

@@ -21,6 +21,7 @@ from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.moment_filter import MomentFilter
+from kalprox.learning.path import Path
 from kalprox.learning.pending import PendingRows
 from kalprox.learning.prequential import NOT_ASKED, learned
 from kalprox.learning.quantiles import Quantiles
@@ -553,6 +554,12 @@ class Learner:
                 "diagnose=True, and partial_fit, or fit of a linear model without an engine."
             )
         return quantiles.of(level)
+
+    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
+        """Return the solution for each alpha; see `Belief.path`. The source has all rows learned, if it is needed."""
+        if source is not None and self.settings.missing != "raise":
+            source, _ = self._completed_source(source)
+        return self.belief.path(alphas, source)
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""
