@@ -10,7 +10,14 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.algorithms.parameters import learned_by
-from kalprox.algorithms.proximal_filter import ProximalState, later, proximal_filter, take_matched, with_prior
+from kalprox.algorithms.proximal_filter import (
+    ProximalState,
+    later,
+    prediction_errors,
+    proximal_filter,
+    take_matched,
+    with_prior,
+)
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information, merge
@@ -212,6 +219,14 @@ class FilteredBelief(Belief):
             belief = self._with_seen(self.seen + Seen.of(self.settings, block), block)
         return replace(belief, state=take_matched(belief.state, belief.fixed.block(block), matched))
 
+    def prediction_errors(self, block: Block) -> Array:
+        """Return the errors of a block that this belief is about to learn, in standard deviations of its predictions.
+
+        After the warm-up, with a robust likelihood; see `kalprox.algorithms.proximal_filter.prediction_errors`.
+        """
+        belief = self if self.seen is None else self._with_seen(self.seen + Seen.of(self.settings, block), block)
+        return prediction_errors(belief.state, belief.fixed.block(block))
+
     def matched_innovations(self, y: Array, matched: Array) -> Innovations:
         """Return the innovations of rows that a filter of single rows has predicted and learned."""
         f, variance = matched[:, 0], matched[:, 1]
@@ -233,7 +248,7 @@ class FilteredBelief(Belief):
             before = None if self.seen is None else self.seen.X
             columns = Columns.after(self.columns, before, seen.X, design)
         else:
-            rows = self._held_block()
+            rows = self.held_rows()
             X = block.X if rows is None else np.concatenate([rows.X, block.X])
             columns = Columns.of(X, seen.X, design)
         state = replace(state, prior=weak_prior(self.settings, design, seen, columns, noise_var))
@@ -319,7 +334,7 @@ class FilteredBelief(Belief):
         if len(sizes) > 1:
             raise ValueError("merge needs two models of the same features and classes, with offsets or without.")
         if other.state.held is not None:
-            rows = other._held_block()
+            rows = other.held_rows()
             return self if rows is None else self.learn(rows)
         if self.state.held is not None:
             return other.merge(self)
@@ -385,7 +400,7 @@ class FilteredBelief(Belief):
         y = (0.0, 0.0) if seen is None else (float(seen.y.moments.mean[0]), float(seen.y.moments.sd[0]))
         return of_moments(rows, rows, np.append(center, y[0]), np.append(std, y[1]), len(std))
 
-    def _held_block(self) -> Block | None:
+    def held_rows(self) -> Block | None:
         """Return the rows of the warm-up as they came; None if there are none."""
         held, design = self.state.held, self.fixed
         assert held is not None
