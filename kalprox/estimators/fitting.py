@@ -182,14 +182,20 @@ class Fitting(Late):
 
         if groups is None and settings.coef_cov == "clustered":
             raise ValueError(NEEDS_GROUPS)
-        partitions, names, d = partition_collection(X, y, sample_weight, groups=groups)
+        partitions, names, d = partition_collection(X, y, sample_weight, groups=groups, labels=self._has_labels)
         quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
         with engines.open(self.engine or engines.engine_of(X)) as engine:
-            self.fit_source(engines.EngineSource(engine, partitions, quarantine=quarantine), d)
+            self._fit_partitions(engines.EngineSource(engine, partitions, quarantine=quarantine), d)
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         return self
+
+    _has_labels = False  # whether y has the labels of classes
+
+    def _fit_partitions(self, source: Source, d: int) -> None:
+        """Fit to the rows of partitions on an engine, which have d features."""
+        self.fit_source(source, d)
 
     def partial_fit(
         self,
