@@ -18,7 +18,7 @@ from kalprox.predictive import standard_quantile
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import curvature
 
-__all__ = ["Noise", "effective_dof", "log_evidence", "ridge_log_evidence"]
+__all__ = ["Noise", "effective_dof", "gaussian_log_likelihood", "log_evidence", "ridge_log_evidence"]
 
 
 @pytree
@@ -317,3 +317,30 @@ def _log_density(volumes: Array, S: Array, rows: Array, gamma: Any | None) -> Ar
         return volumes + rows / 2 * xp.log(xp.asarray(gamma / (2 * math.pi), rows.dtype)) - gamma * S / 2
     log_S = xp.where(S > 0, xp.log(xp.where(S > 0, math.pi * S, 1)), -math.inf)  # no noise at all is infinitely likely
     return volumes + special_functions(xp).gammaln(rows / 2) - rows / 2 * log_S
+
+
+def gaussian_log_likelihood(rss: Any, rows: float, variance: float | None = None) -> Any:
+    """Return the log likelihood of rows with normal noise, at its largest if the variance is not given.
+
+    What depends on the number of rows alone is left out.
+
+    Parameters
+    ----------
+    rss : float or array
+        The residual sum of squares.
+    rows : float
+    variance : float, optional
+        The noise variance. By default it is rss / rows.
+
+    Returns
+    -------
+    float or array
+
+    Examples
+    --------
+    >>> gaussian_log_likelihood(8.0, 4.0, 2.0), round(float(gaussian_log_likelihood(8.0, 4.0)), 3)
+    (-2.0, -1.386)
+    """
+    if variance is not None:
+        return -rss / variance / 2
+    return -rows * np.log(np.maximum(rss, np.finfo(float).tiny) / rows) / 2

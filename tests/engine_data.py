@@ -29,6 +29,32 @@ def sample(seed=0, n=600):
     return X, y, rng.integers(0, 3, n).astype(float)
 
 
+def class_sample(classes, n=900):
+    """X, labels that are text for two classes and numbers for three, and whole weights."""
+    rng = np.random.default_rng(classes)
+    X = rng.normal(size=(n, 3)) * [1.0, 2.0, 0.5] + [0.0, 5.0, -3.0]
+    F = (X - [0.0, 5.0, -3.0]) @ rng.normal(size=(3, classes)) + rng.gumbel(size=(n, classes))
+    labels = np.array(["no", "yes"], object) if classes == 2 else np.array([7, 3, 5])
+    return X, labels[F.argmax(axis=1)], rng.integers(0, 3, n).astype(float)
+
+
+CLASS_SETTINGS = {
+    "plain": {},
+    "balanced": {"class_weight": "balanced"},
+    "l1": {"penalty": "l1", "alpha": 3.0},
+    "weighted and robust": {"class_weight": {"yes": 2.0}, "coef_cov": "robust"},
+}
+
+
+def check_classifier(found, expected, rtol=1e-8):
+    """Both models are the same: the classes, the coefficients, their standard errors, and the rows."""
+    assert found.classes_.tolist() == expected.classes_.tolist()
+    for name in ("coef_", "intercept_", "coef_std_"):
+        ours, theirs = getattr(found, name), getattr(expected, name)
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol * np.abs(theirs).max())
+    assert found.n_rows_seen_ == expected.n_rows_seen_ and found.converged_
+
+
 def cut(arrays, n, seed):
     """n + 3 partitions of random lengths, some of them empty and some of one row."""
     rng = np.random.default_rng(seed)

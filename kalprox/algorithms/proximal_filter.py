@@ -39,10 +39,11 @@ from kalprox.algorithms.warmup import (
 )
 from kalprox.forgetting import ByTime, Forgetting
 from kalprox.information import Information, merge
-from kalprox.information.linearized import Expansion, expand
+from kalprox.information.linearized import Expansion, expand, output_variances
 from kalprox.likelihoods import Categorical, Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.likelihoods.parameters import Learned
+from kalprox.likelihoods.robust import Robust
 from kalprox.models import Model
 from kalprox.noise import Noise, log_evidence
 from kalprox.posterior import InformationPosterior
@@ -53,7 +54,16 @@ from kalprox.sources.forgetting import faded
 from kalprox.sources.times import in_order
 from kalprox.sources.weighting import check_weights, counts_of
 
-__all__ = ["Problem", "ProximalState", "WarmupCutShort", "later", "proximal_filter", "take_matched", "with_prior"]
+__all__ = [
+    "Problem",
+    "ProximalState",
+    "WarmupCutShort",
+    "later",
+    "prediction_errors",
+    "proximal_filter",
+    "take_matched",
+    "with_prior",
+]
 
 
 @pytree
@@ -412,6 +422,29 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
         far = far if leverage.sum() < _MUCH else np.ones(len(block), bool)
     extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
     return _taken(replace(state, extrapolating=extrapolating, learned=learned), before, block, at, far, tol)
+
+
+def prediction_errors(state: ProximalState, block: Block) -> Array:
+    """Return the errors of a block in standard deviations of its predictions, from which a robust likelihood learns.
+
+    Zero for rows of weight 0, and for all rows while a direction is undetermined, since nothing is learned then.
+
+    Parameters
+    ----------
+    state : ProximalState
+        After its warm-up, of a robust likelihood.
+    block : Block
+
+    Returns
+    -------
+    array of shape (b,)
+    """
+    V, likelihood = _finite_cov(state), state.likelihood
+    if V is None:
+        return np.zeros(len(block))
+    at = expand(state.problem.model, likelihood, state.estimate, block, V)
+    assert isinstance(likelihood, Robust)
+    return np.asarray(likelihood.standardised(masked(block.weights, block.y), at.f, output_variances(at.D, V)))
 
 
 def take_matched(state: ProximalState, block: Block, matched: Array) -> ProximalState:

@@ -263,6 +263,12 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     metavar="SECONDS",
     help="Time to wait for a Dask scheduler to answer, and for workers while it has none.  [default: 60]",
 )
+@click.option(
+    "--quarantine-outliers",
+    is_flag=True,
+    help="Write rows that a robust likelihood (huber, student, contaminated) flags as outliers to --quarantine too, "
+    "with their error in standard deviations and their weight. They are learned, and do not count as bad rows.",
+)
 @reading_options
 @output_options
 @strict_option
@@ -280,6 +286,7 @@ def fit(
     partitions: int | None,
     timeout: float | None,
     quarantine: Path | None,
+    quarantine_outliers: bool,
     max_bad: str | None,
     memory: int,
     quiet: bool,
@@ -308,6 +315,8 @@ def fit(
     quiet = quiet or descriptor(out) == 1  # the model is written to standard output, and nothing else
     if scheduler is not None and engine not in (None, "dask"):
         raise click.UsageError("--scheduler requires --engine dask.")
+    if quarantine_outliers and quarantine is None:
+        raise click.UsageError("--quarantine-outliers requires --quarantine, the file to write to.")
     files = [file for source in sources for file in find(source)]
     check_distinct(
         [*(("SOURCE", file) for file in files), *((("--columns", given["like"]),) if given["like"] else ())],
@@ -330,6 +339,7 @@ def fit(
             sources=sources,
             passes=passes,
             quarantine=quarantine,
+            quarantine_outliers=quarantine_outliers,
             max_bad=max_bad,
             checkpoint=checkpoint,
             every=every,

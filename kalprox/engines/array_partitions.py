@@ -10,7 +10,7 @@ from kalprox._arrays import Array
 from kalprox._checks import LARGEST, all_usable, row_sizes, usable
 from kalprox.sources.base import Block
 from kalprox.sources.files import SourceError
-from kalprox.sources.labels import labels_of
+from kalprox.sources.labels import labels_of, missing_labels, plain_labels
 from kalprox.sources.quarantine import BadRow, Reason
 
 __all__ = ["BLOCK_ROWS", "ArrayPartition"]
@@ -31,6 +31,8 @@ class ArrayPartition:
         The name of the partition in error messages and bad rows.
     groups : array of shape (n,), optional
         The cluster of each row: numbers, text or any other values.
+    labels : bool
+        Whether y has the labels of classes, numbers or text, which are left as they are. A row without one is bad.
     """
 
     X: Array
@@ -38,6 +40,7 @@ class ArrayPartition:
     weights: Array | None = None
     name: str = "arrays"
     groups: Any = None
+    labels: bool = False
 
     def blocks(self) -> Iterator[Block]:
         """The rows in blocks of at most `BLOCK_ROWS` rows."""
@@ -50,14 +53,18 @@ class ArrayPartition:
             )
         for first in range(0, len(y), BLOCK_ROWS):
             rows = slice(first, first + BLOCK_ROWS)
-            arrays = (None if a is None else np.asarray(a[rows], np.float64) for a in (X, y, w))
-            yield self._block(first, None if groups is None else groups[rows], *arrays)
+            X_, w_ = (None if a is None else np.asarray(a[rows], np.float64) for a in (X, w))
+            y_ = plain_labels(y[rows]) if self.labels else np.asarray(y[rows], np.float64)
+            yield self._block(first, None if groups is None else groups[rows], X_, y_, w_)
 
     def _block(self, first: int, groups: Any, X: Any, y: Any, w: Any) -> Block:
         n, labels = len(y), None
         bad: dict[int, BadRow] = {}
-        if not all_usable(w, X.ravel("K"), y.ravel("K")):
-            bad = self._unusable(first, X, y, w)
+        numbers = np.zeros(n) if self.labels else y
+        if not all_usable(w, X.ravel("K"), numbers.ravel("K")):
+            bad = self._unusable(first, X, numbers, w)
+        for at in np.flatnonzero(missing_labels(y)).tolist() if self.labels else ():
+            bad.setdefault(at, BadRow(self.name, first + at + 1, "y", Reason.MISSING, ""))
         for at in np.flatnonzero(w < 0).tolist() if w is not None else ():
             bad.setdefault(at, BadRow(self.name, first + at + 1, "weight", Reason.NEGATIVE_WEIGHT, f"{w[at]:g}"))
         if groups is not None:

@@ -1,11 +1,15 @@
 """Dask collections and Spark DataFrames as the X and y of an estimator: divided into partitions, predicted lazily."""
 
+import warnings
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from kalprox.engines.array_partitions import ArrayPartition
 from kalprox.engines.cutting import comes_from, partitions_of
+from kalprox.engines.spark_frame import SparkFrame
 
 __all__ = ["is_collection", "partition_collection", "predict_collection"]
 
@@ -16,7 +20,7 @@ def is_collection(X: Any) -> bool:
 
 
 def partition_collection(
-    X: Any, y: Any, weights: Any = None, n: int | None = None, groups: Any = None
+    X: Any, y: Any, weights: Any = None, n: int | None = None, groups: Any = None, *, labels: bool = False
 ) -> tuple[list[Any], list[str] | None, int]:
     """Divide the rows that an estimator is fitted to into partitions.
 
@@ -29,6 +33,8 @@ def partition_collection(
         The number of partitions; see `partitions_of`.
     groups : array, Dask series, or str, optional
         The cluster of each row.
+    labels : bool
+        Whether y has the labels of classes, numbers or text, which the blocks of the partitions have as they are.
 
     Returns
     -------
@@ -44,17 +50,30 @@ def partition_collection(
         if not isinstance(y, str) or not all(name is None or isinstance(name, str) for name in (weights, groups)):
             raise ValueError("With a Spark DataFrame, y, sample_weight and groups must be names of its columns.")
         features = [name for name in X.columns if name not in (y, weights, groups)]
+        if labels:
+            columns = Columns(None, weights, tuple(features), cluster=groups)
+            return [SparkFrame(X if n is None else X.repartition(n), columns, y)], features, len(features)
         columns = Columns(y, weights, tuple(features), cluster=groups)
         return partitions_of(X, columns, n=n), features, len(features)
     names = list(map(str, X.columns)) if hasattr(X, "columns") else None
     arrays = _dask_arrays([X, y, weights, groups])
-    kinds = (float, float, float, None)  # groups may be of any type
+    kinds = (float, None if labels else float, float, None)  # groups may be of any type
     arrays = [
         a if a is None or is_collection(a) else np.asarray(a, kind) for a, kind in zip(arrays, kinds, strict=True)
     ]
     if arrays[0].ndim != 2 or arrays[1].ndim != 1:
         raise ValueError(f"X must have shape (n, d) and y (n,); got {arrays[0].ndim} and {arrays[1].ndim} dimensions.")
-    return partitions_of(tuple(arrays), n=n), names, int(arrays[0].shape[1])
+    partitions = partitions_of(tuple(arrays), n=n)
+    if labels:
+        partitions = [_with_labels(partition) for partition in partitions]
+    return partitions, names, int(arrays[0].shape[1])
+
+
+def _with_labels(partition: Any) -> Any:
+    """Return a partition of arrays whose y has labels."""
+    if isinstance(partition, ArrayPartition):
+        return replace(partition, labels=True)
+    return replace(partition, template=replace(partition.template, labels=True))
 
 
 def _dask_arrays(given: list[Any]) -> list[Any]:
@@ -63,7 +82,9 @@ def _dask_arrays(given: list[Any]) -> list[Any]:
     Dask reads a few columns of small Parquet files in larger partitions than many columns, so that X and y of the same
     frame may be divided differently. Therefore dataframes and series are computed together, in the partitions of X.
     """
-    arrays = [a.to_dask_array() if hasattr(a, "to_dask_array") else a for a in given]
+    with warnings.catch_warnings():  # objects are what the labels of classes and clusters are to become
+        warnings.filterwarnings("ignore", "Dask currently has limited support for converting pandas extension dtypes")
+        arrays = [a.to_dask_array() if hasattr(a, "to_dask_array") else a for a in given]
     frames = [a for a in given if a is not None]
     if not all(hasattr(a, "to_dask_array") for a in frames) or len({a.npartitions for a in frames}) > 1:
         return arrays

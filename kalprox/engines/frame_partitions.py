@@ -8,7 +8,8 @@ import numpy as np
 
 from kalprox.engines.array_partitions import BLOCK_ROWS
 from kalprox.sources.base import Block
-from kalprox.sources.quarantine import BadRow
+from kalprox.sources.labels import missing_labels, plain_labels
+from kalprox.sources.quarantine import BadRow, Reason
 
 __all__ = ["FramePartition"]
 
@@ -24,11 +25,15 @@ class FramePartition:
         The target, weight, clusters and features, and how the features are encoded.
     name : str
         The name of the partition in error messages and bad rows.
+    labels : str, optional
+        The column with the labels of classes, which are left as they are, if `columns` has no target. A row without one
+        is bad.
     """
 
     tables: Any
     columns: Any
     name: str = "table"
+    labels: str | None = None
 
     def blocks(self) -> Iterator[Block]:
         """The rows in blocks of at most `BLOCK_ROWS` rows."""
@@ -44,11 +49,18 @@ class FramePartition:
 
     def _block(self, table: Any, first: int) -> Block:
         encoded = self.columns.encode(table)
-        bad = [BadRow(self.name, first + cell.at + 1, cell.column, cell.reason, cell.value) for cell in encoded.bad]
+        bad = {
+            cell.at: BadRow(self.name, first + cell.at + 1, cell.column, cell.reason, cell.value)
+            for cell in encoded.bad
+        }
+        labels = None
+        if self.labels is not None:
+            labels = plain_labels(table.column(self.labels).to_pylist())
+            for at in np.flatnonzero(missing_labels(labels)).tolist():
+                bad.setdefault(at, BadRow(self.name, first + at + 1, self.labels, Reason.MISSING, ""))
         if bad:
             good = np.ones(table.num_rows, bool)
-            good[[cell.at for cell in encoded.bad]] = False
-            encoded = encoded.rows(good)
-        return Block(
-            encoded.X, encoded.y, encoded.weights, table.num_rows, bad, groups=encoded.groups, notes=encoded.notes
-        )
+            good[list(bad)] = False
+            encoded, labels = encoded.rows(good), None if labels is None else labels[good]
+        y, refused = encoded.y if labels is None else labels, [bad[at] for at in sorted(bad)]
+        return Block(encoded.X, y, encoded.weights, table.num_rows, refused, groups=encoded.groups, notes=encoded.notes)

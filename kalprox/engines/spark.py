@@ -138,8 +138,9 @@ def _each(partitions: list[Any], part: Part[Any], finished: Any) -> Callable[[It
 
 def _over_frame(source: SparkFrame, part: Part[Any], finished: Any) -> tuple[Any, int]:
     """A DataFrame with the fold of each partition of another one, and the number of partitions."""
-    columns = source.columns
-    frame = source.frame.select(*(f"`{name}`" for name in columns.wanted.names))
+    columns, labels = source.columns, source.labels
+    wanted = [*columns.wanted.names, *(() if labels is None else (labels,))]
+    frame = source.frame.select(*(f"`{name}`" for name in wanted))
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -147,7 +148,7 @@ def _over_frame(source: SparkFrame, part: Part[Any], finished: Any) -> tuple[Any
         task = TaskContext.get()
         assert task is not None
         index = task.partitionId()
-        rows = FramePartition(iter(batches), columns, f"partition {index}")
+        rows = FramePartition(iter(batches), columns, f"partition {index}", labels)
         yield _row(index, _reported(finished, index, _tried(fold_partition, rows, index, part)))
 
     return frame.mapInArrow(run, _SCHEMA), frame.rdd.getNumPartitions()

@@ -19,10 +19,13 @@ class SparkFrame:
     frame : pyspark.sql.DataFrame
     columns : kalprox.sources.columns.Columns
         The target, weight, clusters and features, and how the features are encoded.
+    labels : str, optional
+        The column with the labels of classes, if `columns` has no target.
     """
 
     frame: Any
     columns: Any
+    labels: str | None = None
 
     @property
     def name(self) -> str:

@@ -6,11 +6,14 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from kalprox._arrays import Array
+from kalprox.engines.collections import is_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import with_nan
+from kalprox.estimators.class_source import ClassSource, LabelCounts
 from kalprox.estimators.classes import (
     check_class_weight,
     checked_classes,
@@ -22,17 +25,22 @@ from kalprox.estimators.classes import (
 from kalprox.estimators.files import Files
 from kalprox.estimators.formulas import Formulas
 from kalprox.estimators.frames import is_raw
-from kalprox.estimators.predicting_classes import PredictingClasses, of_both, refuse_collection
+from kalprox.estimators.paths import Paths
+from kalprox.estimators.predicting_classes import PredictingClasses, of_both
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
 from kalprox.forgetting import Forgetting
+from kalprox.learning.belief import check_any_row
 from kalprox.learning.learner import Learner
+from kalprox.learning.path import Path
 from kalprox.sources import Source
 
 __all__ = ["KalproxClassifier"]
 
 
-class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, ClassifierMixin, LearnerEstimator):
+class KalproxClassifier(
+    Formulas, Paths, PredictingClasses, Readings, Showing, Files, ClassifierMixin, LearnerEstimator
+):
     """Regularised logistic regression, in batch or streaming, with standard errors and honest probabilities.
 
     For two classes the estimator minimises
@@ -189,13 +197,13 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, d)
-        y : array-like of shape (n,)
-            The labels of the classes: numbers, texts or booleans.
+        X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
+        y : array-like of shape (n,); the name of the target column for a Spark frame
+            The labels of the classes: numbers, texts or booleans. One pass over a collection finds which there are.
         sample_weight : array-like of shape (n,), optional
-            How often each row counts. A row of weight 0 is ignored.
+            How often each row counts. A row of weight 0 is ignored. The name of a column for a Spark frame.
         groups : array-like of shape (n,), optional
-            The cluster of each row; required with coef_cov="clustered".
+            The cluster of each row; required with coef_cov="clustered". The name of a column for a Spark frame.
         times : array-like of shape (n,), or one time, optional
             The time of each row, or of all rows; required with forget=ByTime(half_life). See `KalproxRegressor.fit`.
 
@@ -209,8 +217,9 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
         >>> model.predict([[9.0]]), model.coef_.round(3)
         (array(['b'], dtype='<U1'), array([[0.453]]))
         """
-        refuse_collection(X)
         with self._lock:
+            if self.engine is not None or is_collection(X):
+                return super().fit(X, y, sample_weight, groups, times=times)
             labels, missing = self._checked_labels(y)
             weights = self._weighted(labels, missing, sample_weight)
             given = None if weights is None else np.asarray(weights)
@@ -304,6 +313,41 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
                 targets = class_targets(labels, missing, known)
                 return super().partial_fit(X, targets, weights, groups, times=times, keys=keys)
 
+    def path(  # type: ignore[override]
+        self, alphas: Any = None, *, X: Any = None, y: Any = None, sample_weight: Any = None, times: Any = None
+    ) -> Path:
+        """Return the solutions for a grid of alphas, by passes over the rows for each; see `KalproxRegressor.path`.
+
+        Parameters
+        ----------
+        alphas : array-like, optional
+            The default is a grid in the scale of the data.
+        X, y, sample_weight, times
+            All rows that the model has learned; see `fit`.
+
+        Returns
+        -------
+        Path
+            Its `coef` has the shape (number of alphas, 1, d) for two classes, otherwise (number of alphas, m, d).
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 3))
+        >>> y = X[:, 0] + rng.logistic(size=300) > 0
+        >>> path = KalproxClassifier(penalty="l1").fit(X, y).path([100.0, 10.0, 1.0], X=X, y=y)
+        >>> path.coef[:, 0].round(2), float(path.alphas[path.score.argmax()])
+        (array([[0.  , 0.  , 0.  ],
+               [0.67, 0.  , 0.  ],
+               [0.85, 0.12, 0.11]]), 10.0)
+        """
+        if X is not None and y is not None:
+            self._fitted  # noqa: B018  # raises an error if there is no model
+            labels, missing = self._checked_labels(y)
+            sample_weight = self._weighted(labels, missing, sample_weight)
+            y = class_targets(labels, missing, self.classes_)
+        return super().path(alphas, X=X, y=y, sample_weight=sample_weight, times=times)
+
     def fit_source(self, source: Source, d: int, classes: Any = (0, 1)) -> Self:
         """Fit the model to the rows of a source, which need not be in memory.
 
@@ -332,6 +376,21 @@ class KalproxClassifier(Formulas, PredictingClasses, Readings, Showing, Files, C
             raise ValueError(f"classes must be sorted and different; got {np.asarray(classes).tolist()}.")
         with self._lock, self._classes_until_done(found):
             return super().fit_source(source, d)
+
+    _has_labels = True
+
+    def _fit_partitions(self, source: Source, d: int) -> None:
+        """Fit to partitions whose targets are labels: find the classes in one pass, then make those of a fit."""
+        found = source.fold(LabelCounts.of)
+        check_any_row(found.counts)
+        assert found.total is not None
+        labels = np.array(list(found.total.weights))
+        check_classification_targets(labels)
+        order, totals = np.argsort(labels), np.array(list(found.total.weights.values()))
+        classes, totals = checked_classes(labels, totals), totals[order]
+        weights = None if self.class_weight is None else class_weights(self.class_weight, classes, totals)
+        with self._classes_until_done(classes):
+            super().fit_source(ClassSource(source, classes, weights), d)
 
     def prequential(  # type: ignore[override]
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, times: Any = None

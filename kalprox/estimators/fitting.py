@@ -126,15 +126,26 @@ class Fitting(Late):
         """
         with self._lock:
             settings = self._checked_settings()
-            about = sample_weight, groups, offset, exposure, times
-            rows, rejected = checked_rows(self, X, y, *about, reset=False, several=settings.several_targets)
-            rows, unlabelled = self._labelled_rows(rows)
+            batch, rejected, unlabelled = self._rows_again(
+                X, y, (sample_weight, groups, offset, exposure, times), settings
+            )
             learner = self._fitted.copy()
             learner.configure(settings)
-            batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, gaps=self.missing != "raise")
-            learner.fit(batch, refine=True)  # type: ignore[arg-type]
+            learner.fit(batch, refine=True)
             learner.n_rejected, learner.gaps = rejected, replace(learner.gaps, unlabelled=unlabelled)
             return self._keep(learner)
+
+    def _rows_again(self, X: Any, y: Any, about: tuple[Any, ...], settings: Settings) -> tuple[ArraySource, int, int]:
+        """Return rows that a fitted model has learned, and how many of them are bad or have no target.
+
+        `about` are the weights, clusters, offsets, exposures and times of the rows.
+        """
+        self._fitted  # noqa: B018  # raises an error if there is no model
+        rows, rejected = checked_rows(self, X, y, *about, reset=False, several=settings.several_targets)
+        rows, unlabelled = self._labelled_rows(rows)
+        batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, gaps=self.missing != "raise")
+        assert isinstance(batch, ArraySource)
+        return batch, rejected, unlabelled
 
     def fit_source(self, source: Source, d: int) -> Self:
         """Fit the model to the rows of a source, which need not be in memory.
@@ -171,14 +182,20 @@ class Fitting(Late):
 
         if groups is None and settings.coef_cov == "clustered":
             raise ValueError(NEEDS_GROUPS)
-        partitions, names, d = partition_collection(X, y, sample_weight, groups=groups)
+        partitions, names, d = partition_collection(X, y, sample_weight, groups=groups, labels=self._has_labels)
         quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
         with engines.open(self.engine or engines.engine_of(X)) as engine:
-            self.fit_source(engines.EngineSource(engine, partitions, quarantine=quarantine), d)
+            self._fit_partitions(engines.EngineSource(engine, partitions, quarantine=quarantine), d)
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         return self
+
+    _has_labels = False  # whether y has the labels of classes
+
+    def _fit_partitions(self, source: Source, d: int) -> None:
+        """Fit to the rows of partitions on an engine, which have d features."""
+        self.fit_source(source, d)
 
     def partial_fit(
         self,

@@ -9,12 +9,11 @@ from kalprox._arrays import Array
 from kalprox.engines.collections import is_collection
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.checks import batch_of
+from kalprox.estimators.class_source import block_rows
 from kalprox.estimators.plain import Rows
 from kalprox.sources.times import time_numbers
 
-__all__ = ["PredictingClasses", "of_both", "refuse_collection"]
-
-_BLOCK_BYTES = 1 << 25  # of the Jacobian of a block of rows with several classes, if block_size="auto"
+__all__ = ["PredictingClasses", "of_both"]
 
 
 class PredictingClasses(LearnerEstimator):
@@ -139,7 +138,7 @@ class PredictingClasses(LearnerEstimator):
         With `live` it is one of what predicts rows, the belief or a filter of single rows; see `Learner.reader`. The
         belief is that at the `time`, if one is given.
         """
-        refuse_collection(X)
+        _refuse_collection(X)
         X, good, offset = self._inputs_and_offset(X)
         alone = X.shape[0] == 1 and isinstance(X, np.ndarray) and offset is None
         with self._lock:
@@ -161,14 +160,14 @@ class PredictingClasses(LearnerEstimator):
         """Return the number of rows of a block: the Jacobian of m classes has m^2 d numbers for each row."""
         if self.block_size != "auto" or len(self.classes_) == 2:
             return self.block_size
-        return max(16, _BLOCK_BYTES // (8 * (d + 1) * len(self.classes_) ** 2))
+        return block_rows(d, len(self.classes_))
 
 
-def refuse_collection(X: Any) -> None:
+def _refuse_collection(X: Any) -> None:
     if type(X) is not np.ndarray and is_collection(X):
         raise TypeError(
-            f"X must be an array, a sparse matrix or a frame in memory; got {type(X).__name__}. For a cluster, use "
-            "kalprox fit --likelihood on files, or merge models of the parts."
+            f"X must be an array, a sparse matrix or a frame in memory; got {type(X).__name__}. Predict its parts, as "
+            "X.map_blocks and X.map_partitions of Dask do, or compute them first."
         )
 
 

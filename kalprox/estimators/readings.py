@@ -13,7 +13,6 @@ from kalprox.estimators.base import LearnerEstimator
 from kalprox.learning.bank import BankBelief
 from kalprox.learning.bank_weights import ForgetWeights
 from kalprox.learning.belief import PenaltyTooStrong
-from kalprox.learning.path import Path
 from kalprox.learning.summary import Summary
 from kalprox.likelihoods import Likelihood
 
@@ -149,35 +148,6 @@ class Readings(LearnerEstimator):
         """
         coef, intercept = self._belief.sample(n, check_random_state(random_state))
         return self._shown(coef, 1), self._shown(intercept, 1)
-
-    def path(self, alphas: Any = None) -> Path:
-        """Return the solutions for a grid of alphas, without a pass over the data. Linear models only.
-
-        The cost is O(d^3) per alpha.
-
-        Parameters
-        ----------
-        alphas : array-like, optional
-            The default is a grid in the scale of the data.
-
-        Returns
-        -------
-        Path
-            A named tuple of arrays: `alphas`, `coef`, `intercept`, `edf` (effective degrees of freedom without the
-            intercept), and `score` (log evidence for ridge, otherwise -BIC/2; higher is better). `path.plot()` draws
-            it.
-
-        Examples
-        --------
-        >>> from kalprox import KalproxRegressor
-        >>> X = np.arange(12.0).reshape(6, 2) ** 2
-        >>> path = KalproxRegressor(penalty="l1").fit(X, X @ [1.0, 2.0]).path([1e5, 1e-3])
-        >>> path.coef.round(3), path.edf
-        (array([[0., 0.],
-               [1., 2.]]), array([0., 2.]))
-        """
-        belief = self._belief
-        return belief.path(alphas).about(names=self._coef_names(belief))
 
     @property
     def coef_(self) -> Array:

@@ -11,6 +11,7 @@ from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.files import Files
 from kalprox.estimators.formulas import Formulas
 from kalprox.estimators.outliers import FindingOutliers
+from kalprox.estimators.paths import Paths
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
 from kalprox.forgetting import Forgetting
@@ -20,7 +21,7 @@ from kalprox.likelihoods.names import likelihood_of
 __all__ = ["KalproxRegressor"]
 
 
-class KalproxRegressor(Formulas, FindingOutliers, Readings, Showing, Files, RegressorMixin, LearnerEstimator):
+class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, Files, RegressorMixin, LearnerEstimator):
     """Regularised regression, in batch or streaming, with standard errors and predictive intervals.
 
     The estimator minimises

@@ -21,6 +21,7 @@ __all__ = [
     "expand",
     "linearize",
     "output_leverage",
+    "output_variances",
     "rows_not_finite",
     "sums_of",
 ]
@@ -77,7 +78,7 @@ def expand(
             targets, D = likelihood.matched_rows(y, f, D, D @ covariance @ xp.swapaxes(D, -1, -2))
             curvature = None
         elif averaged or (likelihood.majorizes and not descent):
-            targets, curvature = likelihood.matched(y, f, _variances(D, covariance))
+            targets, curvature = likelihood.matched(y, f, output_variances(D, covariance))
         else:
             targets, curvature = likelihood.least_squares(y, f)
             D = likelihood.contrasts(f, D)
@@ -94,7 +95,7 @@ def expand(
         return Expansion(f.ravel(), D.reshape(-1, theta.size), targets.ravel(), w, losses.sum(), counts, squares)
 
 
-def _variances(D: Array, covariance: Array | None) -> Array:
+def output_variances(D: Array, covariance: Array | None) -> Array:
     """Return the variance of each output, given its Jacobian and the covariance of theta; zeros without one."""
     return 0 * D[..., 0] if covariance is None else (D @ covariance * D).sum(axis=-1)
 
@@ -104,7 +105,7 @@ def sums_of(likelihood: Likelihood, at: Expansion, block: Block, covariance: Arr
     y = masked(block.weights, block.y).ravel()
     counts = namespace(y).ones_like(y) if at.counts is None else at.counts
     with np.errstate(all="ignore"):
-        return likelihood.sums(y, at.f, _variances(at.D, covariance), counts)
+        return likelihood.sums(y, at.f, output_variances(at.D, covariance), counts)
 
 
 def _averaged(model: GLM, theta: Array, covariance: Array, X: Array) -> tuple[Array, Array]:

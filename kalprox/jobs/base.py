@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from kalprox.sources.files import SourceError
 from kalprox.sources.notes import check_known
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Cursor, Table
+
+if TYPE_CHECKING:
+    from kalprox.jobs.outliers import OutlierLog  # for which JAX is loaded
 
 __all__ = ["FitRun", "Job", "Progress"]
 
@@ -78,6 +81,7 @@ class Job:
     partitions: int | None
     timeout: float | None
     watch: Callable[[Progress], None]
+    quarantine_outliers: bool = False
 
 
 class FitRun(ABC):
@@ -149,6 +153,16 @@ class FitRun(ABC):
             quality = self.record.quality.after(block, ranges=self.job.table.samples)
             self.record = replace(self.record, quality=quality)
 
+    def outlier_log(self, places: Any = ()) -> "OutlierLog | None":
+        """Return what writes outliers to the quarantine file, if the job asks for it; see `OutlierLog` for `places`."""
+        if not self.job.quarantine_outliers:
+            return None
+        from kalprox.jobs.outliers import OutlierLog
+
+        assert self.quarantine is not None
+        table = self.job.table
+        return OutlierLog(self.quarantine, table.columns.target or "", values=table.samples, places=places)
+
     def report(self, cursor: Cursor, *, saved: bool = False, **score: Any) -> None:
         """Call the `watch` function of the job with the current progress."""
         bad, share = self.record.quality.bad, self.job.table.done(cursor)
@@ -158,6 +172,8 @@ class FitRun(ABC):
         """Check the total number of bad rows and that levels are known, and return the fitted model."""
         assert self.quarantine is not None
         self.quarantine.finish()
+        if self.job.quarantine_outliers:
+            self.record = replace(self.record, quality=replace(self.record.quality, outliers=self.quarantine.noted))
         learner.gaps = replace(learner.gaps, unlabelled=self.record.quality.notes.n_unlabelled)
         if not self.job.table.samples:
             learner.release_rows()

@@ -47,6 +47,11 @@ class FitJob:
         input take one pass; a nonlinear model takes passes until it converges.
     quarantine, max_bad
         See `kalprox.sources.quarantine.Quarantine`.
+    quarantine_outliers : bool
+        Whether rows that a robust likelihood flags as outliers are written to the quarantine file too, each with its
+        error in standard deviations and its weight. They are learned, and are no bad rows. A fit of one pass flags each
+        row before it is learned, and those of its warm-up at the end of that; a fit of several passes flags them by its
+        estimate, in a pass of its own.
     checkpoint : path, optional
         The checkpoint file. If it exists, the job resumes from it.
     every : int
@@ -72,6 +77,7 @@ class FitJob:
     partitions: int | None = None
     timeout: float | None = None
     watch: Callable[[Progress], None] = field(default=lambda progress: None)
+    quarantine_outliers: bool = False
 
     def run(self, out: str | PathLike[str] | None = None) -> TableModel:
         """Fit the model and save it; then remove the checkpoint.
@@ -138,6 +144,8 @@ class FitJob:
                 "change_points needs one pass over the rows in their order: leave engine and shuffle out, and for a "
                 "nonlinear model set passes=1."
             )
+        if self.quarantine_outliers:
+            self._check_outliers(settings)
         job = Job(
             self.table,
             settings,
@@ -152,6 +160,7 @@ class FitJob:
             self.partitions,
             self.timeout,
             self.watch,
+            self.quarantine_outliers,
         )
         if self.engine is not None:
             from kalprox.jobs.engine_run import EngineRun
@@ -162,6 +171,22 @@ class FitJob:
 
             return RefiningRun(job, checkpoint)
         return StreamingRun(job, checkpoint)
+
+    def _check_outliers(self, settings: Settings) -> None:
+        """Raise a ValueError if outliers cannot be written to the quarantine file."""
+        if self.quarantine is None:
+            raise ValueError("quarantine_outliers needs a quarantine file to write to: set quarantine.")
+        if self.engine is not None:
+            raise ValueError("quarantine_outliers needs engine=None: workers do not flag rows. Leave the engine out.")
+        if not settings.likelihood.majorizes:
+            raise ValueError(
+                "quarantine_outliers needs a robust likelihood, likelihood='huber', 'student' or 'contaminated'; got "
+                f"likelihood={settings.parameters['likelihood']!r}."
+            )
+        if settings.is_bank:
+            raise ValueError(
+                "quarantine_outliers needs one model that flags rows, and forget='auto' mixes several: give a number."
+            )
 
     def _refines(self, settings: Settings) -> bool:
         """Whether the fit makes several passes, each linearised at the last estimate."""
@@ -185,4 +210,5 @@ class FitJob:
             "passes": self.passes,
             "partitions": self.partitions if self.engine is not None else "one",
             "quarantine": None if self.quarantine is None else str(self.quarantine),
+            **({"quarantine_outliers": True} if self.quarantine_outliers else {}),
         }

@@ -103,6 +103,8 @@ class DataQuality:
         Unknown levels, and numbers that were rounded.
     targets : list of float
         Sum of each column of y over the good rows; empty while there is none, and for rows without targets.
+    outliers : int or None
+        Rows that were flagged as outliers and written to the quarantine file; None if that was not asked for.
     """
 
     read: int = 0
@@ -114,6 +116,7 @@ class DataQuality:
     total: list[float] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)
     targets: list[float] = field(default_factory=list)
+    outliers: int | None = None
 
     def after(self, block: Block, *, ranges: bool = True) -> "DataQuality":
         """Return the data quality after one more block; without `ranges`, which are values of rows, only with sums."""
@@ -143,6 +146,7 @@ class DataQuality:
             reasons=_added(self.reasons, other.reasons),
             first=(self.first + other.first)[:_MAX_EXAMPLES],
             notes=self.notes + other.notes,
+            outliers=None if self.outliers is None or other.outliers is None else self.outliers + other.outliers,
         )
         if not other.total and other.read > other.bad:  # of rows without a record, sums and ranges are not known
             return replace(new, low=[], high=[], total=[], targets=[])

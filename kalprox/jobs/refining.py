@@ -10,6 +10,7 @@ from kalprox.jobs.totals import rebuilt_totals
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
+from kalprox.sources.files import check_rows
 
 __all__ = ["RefiningRun", "fit_learner"]
 
@@ -27,8 +28,18 @@ class RefiningRun(FitRun):
                     self.source.resume(header["passes"], arrays)
             with self.replaying(saved):
                 learner = fit_learner(job.settings, job.passes, self.source)
+                passes = self.source.number
         finally:
             del self.source  # it refers to this run: without the circle, its totals are freed at once
+        if (
+            log := self.outlier_log()
+        ) is not None:  # in one more pass, since the estimate of all rows is known only now
+            for block in job.table.blocks_ahead(None):
+                self.take(block, passes)
+                if len(block):
+                    log.judge(learner, block)
+                self.report(block.place.cursor)
+            check_rows(self.record.quality.read, self.read)
         return self.finished(learner)
 
     def _seen(self, block: Block, number: int) -> None:

@@ -14,7 +14,7 @@ from kalprox.sources.places import Cursor
 from kalprox.sources.quarantine import BadRow
 from kalprox.sources.table_columns import TableColumns
 
-__all__ = ["checked_columns", "checked_cursor", "checked_record", "checked_state", "conforms"]
+__all__ = ["checked_columns", "checked_cursor", "checked_places", "checked_record", "checked_state", "conforms"]
 
 
 def conforms(hint: Any, value: Any) -> bool:
@@ -81,6 +81,7 @@ def checked_state(state: Any, columns: TableColumns) -> tuple[FitRecord, int, in
     record, quarantine = checked_record(state["account"], columns), state["quarantine"]
     expect(all(conforms(int, state[name]) for name in ("read", "number")))
     expect(all(conforms(int, quarantine[name]) for name in ("bytes", "bad", "read")))
+    expect(conforms(int, quarantine.get("noted", 0)))
     expect(_are_bad_rows(quarantine["first"]))
     return record, state["read"], state["number"], quarantine
 
@@ -89,6 +90,13 @@ def checked_cursor(data: Any) -> Cursor:
     """Return a position in the files of a table from JSON; raise a ValueError if it is invalid."""
     expect(conforms(Cursor, data))
     return Cursor.from_json(data)
+
+
+def checked_places(data: Any) -> list[tuple[str, int]]:
+    """Return the files and numbers of rows from JSON; raise a ValueError if they are invalid."""
+    expect(type(data) is list and all(type(pair) is list and len(pair) == 2 for pair in data))
+    expect(all(conforms(str, file) and conforms(int, row) for file, row in data))
+    return [(file, row) for file, row in data]
 
 
 def _are_bad_rows(rows: Any) -> bool:

@@ -664,12 +664,9 @@ class Belief(PickledFields, ABC):
             "others. Predict with minimax=False."
         )
 
-    def path(self, alphas: Array | None) -> Path:
-        """Return the solution for each alpha, without a pass over the data."""
-        raise ValueError(
-            "path needs link='identity', method='exact' and likelihood='gaussian': other models need the rows again "
-            "for each alpha. Fit once for each alpha instead."
-        )
+    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
+        """Return the solution for each alpha: of the rows learned, or of those of a source where that is not enough."""
+        raise ValueError("path needs method='exact', and one way to forget. Fit once for each alpha instead.")
 
     @property
     def log_evidence(self) -> Array:

@@ -10,7 +10,14 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.algorithms.parameters import learned_by
-from kalprox.algorithms.proximal_filter import ProximalState, later, proximal_filter, take_matched, with_prior
+from kalprox.algorithms.proximal_filter import (
+    ProximalState,
+    later,
+    prediction_errors,
+    proximal_filter,
+    take_matched,
+    with_prior,
+)
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
 from kalprox.information import Information, merge
@@ -21,6 +28,8 @@ from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
+from kalprox.learning.path import Path
+from kalprox.learning.refined_path import refined_path
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
@@ -86,14 +95,9 @@ class FilteredBelief(Belief):
         One more pass sums the scores, if `coef_cov` needs them. The search begins at the estimate of `start`, if given.
         """
         time = None
-        if settings.forgets:
-            if not hasattr(source, "faded"):
-                raise ValueError(NO_ORDER.format(settings.parameters["forget"]))
-            if settings.by_time:
-                time = float(in_order(source.times, None, source.weights)[-1])  # type: ignore[attr-defined]
-            source = source.faded(settings.forgetting, settings.weights)
-        elif getattr(source, "times", None) is not None:
-            raise ValueError(NEEDS_BY_TIME.format(settings.parameters["forget"]))
+        if settings.by_time and hasattr(source, "faded"):
+            time = float(in_order(source.times, None, source.weights)[-1])  # type: ignore[attr-defined]
+        source = _faded(settings, source)
         folded = source.fold(partial(Seen.of, settings))
         check_any_row(folded.counts)
         assert folded.total is not None
@@ -215,6 +219,14 @@ class FilteredBelief(Belief):
             belief = self._with_seen(self.seen + Seen.of(self.settings, block), block)
         return replace(belief, state=take_matched(belief.state, belief.fixed.block(block), matched))
 
+    def prediction_errors(self, block: Block) -> Array:
+        """Return the errors of a block that this belief is about to learn, in standard deviations of its predictions.
+
+        After the warm-up, with a robust likelihood; see `kalprox.algorithms.proximal_filter.prediction_errors`.
+        """
+        belief = self if self.seen is None else self._with_seen(self.seen + Seen.of(self.settings, block), block)
+        return prediction_errors(belief.state, belief.fixed.block(block))
+
     def matched_innovations(self, y: Array, matched: Array) -> Innovations:
         """Return the innovations of rows that a filter of single rows has predicted and learned."""
         f, variance = matched[:, 0], matched[:, 1]
@@ -236,7 +248,7 @@ class FilteredBelief(Belief):
             before = None if self.seen is None else self.seen.X
             columns = Columns.after(self.columns, before, seen.X, design)
         else:
-            rows = self._held_block()
+            rows = self.held_rows()
             X = block.X if rows is None else np.concatenate([rows.X, block.X])
             columns = Columns.of(X, seen.X, design)
         state = replace(state, prior=weak_prior(self.settings, design, seen, columns, noise_var))
@@ -322,7 +334,7 @@ class FilteredBelief(Belief):
         if len(sizes) > 1:
             raise ValueError("merge needs two models of the same features and classes, with offsets or without.")
         if other.state.held is not None:
-            rows = other._held_block()
+            rows = other.held_rows()
             return self if rows is None else self.learn(rows)
         if self.state.held is not None:
             return other.merge(self)
@@ -353,6 +365,16 @@ class FilteredBelief(Belief):
         about |= {"columns": columns, "unscored": self.unscored + other.unscored}
         return replace(self, state=state, seen=seen, sandwich=sandwich, **about)
 
+    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
+        """Return the minimiser for each alpha, by passes over the rows of a source; see `refined_path`."""
+        if source is None:
+            raise ValueError(
+                "path of this model needs the rows that it was fitted to, X and y, since the loss is linearised "
+                "elsewhere for each alpha; without rows it needs link='identity', method='exact' and "
+                "likelihood='gaussian'."
+            )
+        return refined_path(self, source, _faded(self.settings, source), alphas)
+
     def _estimate_in(self, design: Design) -> Array:
         """Return the estimate in the coordinates of another design."""
         theta, J = np.asarray(self.state.posterior.mean), change(self.fixed, design)
@@ -378,7 +400,7 @@ class FilteredBelief(Belief):
         y = (0.0, 0.0) if seen is None else (float(seen.y.moments.mean[0]), float(seen.y.moments.sd[0]))
         return of_moments(rows, rows, np.append(center, y[0]), np.append(std, y[1]), len(std))
 
-    def _held_block(self) -> Block | None:
+    def held_rows(self) -> Block | None:
         """Return the rows of the warm-up as they came; None if there are none."""
         held, design = self.state.held, self.fixed
         assert held is not None
@@ -627,6 +649,18 @@ def _filter(settings: Settings, design: Design, **options: Any) -> Any:
     options |= {"gamma": settings.gamma, "forget": _forget(settings), "weights": settings.weights}
     model = design.model(settings.model(design.outputs))
     return proximal_filter(model, g, likelihood=settings.likelihood, **options)
+
+
+def _faded(settings: Settings, source: Source) -> Source:
+    """Return the rows of a source with the weights that forgetting leaves them."""
+    if settings.forgets:
+        if not hasattr(source, "faded"):
+            raise ValueError(NO_ORDER.format(settings.parameters["forget"]))
+        faded: Source = source.faded(settings.forgetting, settings.weights)
+        return faded
+    if getattr(source, "times", None) is not None:
+        raise ValueError(NEEDS_BY_TIME.format(settings.parameters["forget"]))
+    return source
 
 
 def _forget(settings: Settings) -> Any:

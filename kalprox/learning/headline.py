@@ -55,6 +55,8 @@ class RowCounts(Protocol):
     def reasons(self) -> Mapping[str, Mapping[str, int]]: ...
     @property
     def notes(self) -> Notes: ...
+    @property
+    def outliers(self) -> int | None: ...
 
 
 class Line(NamedTuple):
@@ -148,6 +150,10 @@ def _rows(learner: Learner, rows: RowCounts | None) -> Iterator[Line]:
         yield from _gaps(learner)
         return
     yield _counts(rows, f"{learner.n_rows:,} learned")
+    if rows.outliers is not None:
+        verb = "is" if rows.outliers == 1 else "are"
+        flagged = f"{count(rows.outliers, 'row')} {verb} flagged, learned with less weight"
+        yield Line("Outliers", f"{flagged}, and written to the quarantine file.")
     yield from _cells(
         learner, rows.notes, 'Refuse such rows with unseen="reject", or fit to rows that have all levels.'
     )

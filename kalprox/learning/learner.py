@@ -21,8 +21,9 @@ from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.moment_filter import MomentFilter
+from kalprox.learning.path import Path
 from kalprox.learning.pending import PendingRows
-from kalprox.learning.prequential import NOT_ASKED, learned
+from kalprox.learning.prequential import NOT_ASKED, Watch, learned
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
@@ -228,17 +229,19 @@ class Learner:
         self._learn_recent(row)
         return True
 
-    def learn_in_turn(self, block: Block) -> None:
+    def learn_in_turn(self, block: Block, watch: Watch | None = None) -> None:
         """Learn rows that come one after the other, as those of a file, and are read in blocks of any size.
 
         Conformal intervals are tracked in short pieces, since none was issued for the block as a whole. The buffer is
-        not used: a learner that was saved and restored continues bit for bit, its score included.
+        not used: a learner that was saved and restored continues bit for bit, its score included. `watch` is called
+        with every piece, in the order of the rows, and the beliefs before and after it.
         """
-        if self.settings.missing == "raise":
-            self._learn(block, self.settings, in_turn=True)
+        settings = self.settings
+        how: dict[str, Any] = {"in_turn": True, "watch": watch}
+        if settings.missing == "raise":
+            self._learn(block, settings, **how)
         else:
-            settings = self.settings
-            self._with_gaps(block, settings, lambda learner, piece: learner._learn(piece, settings, in_turn=True))
+            self._with_gaps(block, settings, lambda learner, piece: learner._learn(piece, settings, **how))
 
     def learn_late(self, block: Block, issued: Innovations, settings: Settings | None = None) -> None:
         """Learn rows whose targets have come later than the rows, and score them by the predictions issued then."""
@@ -347,8 +350,9 @@ class Learner:
         *,
         in_turn: bool = False,
         issued: Innovations | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        """Learn a batch without the buffer; see `_learned` for `made`, `in_turn` and `issued`."""
+        """Learn a batch without the buffer; see `learned` for `made`, `in_turn`, `issued` and `watch`."""
         if made is None and batch.weights is not None and not batch.weights.any():
             self.configure(settings)  # rows of weight 0 are no rows
             return
@@ -360,7 +364,7 @@ class Learner:
             belief = belief if settings is self.settings else under(belief, settings)
         if not isinstance(batch, Block) and belief.whole_batches:
             blocks = batch.blocks_in_order(whole=True)
-        how: dict[str, Any] = {"in_turn": in_turn, "issued": issued}
+        how: dict[str, Any] = {"in_turn": in_turn, "issued": issued, "watch": watch}
         belief, tracking, counts = learned(settings, belief, tracking, blocks, self.n_rows, made, **how)
         self.settings = settings
         self._keep(belief, tracking)
@@ -553,6 +557,12 @@ class Learner:
                 "diagnose=True, and partial_fit, or fit of a linear model without an engine."
             )
         return quantiles.of(level)
+
+    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
+        """Return the solution for each alpha; see `Belief.path`. The source has all rows learned, if it is needed."""
+        if source is not None and self.settings.missing != "raise":
+            source, _ = self._completed_source(source)
+        return self.belief.path(alphas, source)
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""

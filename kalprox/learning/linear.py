@@ -16,9 +16,10 @@ from kalprox.learning.design import Design
 from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.path import Path
 from kalprox.linalg.triangle import qr, svd
-from kalprox.noise import Noise, log_evidence, ridge_log_evidence
+from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence, ridge_log_evidence
 from kalprox.posterior import InformationPosterior
 from kalprox.solvers.l1_path import l1_path
+from kalprox.sources import Source
 
 __all__ = ["LinearBelief"]
 
@@ -269,9 +270,8 @@ class LinearBelief(Belief):
         n, rss = float(self.information.effective_rows), self.posterior.rss / float(self.information.fading)
         if (n - self.posterior.edf < 0.5).any():
             return -np.inf  # without residual degrees of freedom the likelihood is meaningless
-        fit = n * np.log(np.maximum(rss, np.finfo(float).tiny) / n)
-        fit = fit if self.settings.noise_var is None else rss / self.settings.noise_var
-        return float(-(fit + self.edf * np.log(n)).sum() / 2)
+        fit = gaussian_log_likelihood(rss, n, self.settings.noise_var)
+        return float((fit - self.edf * np.log(n) / 2).sum())
 
     def with_alpha(self, alpha: float, found: Array | None = None, begin: Array | None = None) -> Self:
         """Return the belief of the same rows with another alpha."""
@@ -310,8 +310,10 @@ class LinearBelief(Belief):
         thetas, sure = zip(*(l1_path(R, column, alphas) for column in z.T), strict=True)
         return np.stack(thetas, axis=-1), np.all(sure, axis=0)
 
-    def path(self, alphas: Array | None) -> Path:
+    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         penalty = self.settings.penalty
+        if source is not None:
+            raise ValueError("path of a linear model needs no rows, since it knows all about them: leave X and y out.")
         if not penalty.has_weight:
             raise ValueError(f"path needs a penalty with a weight; got penalty={penalty.kind!r}.")
 

@@ -44,12 +44,18 @@ class Path(_Solutions):
         The names of the columns.
     column_std : array of shape (d,) or None
         The standard deviations of the columns.
+    classes : list of str or None
+        The names of the classes that the coefficients are about, if the target has classes.
+    converged : array of bool, shape (m,), or None
+        For which alphas the minimiser was reached, if passes over the rows were needed.
     """
 
     alpha: float | None = None
     criterion: str = "score"
     names: list[str] | None = None
     column_std: Array | None = None
+    classes: list[str] | None = None
+    converged: Array | None = None
 
     def about(
         self,
@@ -58,24 +64,28 @@ class Path(_Solutions):
         criterion: str | None = None,
         names: Sequence[str] | None = None,
         column_std: Array | None = None,
+        classes: Sequence[str] | None = None,
+        converged: Array | None = None,
     ) -> Self:
         """Return the path of a model: with its alpha and criterion, and with what is known about the columns."""
         found = type(self)(*self)
         vars(found).update(vars(self))
-        given = {"alpha": alpha, "criterion": criterion, "column_std": column_std}
+        given = {"alpha": alpha, "criterion": criterion, "column_std": column_std, "converged": converged}
         vars(found).update({name: value for name, value in given.items() if value is not None})
-        if names is not None:
-            vars(found)["names"] = list(names)
+        lists = {"names": names, "classes": classes}
+        vars(found).update({name: list(value) for name, value in lists.items() if value is not None})
         return found
 
     @property
     def _about(self) -> dict[str, str]:
         alphas, best = self.alphas, int(self.score.argmax())
         found = {"Coefficients": f"{self.coef.shape[-1]:,}"}
-        if self.coef.ndim == 3:
-            found["Targets"] = f"{self.coef.shape[1]:,}"
+        if self.coef.ndim == 3 and self.coef.shape[1] > 1:
+            found["Classes" if self.classes else "Targets"] = f"{self.coef.shape[1]:,}"
         found["Alphas"] = f"{len(alphas):,}, from {plain_number(alphas.min())} to {plain_number(alphas.max())}"
         found["Best"] = f"alpha = {plain_number(alphas[best])}, by {self.criterion} ({self.score[best]:,.6g})"
+        if self.converged is not None and not self.converged.all():
+            found["Not converged"] = f"{int((~self.converged).sum()):,} of {len(alphas):,} alphas"
         return found if self.alpha is None else found | {"Model": f"alpha = {plain_number(self.alpha)}"}
 
     def __repr__(self) -> str:
@@ -122,7 +132,8 @@ class Path(_Solutions):
             Whether each coefficient is multiplied by the standard deviation of its column, so that columns in different
             units can be compared.
         target : int, optional
-            The target whose coefficients are shown, if y has several columns. It must be given then.
+            The target whose coefficients are shown, if y has several columns, or the position of the class, if there
+            are three or more. It must be given then.
         top : int
             The number of coefficients with a colour and a label, 7 at most.
 
@@ -183,6 +194,9 @@ class Path(_Solutions):
                 raise ValueError(f"target must be None or 0 for a path of one target; got {target!r}.")
             return self.coef
         k = self.coef.shape[1]
+        if k == 1 and target is None:
+            return self.coef[:, 0]
         if target is None or not 0 <= target < k:
-            raise ValueError(f"target must say which of the {k} targets to plot, from 0 to {k - 1}; got {target!r}.")
+            what = "classes" if self.classes else "targets"
+            raise ValueError(f"target must say which of the {k} {what} to plot, from 0 to {k - 1}; got {target!r}.")
         return self.coef[:, target]

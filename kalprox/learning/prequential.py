@@ -1,6 +1,6 @@
 """How the rows of a batch are learned: each is predicted, scored, and then folded."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,9 @@ from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block, Counts
 from kalprox.sources.times import in_order
 
-__all__ = ["NOT_ASKED", "learned"]
+__all__ = ["NOT_ASKED", "Watch", "learned"]
+
+Watch = Callable[[Belief, Block, Belief], None]
 
 NOT_ASKED = "the score was not asked for: set diagnose=True"
 _PIECE = 64  # rows whose intervals are tracked together, if none was issued for a whole batch
@@ -29,13 +31,15 @@ def learned(
     *,
     in_turn: bool = False,
     issued: Innovations | None = None,
+    watch: Watch | None = None,
 ) -> tuple[Belief, Tracking, Counts]:
     """Return the belief and the tracking after the blocks of a batch, and their counts. Every row is predicted first.
 
     `rows` is the number of rows learned before. If `made` is a list, every row is predicted from all rows before it,
     and the innovations are appended to the list. With `in_turn`, or if there were no rows before, no intervals were
     issued for the batch as a whole: it is tracked in short pieces, as if they had come one by one. The predictions
-    `issued` for the rows of one block, if given, are scored in place of those that are possible now.
+    `issued` for the rows of one block, if given, are scored in place of those that are possible now. `watch` is called
+    with every piece that is learned, and the beliefs before and after it.
     """
     exact, at_once, counts = made is not None, rows > 0 and not in_turn, Counts()
     errors: list[Array] = []
@@ -49,7 +53,10 @@ def learned(
         counts, start = counts + Counts.of(block), 0
         while start < len(block):
             if not (exact or settings.needs_innovations):
-                belief, start = belief.learn(block), len(block)
+                after, start = belief.learn(block), len(block)
+                if watch is not None:
+                    watch(belief, block, after)
+                belief = after
                 continue
             with np.errstate(over="ignore", invalid="ignore"):  # rows too large are refused as they are learned
                 stop = belief.next_piece(block, start, rows, exact=exact)
@@ -64,6 +71,8 @@ def learned(
                 errors.append(scored.issued if at_once else scored.standardised(piece.y))
             if made is not None:
                 made.append(found)
+            if watch is not None:
+                watch(belief, piece, after)
             belief, start, rows = after, stop, rows + piece.count
     assert tracking is not None
     belief = belief.closed()

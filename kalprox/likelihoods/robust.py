@@ -157,12 +157,53 @@ class Robust(Likelihood):
             size = xp.nanmedian(xp.where(found, xp.abs(e), xp.nan))
             return found.sum() * xp.stack([xp.log(size / _MEDIAN), 1 + 0 * size])
         share = self.scale**2 / (self.scale**2 + variance)  # of the noise in the variance of the prediction
-        r = e / xp.sqrt(self.scale**2 + variance)
+        r = self.standardised(y, f, variance)
         score, fall = self.scale_score(r)
         bend, square, ones = self.bend(r), (self.weight(r) * r) ** 2, xp.ones_like(r)
-        flagged = xp.where(xp.abs(r) > standard_quantile(self.error_dof, 1 - FALSE_ALARMS / 2), ones, 0 * ones)
+        flagged = xp.where(self.is_outlier(r), ones, 0 * ones)
         parts = xp.stack([share * score, share**2 * fall, bend, bend**2, square, flagged, ones])
         return xp.where(counts[None] > 0, counts[None] * parts, 0).sum(axis=1)
+
+    def standardised(self, y: Array, f: Array, variance: Any) -> Array:
+        """Return errors of predictions in units of their standard deviations.
+
+        Parameters
+        ----------
+        y, f : arrays of the same shape
+        variance : array or float
+            The variance of f.
+
+        Returns
+        -------
+        array of the same shape
+
+        Examples
+        --------
+        >>> from kalprox.likelihoods import Huber
+        >>> Huber(scale=3.0).standardised(np.array([10.0]), np.array([0.0]), 16.0)
+        array([2.])
+        """
+        return (y - f) / namespace(y, f).sqrt(self.scale**2 + variance)
+
+    def is_outlier(self, r: Array) -> Array:
+        """Return whether rows with these standardised errors are outliers, as one of 1,000 good rows is.
+
+        Parameters
+        ----------
+        r : array
+
+        Returns
+        -------
+        array of bool of the same shape
+
+        Examples
+        --------
+        >>> from kalprox.likelihoods import Huber
+        >>> Huber().is_outlier(np.array([3.2, -3.4]))
+        array([False,  True])
+        """
+        found: Array = namespace(r).abs(r) > standard_quantile(self.error_dof, 1 - FALSE_ALARMS / 2)
+        return found
 
     def guess(self, sums: Array) -> Any:
         xp = namespace(sums)

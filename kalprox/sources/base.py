@@ -98,7 +98,9 @@ class Block:
         return low, high
 
     def target_sums(self) -> Array:
-        """The sum of each column of y: for one-hot classes, the number of rows of each."""
+        """The sum of each column of y: for one-hot classes, the number of rows of each; none if y has labels."""
+        if self.y.dtype.kind not in "fiub":
+            return np.empty(0)
         return np.ones(len(self)) @ np.reshape(self.y, (len(self), -1))
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 
-__all__ = ["Labels", "label_of", "labels_of", "number_in"]
+__all__ = ["Labels", "label_of", "labels_of", "missing_labels", "number_in", "plain_labels"]
 
 _WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")  # a whole number as a float is written
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?")
@@ -112,3 +112,34 @@ def labels_of(values: Any) -> Labels:
     labels = [label_of(value) for value in distinct]
     missing = np.array([label is None for label in labels], bool)
     return Labels(np.array([label or "" for label in labels], str)[codes], missing[codes])
+
+
+def plain_labels(values: Any) -> np.ndarray:
+    """Return the labels of classes as an array of numbers, booleans or objects, with None for missing text.
+
+    >>> plain_labels(["yes", None]), plain_labels(np.array([1, 0]))
+    (array(['yes', None], dtype=object), array([1, 0]))
+    """
+    found = np.asarray(values)
+    if found.dtype.kind in "fiub":
+        return found
+    labels = np.empty(len(found), object)
+    labels[:] = [None if one is None or not _is_itself(one) else one for one in found.tolist()]
+    return labels
+
+
+def _is_itself(value: Any) -> bool:
+    """Whether a value equals itself, as NaN and pandas.NA do not."""
+    same = value == value
+    return isinstance(same, (bool, np.bool_)) and bool(same)
+
+
+def missing_labels(labels: np.ndarray) -> np.ndarray:
+    """Return which of the labels that `plain_labels` returned are missing.
+
+    >>> missing_labels(plain_labels([1.0, np.nan]))
+    array([False,  True])
+    """
+    if labels.dtype.kind == "O":
+        return np.array([one is None for one in labels], bool)
+    return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), bool)

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     NOT_WAITING = "no row with this key waits for its target"
     WAITS = "a row with this key waits for its target already"
     REFUSED = "refused by the model"
+    OUTLIER = "outlier"  # which is learned nevertheless; see `Quarantine.note`
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ class Quarantine:
     ----------
     bad, read : int
         The number of bad rows, and of all rows read.
+    noted : int
+        The number of rows that were written and are not bad; see `note`.
     first : list of BadRow
         The first bad rows.
 
@@ -131,7 +134,7 @@ class Quarantine:
         self.path = path
         self.limit, self.share = _limit(max_bad, path)
         state = resume or {"bytes": 0, "bad": 0, "read": 0, "first": []}
-        self.bad, self.read = int(state["bad"]), int(state["read"])
+        self.bad, self.read, self.noted = int(state["bad"]), int(state["read"]), int(state.get("noted", 0))
         self.first = [BadRow(**row) for row in state["first"]]
         self._size = int(state["bytes"])  # of the file
         self._file: BinaryIO | None = None if path is None or resume is None else _open(path, self._size)
@@ -149,11 +152,13 @@ class Quarantine:
         self.bad, self.read = self.bad + len(bad_rows), self.read + n_read
         self.first += bad_rows[: _SHOWN - len(self.first)]
         self._unseen |= any(row.reason == Reason.UNSEEN for row in bad_rows)
-        self.open()
-        if bad_rows and self._file is not None:
-            lines = (csv_line((row.file, str(row.row), row.column, row.reason, row.value)) for row in bad_rows)
-            self._write("".join(lines).encode("utf-8", "backslashreplace"))
+        self._write_rows(bad_rows)
         self._check(early=True)
+
+    def note(self, rows: Sequence[BadRow]) -> None:
+        """Write rows that are not bad but worth a look, such as outliers: they do not count as bad rows."""
+        self.noted += len(rows)
+        self._write_rows(rows)
 
     def finish(self) -> None:
         """Close the file, and check the percentage over all rows."""
@@ -174,7 +179,14 @@ class Quarantine:
         if self._file is not None:
             self._file.flush()
             flush_to_disk(self._file.fileno())
-        return {"bytes": self._size, "bad": self.bad, "read": self.read, "first": [vars(row) for row in self.first]}
+        counts = {"bytes": self._size, "bad": self.bad, "read": self.read, "noted": self.noted}
+        return {**counts, "first": [vars(row) for row in self.first]}
+
+    def _write_rows(self, rows: Sequence[BadRow]) -> None:
+        self.open()
+        if rows and self._file is not None:
+            lines = (csv_line((row.file, str(row.row), row.column, row.reason, row.value)) for row in rows)
+            self._write("".join(lines).encode("utf-8", "backslashreplace"))
 
     def _write(self, data: bytes) -> None:
         assert self._file is not None

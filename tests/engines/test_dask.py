@@ -19,11 +19,14 @@ import pandas as pd
 import psutil
 import pytest
 from engine_data import (
+    CLASS_SETTINGS,
     COLUMNS,
     KINDS,
     bits,
+    check_classifier,
     check_equal,
     check_flights,
+    class_sample,
     cut,
     fitted,
     information,
@@ -33,7 +36,7 @@ from engine_data import (
     write,
 )
 
-from kalprox import KalproxRegressor, engines
+from kalprox import KalproxClassifier, KalproxRegressor, engines
 from kalprox.engines import EngineFailed, EngineSource, LocalEngine, partitions_of
 from kalprox.information import Information
 from kalprox.information.linearized import linearize
@@ -146,6 +149,45 @@ def test_columns_of_one_frame_that_dask_reads_in_partitions_of_their_own(tmp_pat
     two = dask.dataframe.from_pandas(rows["h"], npartitions=2)
     with pytest.raises(SourceError, match="Take them from one frame"):
         KalproxRegressor(engine="local").fit(X, two)
+
+
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in ((2, "plain"), (2, "balanced"), (2, "l1"), (3, "l1"))]
+
+
+@pytest.mark.parametrize(("classes", "name"), [(2, "weighted and robust"), (3, "balanced"), *SLOW])
+def test_classes_of_dask_collections_equal_the_local_fit(client, classes, name):
+    X, y, w = class_sample(classes)
+    settings = CLASS_SETTINGS[name]
+    expected = KalproxClassifier(**settings).fit(X, y, sample_weight=w)
+    arrays = (dask.array.from_array(a, chunks=(250,) + (2,) * (a.ndim - 1)) for a in (X, y, w))
+    check_classifier(KalproxClassifier(**settings).fit(*arrays), expected)
+    frame = dask.dataframe.from_pandas(pd.DataFrame(X, columns=[*"abc"]).assign(y=y, w=w), npartitions=4)
+    found = KalproxClassifier(**settings).fit(frame[[*"abc"]], frame["y"], sample_weight=frame["w"])
+    check_classifier(found, expected)
+    assert found.feature_names_in_.tolist() == [*"abc"]
+    if name == "balanced":
+        check_classifier(KalproxClassifier(**settings, engine="local").fit(X, y, sample_weight=w), expected)
+
+
+def test_mistakes_in_the_classes_of_a_dask_collection(client):
+    X, y, _ = class_sample(2, 200)
+    chunks = dask.array.from_array(X, chunks=(60, 3))
+    with pytest.raises(ValueError, match="one class only"):
+        KalproxClassifier().fit(chunks, dask.array.from_array(np.full(200, "yes", object), chunks=60))
+    with pytest.raises(ValueError, match="continuous"):
+        KalproxClassifier().fit(chunks, dask.array.from_array(X[:, 0], chunks=60))
+    with pytest.raises(ValueError, match="not among the classes, 'maybe'"):
+        KalproxClassifier(class_weight={"maybe": 2.0}).fit(chunks, dask.array.from_array(y, chunks=60))
+    holes = y.copy()
+    holes[[3, 130]] = None, np.nan
+    with pytest.raises(TooManyBadRows, match="chunk 0, row 4, column 'y': missing"):
+        KalproxClassifier().fit(chunks, dask.array.from_array(holes, chunks=60))
+    model = KalproxClassifier(on_bad_rows="skip").fit(chunks, dask.array.from_array(holes, chunks=60))
+    good = np.delete(np.arange(200), [3, 130])
+    check_classifier(model, KalproxClassifier().fit(X[good], y[good]))
+    assert model.n_rows_rejected_ == 2
+    with pytest.raises(TypeError, match="Predict its parts"):
+        model.predict_proba(chunks)
 
 
 def test_a_chunk_that_cannot_be_computed_is_named(engine):

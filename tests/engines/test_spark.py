@@ -9,12 +9,16 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from engine_data import (
+    CLASS_SETTINGS,
     COLUMNS,
     bits,
+    check_classifier,
     check_equal,
     check_flights,
+    class_sample,
     cut,
     fitted,
     information,
@@ -25,7 +29,7 @@ from engine_data import (
     write,
 )
 
-from kalprox import engines
+from kalprox import KalproxClassifier, engines
 from kalprox.engines import EngineSource, LocalEngine, partitions_of
 from kalprox.information import Information
 from kalprox.information.linearized import linearize
@@ -155,6 +159,19 @@ def test_a_data_frame(session, engine, tmp_path):
     assert sum(summary.read for summary in rows.summaries.values()) == 300
     with pytest.raises(SourceError, match="engine='spark'"):
         information(EngineSource(LocalEngine(), partitions_of(frame, COLUMNS)))
+
+
+@pytest.mark.parametrize(
+    ("classes", "name"), [(2, "weighted and robust"), pytest.param(3, "balanced", marks=pytest.mark.slow)]
+)
+def test_classes_of_a_data_frame_equal_the_local_fit(session, tmp_path, classes, name):
+    X, y, w = class_sample(classes)
+    columns = {**dict(zip("abc", X.T, strict=True)), "y": y.tolist(), "w": w}
+    frame = frame_of(session, pa.table(columns), tmp_path)
+    settings = CLASS_SETTINGS[name]
+    found = KalproxClassifier(**settings).fit(frame, "y", sample_weight="w")
+    check_classifier(found, KalproxClassifier(**settings).fit(X, y, sample_weight=w))
+    assert found.feature_names_in_.tolist() == [*"abc"]
 
 
 def test_a_bad_row_of_a_data_frame_has_its_partition(session, engine, tmp_path):

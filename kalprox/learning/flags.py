@@ -1,0 +1,84 @@
+"""Outliers among the rows of a robust fit: the error of each row in standard deviations, its weight, and a flag."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.learning.belief import Belief
+from kalprox.learning.filtered import FilteredBelief
+from kalprox.likelihoods.robust import Robust
+from kalprox.sources import Block
+
+__all__ = ["RowFlags", "flags_at", "flags_between"]
+
+
+class RowFlags(NamedTuple):
+    """The rows of a block as a robust likelihood sees them.
+
+    Attributes
+    ----------
+    errors : array of shape (n,)
+        The errors of the predictions, in their standard deviations.
+    weights : array of shape (n,)
+        The weight of each row in the fit, from 1 for a row that is exactly as predicted to 0.
+    outliers : array of bool, shape (n,)
+        Which rows are outliers: those with an error larger than that of all but one of 1,000 good rows.
+    """
+
+    errors: Array
+    weights: Array
+    outliers: Array
+
+    @classmethod
+    def of(cls, likelihood: Robust, errors: Array) -> "RowFlags":
+        """Return the flags of rows with these errors in standard deviations."""
+        weights = likelihood.weight(errors) / likelihood.weight(0 * errors)
+        return cls(errors, np.asarray(weights), np.asarray(likelihood.is_outlier(errors)))
+
+
+def flags_at(belief: Belief, block: Block) -> RowFlags:
+    """Return the flags of rows that a belief has learned, by its estimate, as a fit of several passes counts them."""
+    assert isinstance(belief, FilteredBelief)
+    state, inputs = belief.state, belief.fixed.block(block)
+    likelihood, f = state.likelihood, np.asarray(belief.model.linearize_rows(state.linearization.mean, inputs.X)[0])
+    assert isinstance(likelihood, Robust)
+    errors = likelihood.standardised(block.y, f, 0.0)
+    return RowFlags.of(likelihood, errors if block.weights is None else np.where(block.weights > 0, errors, 0.0))
+
+
+def flags_between(before: Belief, piece: Block, after: Belief) -> RowFlags | None:
+    """Return the flags of the rows that a stream has judged with a piece of rows.
+
+    A row is judged by the belief before it was learned. The rows of a warm-up are held, and no belief predicts them:
+    they are judged all together by the estimate at its end, those of the piece included, and not before.
+
+    Parameters
+    ----------
+    before, after : Belief
+        The belief before and after the piece.
+    piece : Block
+
+    Returns
+    -------
+    RowFlags or None
+        Of the rows of the piece, or of all rows held so far; None if none are judged.
+    """
+    assert isinstance(before, FilteredBelief) and isinstance(after, FilteredBelief)
+    if before.state.held is None:
+        likelihood = before.state.likelihood
+        assert isinstance(likelihood, Robust)
+        return RowFlags.of(likelihood, before.prediction_errors(piece))
+    return flags_at(after, _joined(before.held_rows(), piece)) if after.state.held is None else None
+
+
+def _joined(first: Block | None, second: Block) -> Block:
+    if first is None:
+        return second
+    assert first.weights is not None
+    weights = np.ones(len(second)) if second.weights is None else second.weights
+    offset = None
+    if first.offset is not None and second.offset is not None:
+        offset = np.concatenate([first.offset, second.offset])
+    X, y, w = (np.concatenate(pair) for pair in ((first.X, second.X), (first.y, second.y), (first.weights, weights)))
+    return Block(X, y, w, offset=offset)
