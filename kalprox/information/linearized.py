@@ -23,6 +23,7 @@ __all__ = [
     "expand",
     "linearize",
     "output_leverage",
+    "row_terms",
     "rows_not_finite",
     "sums_of",
 ]
@@ -90,17 +91,39 @@ def expand(
         else:
             targets, curvature = likelihood.least_squares(y, f)
             D = likelihood.contrasts(f, D)
-        f, D, targets, losses = (masked(w, a) for a in (f, D, targets, likelihood.loss(y, f)))
-        counts, squares = (None if a is None else xp.repeat(a, f[0].size) for a in (block.counts, block.squares))
-        if w is not None:
-            w = xp.repeat(w, f[0].size)
-            losses = w * losses.ravel()
-            counts = w if counts is None else counts
-        if curvature is not None:
-            curvature = masked(block.weights, curvature).ravel()
-            counts = xp.ones_like(curvature) if counts is None else counts  # a row of any curvature is one row
-            w = curvature if w is None else w * curvature
-        return Expansion(f.ravel(), D.reshape(-1, theta.size), targets.ravel(), w, losses.sum(), counts, squares)
+        D = masked(w, D)
+        at = row_terms(likelihood, f, targets, curvature, block)
+        return Expansion(at.f, D.reshape(-1, theta.size), *at[1:])
+
+
+class RowTerms(NamedTuple):
+    """What `Expansion` has besides the Jacobian."""
+
+    f: Array
+    targets: Array
+    weights: Array | None
+    loss: Array
+    counts: Array | None
+    squares: Array | None
+
+
+def row_terms(likelihood: Likelihood, f: Array, targets: Array, curvature: Array | None, block: Block) -> RowTerms:
+    """Return what is known of the rows of a block besides their Jacobian, given their outputs f, shape (b,) or (b, m).
+
+    The targets and curvatures are those of the least-squares problem for the step of f.
+    """
+    xp, w = namespace(block.X, block.y), block.weights
+    f, targets, losses = (masked(w, a) for a in (f, targets, likelihood.loss(block.y, f)))
+    counts, squares = (None if a is None else xp.repeat(a, f[0].size) for a in (block.counts, block.squares))
+    if w is not None:
+        w = xp.repeat(w, f[0].size)
+        losses = w * losses.ravel()
+        counts = w if counts is None else counts
+    if curvature is not None:
+        curvature = masked(block.weights, curvature).ravel()
+        counts = xp.ones_like(curvature) if counts is None else counts  # a row of any curvature is one row
+        w = curvature if w is None else w * curvature
+    return RowTerms(f.ravel(), targets.ravel(), w, losses.sum(), counts, squares)
 
 
 def _variances(D: Array, covariance: "Array | Spread | None") -> Array:

@@ -1,9 +1,10 @@
 """A precision matrix B + W'W: block-diagonal plus a few directions, solved by Woodbury's identity."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import Array, namespace, pytree
 from kalprox.linalg.block_diagonal import BlockDiagonal, squares
@@ -70,9 +71,18 @@ class PlusLowRank:
         It is the sum of |L^-1 (x - W't)|^2 and |t|^2, with t = (I + W B^-1 W')^-1 W B^-1 x and B = L L': a difference of
         two numbers would lose its digits where the prior is vague.
         """
+        if scipy.sparse.issparse(D):
+            return self._sparse_leverage(D)
         t = self.inner(self.coordinates(self.base.solve(D)))
         rest = self.base.whiten(D - combined(t, self.W))
         return _row_squares(rest) + _row_squares(t)
+
+    def _sparse_leverage(self, D: Any) -> Array:
+        """`leverage` of sparse rows, which stay sparse, by P^-1 = B^-1 - F'F."""
+        if self.base.layout.groups:
+            return self.leverage(D.toarray())
+        found: Array = D.multiply(D) @ self.base.inverse_diagonal()
+        return np.maximum(found - ((D @ self._removed().T) ** 2).sum(axis=1), 0.0)
 
     def whitened(self, D: Array) -> Array:
         """Return rows whose products with each other are D P^-1 D', shape (n, d + k)."""

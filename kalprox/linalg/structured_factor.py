@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import Array, certainly, namespace
 from kalprox.linalg.low_rank import PlusLowRank
@@ -125,4 +126,6 @@ class StructuredFactor:
         """Return values, of which those of the held coordinates are zero."""
         if self.held is None:
             return values
+        if scipy.sparse.issparse(values):
+            return values @ scipy.sparse.diags((~np.asarray(self.held)).astype(float))
         return namespace(values).where(self.held if values.ndim == 1 else self.held[None], 0, values)
