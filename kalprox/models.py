@@ -361,13 +361,14 @@ class Function(Model):
         # Blocks are padded to a few fixed sizes, so that other lengths do not recompile. The padding consists of copies
         # of the last row, at which fn is defined.
         b = len(X)
-        padded = np.concatenate([X, np.repeat(X[-1:], _padded_length(b) - b, axis=0)])
+        padded = np.concatenate([X, np.repeat(X[-1:], padded_length(b) - b, axis=0)])
         with jax.enable_x64(np.result_type(theta, X) == np.float64):
             h, D = _compiled_rows()(self.fn, theta, padded)
             return np.asarray(h)[:b], np.asarray(D)[:b]
 
 
-def _padded_length(b: int) -> int:
+def padded_length(b: int) -> int:
+    """The number of rows to which a block of b rows is padded: one of a few, so that JAX does not compile again."""
     return max(16, 1 << (b - 1).bit_length())
 
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.algorithms.descent import Point, Problem, about, descend
+from kalprox.algorithms.descent import Point, Problem, descend
 from kalprox.likelihoods import Likelihood
-from kalprox.posterior import InformationPosterior
 
 __all__ = ["descend_jointly"]
 
@@ -52,7 +51,7 @@ def descend_jointly(
         return None
     point, left, change = _alternate(problem, point, max_passes, tol, straight)
     if point.sums is not None:
-        problem.likelihood = given.finished(problem.likelihood, point.sums, _edf(problem, point))
+        problem.likelihood = given.finished(problem.likelihood, point.sums, problem.edf(point))
     return point, left, change
 
 
@@ -61,7 +60,7 @@ def _alternate(
 ) -> tuple[Point, float, float]:
     if problem.given.parameter is None or _value(problem.given) is not None:
         return *descend(problem, point, max_passes, tol, straight=straight), 0.0
-    eps = float(np.finfo(np.dtype(point.information.T.dtype)).eps)
+    eps = point.eps
     enough = max(tol, _ROUNDING * eps)
     low, high, share, before = -np.inf, np.inf, 1.0, None
     least = float(np.log(max(problem.given.bounds[0], eps * problem.likelihood.numbers[0])))
@@ -100,22 +99,15 @@ def _score(problem: Problem, point: Point) -> tuple[float, float, float]:
     """Return the log of the parameter, its score, and how fast that falls."""
     likelihood, sums = problem.likelihood, point.sums
     assert sums is not None
-    score = float(likelihood.score(sums, _edf(problem, point)))
+    score = float(likelihood.score(sums, problem.edf(point)))
     return float(np.log(likelihood.numbers[0])), score, max(float(sums[1]), np.finfo(float).tiny)
 
 
 def _rough(problem: Problem, point: Point) -> float:
     """Return the relative precision of theta that is enough while the parameter still moves by a lot."""
-    size = float(np.linalg.norm(np.linalg.norm(point.R, axis=0) * point.theta))
+    size = float(np.linalg.norm(point.local.scales() * point.theta))
     errors = float(problem.likelihood.unit) ** 0.5 * len(point.theta) ** 0.5
     return min(_ROUGH, _FIRST * errors / size) if size > 0 else _ROUGH
-
-
-def _edf(problem: Problem, point: Point) -> float:
-    """Return the effective degrees of freedom of the fit at a point."""
-    information = about(point.information, point.theta)
-    g, before = problem.regularizer, problem.before
-    return float(InformationPosterior(information, g, prior=before, mean=point.theta).edf)
 
 
 def _value(likelihood: Likelihood) -> float | None:

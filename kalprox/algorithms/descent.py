@@ -6,34 +6,38 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from kalprox._arrays import Array, namespace
+from kalprox.algorithms.local import Local, Triangle, stacked
 from kalprox.information import Information
 from kalprox.information.linearized import Linearized, curvature_along, curvature_left_out, errors_of, linearize
 from kalprox.likelihoods import Likelihood
 from kalprox.linalg.triangle import square
 from kalprox.models import Model, Predictor
-from kalprox.regularizers import Regularizer, Zero
-from kalprox.solvers.prox import prox
+from kalprox.posterior import InformationPosterior
+from kalprox.regularizers import Regularizer
 from kalprox.sources import Source
 
-__all__ = ["Point", "Problem", "about", "descend", "steps_left"]
+__all__ = ["FINE", "Point", "Problem", "about", "descend", "relative_length", "steps_left"]
+
+
+FINE, _ROUGH = 1e-6, 1e-2  # the accuracy of undamped steps, and of damped ones, where these are found by iterations
 
 
 class Point(NamedTuple):
     """A point theta with the objective and the linearisation there, on the host."""
 
     theta: Array
-    R: Array  # ||R (t - theta) - z||^2 + const is the linearised sum of squares at t
-    z: Array
-    information: Information  # of t - theta, from the rows alone; R and z include the prior
+    local: Local  # the loss and the prior near theta
+    columns: Array  # (d,), the norms of the columns of the Jacobian of the rows alone
+    information: Information | None  # of t - theta, from the rows alone; None if it is not formed
     loss: float
     rss: float
     size: float
     prior: float  # ||root (theta - mean)||^2 of the prior
     g: float
-    sums: Array | None = None  # what the likelihood learns its parameter from
+    sums: Array | None  # what the likelihood learns its parameter from
+    eps: float  # the rounding error of the numbers in the rows
 
     @property
     def objective(self) -> float:
@@ -42,8 +46,7 @@ class Point(NamedTuple):
     @property
     def rounding(self) -> float:
         """The rounding error of the objective: that of a residual e is eps |h|, so that of rss is 2 eps |e| |h|."""
-        eps = float(np.finfo(np.dtype(self.information.T.dtype)).eps)
-        rounding: float = eps * ((self.rss * self.size) ** 0.5 + abs(self.objective))
+        rounding: float = self.eps * ((self.rss * self.size) ** 0.5 + abs(self.objective))
         return rounding
 
 
@@ -84,16 +87,20 @@ class Problem:
         if not rows.information.rows > 0:
             raise ValueError("The source must have at least one row of positive weight; got zeros only.")
         T = square(np.asarray(rows.information.triangle(), theta.dtype))
-        R, z, prior = T[:-1, :-1], T[:-1, -1], 0.0
+        local, prior = Triangle(T[:-1, :-1], T[:-1, -1]), 0.0
+        columns = local.scales()
         if self.prior is not None:
             before, target = self.prior
             away = (target - before @ theta).astype(theta.dtype)
-            R, z = stacked(R, z, before.astype(theta.dtype), away)
+            local = stacked(local, before.astype(theta.dtype), away)
             prior = float(away @ away)
-        return Point(theta, R, z, rows.information, rows.loss, rows.rss, rows.size, prior, self.g(theta), rows.sums)
+        eps = float(np.finfo(np.dtype(rows.information.T.dtype)).eps)
+        about = rows.information, rows.loss, rows.rss, rows.size, prior, self.g(theta), rows.sums, eps
+        return Point(theta, local, columns, *about)
 
     def information(self, point: Point) -> Information:
         """Return the information of the rows, linearised at a point; one pass if it is not what the descent used."""
+        assert point.information is not None
         if not self.likelihood.majorizes:
             return point.information
         self.count_pass()
@@ -128,36 +135,42 @@ class Problem:
     def g(self, theta: Array) -> float:
         return float(self.regularizer.value(theta))
 
-    def step(self, R: Array, z: Array, theta: Array) -> Array:
-        """Return p with theta + p = argmin_t 1/2 ||R (t - theta) - z||^2 + g(t)."""
-        A = self.regularizer.root(theta.size)
-        if A is None:
-            return prox(R, z + R @ theta, self.regularizer, start=theta).theta - theta
-        A = np.asarray(A, theta.dtype)  # solving for t, and subtracting theta, would cancel digits of p
-        return prox(np.vstack([R, A]), np.concatenate([z, -A @ theta]), Zero()).theta
+    def step(self, point: Point, accuracy: float = FINE) -> Array:
+        """Return the undamped step from a point."""
+        return point.local.step(self.regularizer, point.theta, accuracy)
 
-    def moved(self, point: Point) -> Point:
+    def one_step(self, theta: Array, tol: float) -> tuple[Point, float] | None:
+        """Return the minimiser for a linear h and a quadratic loss, and the relative length of the next step.
+
+        None if the rows are not finite at theta = 0, where they are linearised.
+        """
+        if (point := self.at(np.zeros_like(theta))) is None:
+            return None
+        point = self._moved(point)
+        return point, steps_left(self, point, point.local.scales())
+
+    def _moved(self, point: Point) -> Point:
         """Return the point after one undamped step, without a pass; exact for a linear h."""
-        theta = point.theta + self.step(point.R, point.z, point.theta)
-        information = about(point.information, point.theta - theta)
+        local, shift = point.local, self.step(point)
+        assert isinstance(local, Triangle) and point.information is not None
+        theta = point.theta + shift
+        information = about(point.information, -shift)
         before = 0.0 if self.prior is None else float(((self.prior[1] - self.prior[0] @ theta) ** 2).sum())
         rss = float(information.residual(np.zeros_like(theta)))
-        z = point.z - point.R @ (theta - point.theta)
+        local = Triangle(local.R, local.z - local.R @ shift)
         return point._replace(
-            theta=theta, z=z, information=information, loss=rss / 2, rss=rss, prior=before, g=self.g(theta)
+            theta=theta, local=local, information=information, loss=rss / 2, rss=rss, prior=before, g=self.g(theta)
         )
 
     def predicted(self, point: Point, p: Array) -> float:
         """Return the decrease of (1) that the linearisation predicts for theta + p."""
-        Rp = point.R @ p
-        return float(Rp @ (point.z - Rp / 2)) + (point.g - self.g(point.theta + p))
+        return point.local.decrease(p) + (point.g - self.g(point.theta + p))
 
-
-def stacked(R: Array, z: Array, A: Array, b: Array) -> tuple[Array, Array]:
-    """Return the R and z of ||R t - z||^2 + ||A t - b||^2, up to a constant."""
-    d = R.shape[1]
-    T: Array = np.linalg.qr(np.column_stack([np.vstack([R, A]), np.concatenate([z, b])]), mode="r")
-    return T[:d, :d], T[:d, d]
+    def edf(self, point: Point) -> float:
+        """Return the effective degrees of freedom of the fit at a point."""
+        assert point.information is not None
+        information = about(point.information, point.theta)
+        return float(InformationPosterior(information, self.regularizer, prior=self.before, mean=point.theta).edf)
 
 
 def about(information: Information, shift: Array) -> Information:
@@ -198,9 +211,9 @@ def descend(
     S = np.zeros_like(point.theta)
     mu, growth, bend, near = 1e-4, 2.0, 0.0 if straight else np.inf, _NEAR
     while True:
-        S = np.maximum(np.linalg.norm(point.R, axis=0), 0.7 * S)
-        R, z = _damped(point, mu, S)
-        p = problem.step(R, z, point.theta)
+        S = np.maximum(point.local.scales(), 0.7 * S)
+        local = point.local.damped(mu, S)
+        p = local.step(problem.regularizer, point.theta, _ROUGH)
         promised = problem.predicted(point, p)
         flat = promised <= point.rounding
         # The damped step is shorter than the undamped one and already computed, so that it is tested first.
@@ -225,7 +238,7 @@ def descend(
         if bend < _STRAIGHT or problem.is_straight:
             trial = problem.at(point.theta + p)
         else:
-            bent = _accelerated(problem, point, R, z, p)
+            bent = _accelerated(problem, point, local, p)
             bend = 2 * float(np.linalg.norm(S * (bent - p)) / np.linalg.norm(S * p))
             if bend <= _BENT and problem.passes < max_passes:
                 trial = problem.at(point.theta + bent)
@@ -239,19 +252,12 @@ def descend(
             mu, growth, bend = mu * growth, 2 * growth, np.inf
 
 
-def _damped(point: Point, mu: float, S: Array) -> tuple[Array, Array]:
-    """Return (R, z) with the rows sqrt(mu) S (t - theta) added; a zero column is damped too, and does not move."""
-    if mu == 0:
-        return point.R, point.z
-    return stacked(point.R, point.z, np.diag(mu**0.5 * np.where(S > 0, S, 1.0)), np.zeros_like(S))
-
-
-def _accelerated(problem: Problem, point: Point, R: Array, z: Array, p: Array) -> Array:
+def _accelerated(problem: Problem, point: Point, local: Local, p: Array) -> Array:
     """Return p + a, the damped step for the targets e - h_pp / 2; NaN if h_pp is not finite."""
     pull = problem.curvature(point.theta, p) / 2
     if not np.isfinite(pull).all():
         return np.full_like(p, np.nan)
-    return problem.step(R, z - solve_triangular(R, pull, trans=1), point.theta)
+    return local.pulled(pull).step(problem.regularizer, point.theta, _ROUGH)
 
 
 _MEMORY = 10  # the number of earlier steps in Anderson mixing
@@ -270,8 +276,8 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
     E: Array | None = None
 
     def step(point: Point) -> Array:
-        R, z = _damped(point, mu, S)
-        return problem.step(*(_bent(R, z, E) if E is not None else (R, z)), point.theta)
+        local = point.local.damped(mu, S)
+        return (local if E is None else local.bent(E)).step(problem.regularizer, point.theta, FINE)
 
     p, tried = step(point), False
     thetas, steps = [point.theta], [p]
@@ -297,18 +303,6 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
     return point
 
 
-def _bent(R: Array, z: Array, E: Array) -> tuple[Array, Array]:
-    """Return the R and z of ||R t - z||^2 + t'E t, up to a constant; those given where it has no minimum."""
-    scale = np.linalg.norm(R, axis=0)
-    scale = np.where(scale > 0, scale, 1)
-    A = R / scale
-    try:
-        U = np.linalg.cholesky(A.T @ A + E / scale[:, None] / scale).T
-    except np.linalg.LinAlgError:
-        return R, z
-    return U * scale, solve_triangular(U, A.T @ z, trans=1)
-
-
 def _mixed(problem: Problem, thetas: list[Array], steps: list[Array], S: Array) -> Array:
     """Return theta + p with the correction of Anderson mixing."""
     t = thetas[-1] + steps[-1]
@@ -328,4 +322,4 @@ def relative_length(S: Array, p: Array, theta: Array) -> float:
 
 def steps_left(problem: Problem, point: Point, S: Array) -> float:
     """Return the relative length of the next undamped step."""
-    return relative_length(S, problem.step(point.R, point.z, point.theta), point.theta)
+    return relative_length(S, problem.step(point), point.theta)

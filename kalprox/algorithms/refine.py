@@ -17,24 +17,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kalprox._arrays import Array, brief
 from kalprox._checks import check_positive, check_vector
 from kalprox.algorithms.alternation import descend_jointly
-from kalprox.algorithms.descent import Point, Problem, about, steps_left
+from kalprox.algorithms.descent import Point, Problem, about
+from kalprox.algorithms.matrix_free import MatrixFreeProblem
 from kalprox.information import Information
 from kalprox.information.linearized import rows_not_finite
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import Model
+from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Source, as_source
 from kalprox.sources.weighting import CountedSource, check_weights
+from kalprox.structures import Dense, Structure, structure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,11 +53,12 @@ class Refined:
     ----------
     mean : array of shape (d,)
         The minimiser of sum_k w_k loss(y_k, h_k(theta)) + g(theta).
-    cov : array of shape (d, d)
-        The covariance noise_var (J'J + Hess g)^-1, with the Jacobian J at the mean.
+    cov : array of shape (d, d), or None
+        The covariance noise_var (J'J + Hess g)^-1, with the Jacobian J at the mean. None with a structure, which holds
+        no matrix of that size: see `var` and `information`.
     passes : int
         The number of passes over the rows, including those for the curvature of h, and not those over a sample of the
-        rows that finds a start.
+        rows that finds a start, nor `products`.
     converged : bool
         Whether the refinement has converged to a stationary point. False on a plateau, where the model does not respond
         to theta, and where theta runs to infinity.
@@ -65,15 +69,22 @@ class Refined:
     noise_var : float
         The noise variance: 1 / gamma if gamma was given, else the residual sum of squares divided by `dof`.
     dof : float
-        The residual degrees of freedom: the number of rows minus the effective degrees of freedom of the fit.
-    information : Information
-        The information of all rows about theta, linearised at the mean. A prior is not included.
+        The residual degrees of freedom: the number of rows minus the effective degrees of freedom of the fit. With a
+        structure they are estimated, and NaN if the likelihood has no noise variance.
+    information : Information or Structured
+        The information of all rows about theta, linearised at the mean. A prior is not included. With a structure it is
+        that of `kalprox.structures`, which includes the prior and the curvature of g at the mean; a coordinate that g
+        holds at a kink or a bound is left out of it.
     noise_dof : float
         The degrees of freedom of the noise variance: infinite if gamma was given.
     likelihood : Likelihood
         The likelihood, with the parameter that was learned, such as the scale of `Huber`.
+    var : array of shape (d,)
+        The variances of theta, the diagonal of the covariance. With a structure they may be too small.
     sums : array or None
         The sums over the rows from which its parameter was learned; see `kalprox.likelihoods.Likelihood.sums`.
+    products : int
+        With a structure: the number of products with the Jacobian and its transpose, each of which goes over all rows.
 
     Examples
     --------
@@ -85,21 +96,23 @@ class Refined:
     """
 
     mean: Array
-    cov: Array
+    cov: Array | None
     passes: int
     converged: bool
     objective: float
     message: str
     noise_var: float
     dof: float
-    information: Information
+    information: Any
     noise_dof: float
     likelihood: Likelihood
+    var: Array
     sums: Array | None = None
+    products: int = 0
 
     def __repr__(self) -> str:
         return (
-            f"Refined(mean={brief(self.mean)}, std={brief(np.sqrt(np.diag(self.cov)))}, passes={self.passes}, "
+            f"Refined(mean={brief(self.mean)}, std={brief(np.sqrt(self.var))}, passes={self.passes}, "
             f"converged={self.converged}, objective={self.objective:.6g}, noise_var={self.noise_var:.6g}, "
             f"dof={self.dof:.6g})"
         )
@@ -115,7 +128,7 @@ class Refined:
             "Noise std": f"{self.noise_var**0.5:.4g} ({'given' if np.isinf(self.noise_dof) else 'learned'})",
         }
         labels = [f"theta[{j}]" for j in range(len(self.mean))]
-        rows = first_rows(labels, self.mean, np.sqrt(np.diag(self.cov)))
+        rows = first_rows(labels, self.mean, np.sqrt(self.var))
         return card("Refined", facts(about, () if self.converged else ("Result",)), table(("", "mean", "std"), rows))
 
     def plot(
@@ -159,7 +172,7 @@ class Refined:
         if names is not None and len(names) != len(self.mean):
             raise ValueError(f"names must name each of the {len(self.mean)} parameters; got {len(names)}.")
         names = [f"theta[{j}]" for j in range(len(self.mean))] if names is None else list(map(str, names))
-        std = np.sqrt(np.diag(self.cov))
+        std = np.sqrt(self.var)
         ends = Student(self.mean, std, self.noise_dof).interval(level)
         return plot_coefficients(ax, names, self.mean, *ends, np.abs(self.mean), level=level, top=top, what="parameter")
 
@@ -177,6 +190,7 @@ def refine(
     likelihood: Likelihood | None = None,
     weights: str = "frequency",
     progress: bool = False,
+    structure: Structure | str | None = None,
 ) -> Refined:
     """Minimise the loss of all rows plus the regulariser, relinearising in every pass over the rows.
 
@@ -213,6 +227,12 @@ def refine(
         What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor.
     progress : bool
         Show the number of passes, in a terminal or a notebook.
+    structure : Structure or str, optional
+        One of `kalprox.structures`, or its name, for many parameters: the mean is then found by conjugate gradients,
+        with products of the Jacobian and vectors and without a matrix of d x d numbers. It is that of the dense
+        refinement, up to `tol`; only the covariance is approximate. X may be a sparse matrix, which stays sparse. Each
+        step makes as many passes over the rows as conjugate gradients take; see `Refined.products`. The noise variance
+        is the residual sum of squares divided by degrees of freedom that are estimated to 1%, with random vectors.
 
     Returns
     -------
@@ -238,11 +258,18 @@ def refine(
     check_weights(weights)
     likelihood = likelihood_of(likelihood, weights=weights)
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
-    rows = as_source(source)
+    form = Dense() if structure is None else structure_of(structure)
+    dense = isinstance(form, Dense)
+    rows = as_source(source, keep_sparse=not dense)
     with _passes_shown(progress) as watch:
-        problem = Problem(model, likelihood, regularizer, CountedSource(rows, weights), prior, watch)
+        kind = Problem if dense else MatrixFreeProblem
+        problem = kind(model, likelihood, regularizer, CountedSource(rows, weights), prior, watch)
         point, left, change = _descended(problem, rows, weights, theta, max_passes, tol, exact)
-        result = _read(problem, point, gamma, *_verdict(problem, point, left, change, max_passes, tol))
+        verdict = _verdict(problem, point, left, change, max_passes, tol)
+        if isinstance(problem, MatrixFreeProblem):
+            result = _read_structured(problem, point, gamma, form, *verdict)
+        else:
+            result = _read(problem, point, gamma, *verdict)
         watch(problem.passes)
     return result
 
@@ -264,10 +291,9 @@ def _descended(
 ) -> tuple[Point, float, float]:
     """Return the last point, and what is left to move, see `descend_jointly`; `exact` says that one pass is enough."""
     if exact:
-        if (point := problem.at(np.zeros_like(theta))) is None:
+        if (solved := problem.one_step(theta, tol)) is None:
             raise ValueError(_why_not_finite(problem, np.zeros_like(theta)))
-        point = problem.moved(point)
-        return point, steps_left(problem, point, np.linalg.norm(point.R, axis=0)), 0.0
+        return *solved, 0.0
     if not np.isfinite(problem.g(theta)):
         g = type(problem.regularizer).__name__
         raise ValueError(f"start must lie where g is finite; {g} is {problem.g(theta)} there.")
@@ -336,8 +362,7 @@ def _verdict(
         )
     if left <= tol:
         return True, f"converged: the next step would change theta by {left:.1e} (relative); tol is {tol:.1e}."
-    p = problem.step(point.R, point.z, point.theta)
-    if problem.predicted(point, p) <= point.rounding:
+    if problem.predicted(point, problem.step(point)) <= point.rounding:
         if left > _RUNNING:
             return False, (
                 f"stopped where the objective is flat: the next step would change theta by {left:.1e} (relative), and "
@@ -358,9 +383,8 @@ def _verdict(
 
 def _on_plateau(point: Point) -> bool:
     """Whether changing every parameter by its own size, or by 1, changes h by no more than rounding."""
-    R, eps = np.asarray(point.information.R), float(np.finfo(np.dtype(point.information.T.dtype)).eps)
-    response = np.linalg.norm(R, axis=0) @ np.maximum(np.abs(point.theta), 1)
-    return bool(response <= eps * point.size**0.5 and point.rss > 0)
+    response = point.columns @ np.maximum(np.abs(point.theta), 1)
+    return bool(response <= point.eps * point.size**0.5 and point.rss > 0)
 
 
 _RUNNING = 1e-3  # a step of this relative length that does not change the objective leads away to infinity
@@ -372,10 +396,11 @@ def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, 
     posterior = InformationPosterior(
         information, problem.regularizer, gamma=gamma, prior=problem.before, mean=theta, likelihood=problem.likelihood
     )
-    noise = posterior.noise
+    noise, cov = posterior.noise, posterior.cov()
     return Refined(
         mean=theta,
-        cov=posterior.cov(),
+        cov=cov,
+        var=np.diag(cov),
         passes=problem.passes,
         converged=converged,
         objective=point.objective,
@@ -386,6 +411,38 @@ def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, 
         noise_dof=float(noise.dof),
         likelihood=problem.likelihood,
         sums=point.sums,
+    )
+
+
+def _read_structured(
+    problem: MatrixFreeProblem, point: Point, gamma: float | None, structure: Structure, converged: bool, message: str
+) -> Refined:
+    """Return the result, whose covariance is that of a structure."""
+    likelihood = problem.likelihood
+    edf = problem.edf(point) if likelihood.learns_noise else np.nan  # it takes as long as a few steps
+    if gamma is not None or not likelihood.learns_noise:
+        noise = Noise.known((1.0 if gamma is None else gamma) / likelihood.unit)
+    elif likelihood.majorizes:
+        noise = Noise(likelihood.unit, problem.rows - edf)
+    else:
+        noise = Noise.learned(point.rss, problem.rows, edf)
+    information = problem.structured(point, structure)
+    free = np.asarray(problem.regularizer.free(point.theta))
+    return Refined(
+        mean=point.theta,
+        cov=None,
+        var=np.where(free, np.asarray(information.variances()) * float(noise.variance), 0.0),
+        passes=problem.passes,
+        converged=converged,
+        objective=point.objective,
+        message=f"{message} {noise.reason}".strip(),
+        noise_var=float(noise.variance),
+        dof=problem.rows - edf,
+        information=information,
+        noise_dof=float(noise.dof),
+        likelihood=likelihood,
+        sums=point.sums,
+        products=problem.products,
     )
 
 

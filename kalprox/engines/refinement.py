@@ -15,6 +15,7 @@ from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Source
+from kalprox.structures import Structure
 
 __all__ = ["refine"]
 
@@ -33,6 +34,7 @@ def refine(
     weights: str = "frequency",
     engine: Any = None,
     progress: bool = False,
+    structure: Structure | str | None = None,
 ) -> Refined:
     """Minimise the loss of all rows plus the regularizer, relinearising in every pass over the rows.
 
@@ -73,6 +75,11 @@ def refine(
         partitions in threads, and Dask arrays by the current Dask client.
     progress : bool
         Show the number of passes, in a terminal or a notebook.
+    structure : Structure or str, optional
+        One of `kalprox.structures`, or its name, such as "diagonal", for more parameters than a matrix of d x d numbers
+        allows: the mean is then found by conjugate gradients, with products of the Jacobian and vectors. It is that of
+        the dense refinement, up to `tol`; only the covariance, `var`, is approximate. X may be a sparse matrix, which
+        stays sparse. Rows in memory or a source only, without an engine.
 
     Returns
     -------
@@ -98,6 +105,7 @@ def refine(
         "likelihood": likelihood,
         "weights": weights,
         "progress": progress,
+        "structure": structure,
     }
     if hasattr(source, "fold"):
         if engine is not None:
@@ -109,6 +117,8 @@ def refine(
     partitioned = len(items) > 0 and not in_dask and hasattr(items[0], "blocks")
     if not items or (engine is None and not in_dask and not partitioned):
         return refine_source(model, regularizer, source, start, **options)
+    if structure is not None:
+        raise ValueError("structure needs rows in memory, or a source, and engine=None: set structure=None.")
     with open(engine_of(items[0]) if engine is None else engine) as opened:
         partitions = items if partitioned else partitions_of(tuple(items))
         return refine_source(model, regularizer, EngineSource(opened, partitions), start, **options)

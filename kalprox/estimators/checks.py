@@ -256,13 +256,16 @@ def _checked_groups(groups: Any, n: int) -> Array:
     return labels
 
 
-def batch_of(rows: Rows, block_size: int | str, *, whole: bool, gaps: bool = False) -> Block | ArraySource:
+def batch_of(
+    rows: Rows, block_size: int | str, *, whole: bool, gaps: bool = False, keep_sparse: bool = False
+) -> Block | ArraySource:
     """Return rows in memory as one block if X is dense and `whole` is True, else as a source of blocks.
 
-    X may have NaN with `gaps`.
+    X may have NaN with `gaps`, and stays sparse with `keep_sparse`.
     """
     X, y, weights, groups, offset, times, _ = rows
     if whole and isinstance(X, np.ndarray):
         return Block(X, y, weights, groups=groups, offset=offset, times=times)
     size = max(256, _BLOCK_BYTES // (8 * X.shape[1])) if isinstance(block_size, str) else block_size
-    return ArraySource(X, y, weights, block_rows=size, groups=groups, offset=offset, times=times, gaps=gaps)
+    about: dict[str, Any] = {"groups": groups, "offset": offset, "times": times}
+    return ArraySource(X, y, weights, block_rows=size, gaps=gaps, keep_sparse=keep_sparse, **about)

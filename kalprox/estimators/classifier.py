@@ -108,6 +108,13 @@ class KalproxClassifier(
     max_pending : int
         The largest number of rows that are held until their target comes. Then the oldest is dropped, and counted in
         `n_rows_dropped_`.
+    structure : None, "diagonal", or an object of kalprox.structures
+        For many columns, about 10^4 to 10^6: what is kept of the information about the coefficients, instead of a
+        matrix of d x d numbers: its diagonal, or with `LowRank(20)` also 20 directions. `fit` still finds the
+        coefficients of the objective, by conjugate gradients that stop by `tol`, and a sparse X stays sparse.
+        `coef_std_` and the standard deviations of predictions come from the structure: predictions are usually within a
+        few per cent of exact, and standard errors of coefficients may be too small, which a warning says. Not with
+        alpha="auto", several targets, missing features, robust or clustered standard errors, and engines.
 
     Attributes
     ----------
@@ -163,6 +170,7 @@ class KalproxClassifier(
         missing_targets: str = "raise",
         max_pending: int = 100_000,
         change_points: bool | float = False,
+        structure: Any = None,
     ) -> None:
         self.link = link
         self.penalty = penalty
@@ -187,6 +195,7 @@ class KalproxClassifier(
         self.missing_targets = missing_targets
         self.max_pending = max_pending
         self.change_points = change_points
+        self.structure = structure
 
     # ---- learning --------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox._memory import check_matrix
 from kalprox.engines.collections import is_collection, partition_collection
 from kalprox.estimators.checks import batch_of, checked_encoded, checked_offset, checked_rows, keys_of, labelled
 from kalprox.estimators.frames import check_encoded, frame_kind, is_raw
@@ -71,6 +72,8 @@ class Fitting(Late):
             settings = self._checked_settings()
             has_offset = _has_offset(settings, offset, exposure)
             if self.engine is not None or is_collection(X):
+                if settings.structure is not None:
+                    raise ValueError("A structure needs rows in memory, and engine=None; or set structure=None.")
                 if has_offset:
                     raise ValueError("offset and exposure need rows in memory, and engine=None; or kalprox fit.")
                 if times is not None:
@@ -79,7 +82,8 @@ class Fitting(Late):
             about = sample_weight, groups, offset, exposure, times
             rows, rejected = checked_rows(self, X, y, *about, reset=True, several=settings.several_targets)
             rows, unlabelled = self._labelled_rows(rows)
-            batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, gaps=self.missing != "raise")
+            how = self._how_to_learn(settings, rows)
+            batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, **how)
             assert isinstance(batch, ArraySource)
             learner = Learner(settings)
             learner.fit(batch)
@@ -143,7 +147,8 @@ class Fitting(Late):
         self._fitted  # noqa: B018  # raises an error if there is no model
         rows, rejected = checked_rows(self, X, y, *about, reset=False, several=settings.several_targets)
         rows, unlabelled = self._labelled_rows(rows)
-        batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, gaps=self.missing != "raise")
+        how = self._how_to_learn(settings, rows)
+        batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, **how)
         assert isinstance(batch, ArraySource)
         return batch, rejected, unlabelled
 
@@ -271,7 +276,8 @@ class Fitting(Late):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
                     whole = linear or len(rows.y) == 1
                     size = self._block_rows(rows.X.shape[1])
-                    learner.learn(batch_of(rows, size, whole=whole, gaps=self.missing != "raise"), settings)
+                    how = self._how_to_learn(settings, rows, learner.n_rows)
+                    learner.learn(batch_of(rows, size, whole=whole, **how), settings)
             except ValueError:
                 self._checked(X, y, about, fitted or self._unfitted is not None, several)  # or a better error
                 raise
@@ -286,6 +292,12 @@ class Fitting(Late):
             if held is not None and not learner.is_fitted:
                 self._unfitted = learner
             return self if unchanged or not learner.is_fitted else self._keep(learner)
+
+    def _how_to_learn(self, settings: Settings, rows: Rows, before: int = 0) -> dict[str, Any]:
+        """Return how a batch is made of rows, after so many others; raise a ValueError if they need too much memory."""
+        if settings.structure is None and not callable(settings.link):
+            check_matrix(before + len(rows.y), rows.X.shape[1])
+        return {"gaps": self.missing != "raise", "keep_sparse": settings.structure is not None}
 
     def _checked(
         self, X: Any, y: Any, about: tuple[Any, ...], known: bool, several: bool, keys: Any = None

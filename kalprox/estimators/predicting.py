@@ -106,7 +106,7 @@ class Predicting(LearnerEstimator):
                     return self._learner.mean(X)
                 found = self._learner.predict(X)
                 return found.mean, found.std
-        if exact and not return_std:
+        if not return_std and sigma is None and added is None and (exact or self._fitted.settings.structure):
             if good is not None and not good.any():
                 return self._nothing(len(good))
             return _filled(self._reader(X, time=at).mean(X), good)
@@ -126,7 +126,8 @@ class Predicting(LearnerEstimator):
             nothing = self._nothing(len(good))
             return Student(nothing, nothing.copy(), np.nan)
         rows, gaps = Rows(X, np.zeros(X.shape[0]), offset=offset), self._may_have_gaps(X)
-        batch = batch_of(rows, self.block_size, whole=False, gaps=gaps)
+        sparse = self._fitted.settings.structure is not None
+        batch = batch_of(rows, self.block_size, whole=False, gaps=gaps, keep_sparse=sparse)
         reader, start, found = None, 0, []
         for block in batch:  # type: ignore[union-attr]
             # one for all blocks

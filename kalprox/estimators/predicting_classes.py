@@ -150,8 +150,8 @@ class PredictingClasses(LearnerEstimator):
         if X.shape[0]:
             rows = Rows(X, np.zeros(X.shape[0]), offset=offset)
             values = []
-            gaps, size = self._may_have_gaps(X), self._block_rows(X.shape[1])
-            for block in batch_of(rows, size, whole=False, gaps=gaps):  # type: ignore[union-attr]
+            how = {"gaps": self._may_have_gaps(X), "keep_sparse": self._fitted.settings.structure is not None}
+            for block in batch_of(rows, self._block_rows(X.shape[1]), whole=False, **how):  # type: ignore[union-attr]
                 values.append(function(reader, block.X, **({} if offset is None else {"offset": block.offset})))
             found[slice(None) if good is None else good] = np.concatenate(values)
         return found

@@ -157,6 +157,13 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         in 99 times as many rows, on average. For a linear model with at most 64 columns a change of any coefficient and
         of the noise is found; for others, what shows in the level or the spread of the residuals. What the model learns
         does not depend on it: to forget the past, see `forget`. It needs rows in an order, of one target.
+    structure : None, "diagonal", or an object of kalprox.structures
+        For many columns, about 10^4 to 10^6: what is kept of the information about the coefficients, instead of a
+        matrix of d x d numbers: its diagonal, or with `LowRank(20)` also 20 directions. `fit` still finds the
+        coefficients of the objective, by conjugate gradients that stop by `tol`, and a sparse X stays sparse.
+        `coef_std_` and the standard deviations of predictions come from the structure: predictions are usually within a
+        few per cent of exact, and standard errors of coefficients may be too small, which a warning says. Not with
+        alpha="auto", several targets, missing features, robust or clustered standard errors, and engines.
     engine : optional
         Where `fit` folds the rows. None is this process. Otherwise give "local" (threads), "processes", "dask",
         "spark", the address of a Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask
@@ -228,6 +235,7 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         missing_targets: str = "raise",
         max_pending: int = 100_000,
         change_points: bool | float = False,
+        structure: Any = None,
     ) -> None:
         self.link = link
         self.penalty = penalty
@@ -258,6 +266,7 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         self.missing_targets = missing_targets
         self.max_pending = max_pending
         self.change_points = change_points
+        self.structure = structure
 
     def _learner_parameters(self) -> dict[str, Any]:
         if self.likelihood == "categorical" or isinstance(self.likelihood, Categorical):

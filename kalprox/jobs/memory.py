@@ -1,15 +1,13 @@
 """The memory that a model of many columns needs, said before any row is read."""
 
-import os
 import warnings
-from contextlib import suppress
-from pathlib import Path
+
+from kalprox._memory import memory_of_machine, shown_bytes
 
 __all__ = ["MATRICES", "check_memory"]
 
 MATRICES = 16  # of d x d numbers that a fit holds at a time, at most; measured
 _SMALL = 1 << 24  # bytes that are not worth a warning: the process itself takes more
-_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
 
 def check_memory(columns: int, memory: int) -> None:
@@ -27,35 +25,17 @@ def check_memory(columns: int, memory: int) -> None:
     MemoryError
         If the matrices take more than the memory of this machine.
     """
-    need, there = MATRICES * 8 * columns**2, _memory_of_machine()
-    text = f"{columns:,} columns need about {_shown(need)} of memory for d x d matrices of the model ({MATRICES} of "
-    text += f"{_shown(8 * columns**2)})"
+    need, there = MATRICES * 8 * columns**2, memory_of_machine()
+    text = (
+        f"{columns:,} columns need about {shown_bytes(need)} of memory for d x d matrices of the model ({MATRICES} of "
+    )
+    text += f"{shown_bytes(8 * columns**2)})"
     fewer = "Fewer columns, or fewer levels of categorical columns, need less."
     if there is not None and need > there:
-        raise MemoryError(f"{text}, and this machine has {_shown(there)}. {fewer}")
+        raise MemoryError(f"{text}, and this machine has {shown_bytes(there)}. {fewer}")
     if need > max(memory, _SMALL):
         warnings.warn(
-            f"{text}; the {_shown(memory)} of --memory bound only the rows that are read at a time. {fewer}",
+            f"{text}; the {shown_bytes(memory)} of --memory bound only the rows that are read at a time. {fewer}",
             RuntimeWarning,
             stacklevel=2,
         )
-
-
-def _memory_of_machine() -> int | None:
-    """The memory of this machine, or of the container, in bytes; None if it is not known."""
-    found = []
-    with suppress(OSError, ValueError, AttributeError):  # there is no sysconf on Windows
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    with suppress(OSError, ValueError):  # no container, or "max"
-        found.append(int(_LIMIT.read_text()))
-    return min(found, default=None)
-
-
-def _shown(size: int) -> str:
-    """A number of bytes with its unit.
-
-    >>> _shown(1 << 24), _shown(12_800_000_000)
-    ('16 MB', '11.9 GB')
-    """
-    power = max(1, min(5, (max(size, 1).bit_length() - 1) // 10))
-    return f"{size / 1024**power:.3g} {('kB', 'MB', 'GB', 'TB', 'PB')[power - 1]}"

@@ -55,6 +55,10 @@ def member_type(settings: Settings) -> type[Belief]:
     """Return the class of belief of a model with one way to forget. JAX is imported only if that class needs it."""
     if settings.is_exact:
         return ExactBelief
+    if settings.structure is not None:
+        from kalprox.learning.structured import StructuredBelief
+
+        return StructuredBelief
     if settings.method == "paper":
         from kalprox.learning.paper import PaperBelief
 

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import Array, masked
 from kalprox._pickling import PickledFields
@@ -28,12 +29,25 @@ class Moments:
 
     @classmethod
     def of(cls, block: Block) -> "Moments":
-        """Return the moments of a block."""
+        """Return the moments of a block, whose X may be sparse."""
+        if scipy.sparse.issparse(block.X):
+            return cls._of_sparse(block)
         X = masked(block.weights, block.X)
         weights = np.ones(len(block)) if block.weights is None else block.weights
         rows = float(weights.sum())
         mean = weights @ X / rows if rows else np.zeros(X.shape[1])
         return cls(rows, mean, weights @ (X - mean) ** 2)
+
+    @classmethod
+    def _of_sparse(cls, block: Block) -> "Moments":
+        weights = np.ones(len(block)) if block.weights is None else block.weights
+        counting, X = weights > 0, block.X
+        if not counting.all():  # rows of weight 0 may hold anything
+            X, weights = X[counting], weights[counting]
+        rows = float(weights.sum())
+        mean, squares = (np.asarray(weights @ A) for A in (X, X.multiply(X)))
+        mean = mean / rows if rows else mean
+        return cls(rows, mean, np.maximum(squares - rows * mean**2, 0.0))
 
     def __add__(self, other: "Moments") -> "Moments":
         rows, apart = self.rows + other.rows, other.mean - self.mean
@@ -80,12 +94,16 @@ class Design(PickledFields):
         standardize: bool,
         outputs: int | None = None,
         row_offsets: bool = False,
+        centred: bool = True,
     ) -> "Design":
-        """Return the design that centres the columns (with an intercept) and standardises them (if `standardize`)."""
+        """Return the design that centres the columns (with an intercept) and standardises them (if `standardize`).
+
+        With `centred` False the columns are not centred, so that those of a sparse X stay sparse.
+        """
         mean, sd = moments.mean, moments.sd
         ones, zeros = np.ones(len(mean)), np.zeros(len(mean))
         scale = np.where(sd > 0, sd, 1.0) if standardize else ones
-        return cls(mean if intercept else zeros, scale, intercept, outputs=outputs, row_offsets=row_offsets)
+        return cls(mean if intercept and centred else zeros, scale, intercept, outputs=outputs, row_offsets=row_offsets)
 
     def with_features(self, more: int) -> "Design":
         """Return the design of rows with more columns, which were 0 in all rows so far."""
@@ -119,11 +137,22 @@ class Design(PickledFields):
             what = "given: the model was fitted to rows with an offset" if offset is None else "left out: it was not"
             raise ValueError(f"offset must be {what}. Give the offset, or the exposure, of all rows or of none.")
         inputs = self._centred(X)
-        return inputs if offset is None else np.column_stack([inputs, offset])
+        if offset is None:
+            return inputs
+        if scipy.sparse.issparse(inputs):
+            return scipy.sparse.hstack([inputs, offset[:, None]], format="csr")
+        return np.column_stack([inputs, offset])
 
     def _centred(self, X: Array) -> Array:
         if self._plain:
             return X
+        if scipy.sparse.issparse(X):
+            if self.center.any():  # type: ignore[union-attr]
+                X = X.toarray()
+            else:
+                columns = X if self._unscaled else X @ scipy.sparse.diags(1 / self.scale)  # type: ignore[operator]
+                ones = np.ones((X.shape[0], self.first))
+                return scipy.sparse.hstack([ones, columns], format="csr") if self.first else columns.tocsr()
         inputs = np.empty((X.shape[0], X.shape[1] + self.first))
         inputs[:, : self.first] = 1.0
         columns = inputs[:, self.first :]

@@ -18,6 +18,7 @@ from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import GLM, LINKS, Function, Linear, Model
 from kalprox.sources import Block
 from kalprox.sources.weighting import check_weights, counts_of
+from kalprox.structures import Dense, Structure, structure_of
 
 __all__ = ["COEF_COVS", "MISSING", "MISSING_TARGETS", "TARGETS", "Settings", "same"]
 
@@ -56,6 +57,7 @@ class Settings:
     missing: str
     missing_targets: str
     change_points: float | None  # the expected number of rows from one to the next; None if they are not looked for
+    structure: Structure | None  # of what is known about the coefficients; None if it is a whole matrix
     parameters: Mapping[str, Any] = field(repr=False)  # as they were given
 
     @classmethod
@@ -87,6 +89,7 @@ class Settings:
         missing: str = "raise",
         missing_targets: str = "raise",
         change_points: bool | float = False,
+        structure: Any = None,
     ) -> "Settings":
         """Check the parameters and return the settings.
 
@@ -149,8 +152,10 @@ class Settings:
             missing,
             missing_targets,
             _expected_run(change_points),
+            _structure(structure),
             parameters,
         )
+        settings._check_structure()
         settings._check_likelihood()
         settings._check_nonlinear()
         settings._check_change_points()
@@ -176,6 +181,20 @@ class Settings:
                 "missing='marginalize' needs one noise variance, since a missing feature adds to that of its row; got "
                 "noise='inputs'. Use noise='learn', or missing='impute'."
             )
+
+    def _check_structure(self) -> None:
+        """Raise a ValueError for what a model with a structure does not offer."""
+        if self.structure is None:
+            return
+        given, names = self.parameters, ("missing", "coef_cov", "method")
+        refused = {name: given[name] for name in names if given[name] not in ("raise", "model", "exact")}
+        refused |= {"alpha": "auto"} if self.penalty.alpha == "auto" else {}
+        refused |= {"noise": "inputs"} if self.noise_depends_on_inputs else {}
+        refused |= {"forget": given["forget"]} if self.is_bank or not self.forgetting.fades else {}
+        refused |= {"change_points": given["change_points"]} if self.change_points is not None else {}
+        if refused:
+            what = " and ".join(f"{name}={value!r}" for name, value in refused.items())
+            raise ValueError(f"{what} needs all of the information, a dense matrix: set structure=None.")
 
     def _check_likelihood(self) -> None:
         loss, name = self.likelihood, f"likelihood={self.parameters['likelihood']!r}"
@@ -271,10 +290,10 @@ class Settings:
     def is_exact(self) -> bool:
         """Whether the information of the rows determines everything exactly.
 
-        That is a linear model with the Gaussian likelihood and method="exact".
+        That is a linear model with the Gaussian likelihood, method="exact" and no structure.
         """
         named = isinstance(self.link, str) and self.link == "identity"
-        return self.method == "exact" and named and self.likelihood.quadratic
+        return self.method == "exact" and named and self.likelihood.quadratic and self.structure is None
 
     @property
     def several_targets(self) -> bool:
@@ -351,6 +370,12 @@ class Settings:
         """Return which parameters (of `names`, or of all) differ between these settings and `other`."""
         mine, theirs = self.parameters, other.parameters
         return [name for name in names or mine if not same(mine[name], theirs[name])]
+
+
+def _structure(structure: Any) -> Structure | None:
+    """Return the structure; None for a dense one."""
+    found = Dense() if structure is None else structure_of(structure)
+    return None if isinstance(found, Dense) else found
 
 
 def _expected_run(change_points: Any) -> float | None:

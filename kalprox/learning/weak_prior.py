@@ -67,7 +67,8 @@ def coef_regularizer(settings: Settings, design: Design) -> Regularizer:
 
 def first_theta(settings: Settings, design: Design) -> Array:
     """Return where the search for theta starts: as given, or at zero, or within bounds that exclude zero."""
-    theta, g = settings.first_theta(design.size, design.jacobian()), coef_regularizer(settings, design)
+    jacobian = None if settings.start is None else design.jacobian()  # a matrix of d x d numbers
+    theta, g = settings.first_theta(design.size, jacobian), coef_regularizer(settings, design)
     if settings.start is None and isinstance(g, Separable) and not np.isfinite(g.value(theta)):
         return np.asarray(g.prox(theta))
     return theta

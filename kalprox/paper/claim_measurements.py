@@ -102,7 +102,7 @@ def sparse(s: Mapping[str, Any]) -> Results:
     alg = proximal_filter(h, g)
     state = run(alg, alg.init(np.zeros(d), 100.0), X, y, record_every=len(X)).state
     fit = refine(h, g, (X, y), state.mean, gamma=1.0, prior=state.prior, tol=1e-6)
-    for name, mean, var in (("filter", state.mean, state.var()), ("refined", fit.mean, np.diagonal(fit.cov))):
+    for name, mean, var in (("filter", state.mean, state.var()), ("refined", fit.mean, fit.var)):
         out |= {name: relative_error(mean, theta), f"covered_{name}": _covered(mean, var, theta)}
         out[f"width_{name}"] = np.sqrt(var).mean()
     return out

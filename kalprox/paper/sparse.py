@@ -145,7 +145,7 @@ def _cell(s: Mapping[str, Any]) -> Results:
         "seconds_refined": seconds + time.process_time() - begin,
         "error_refined": np.array([relative_error(fit.mean, rows.theta)]),
         "mean_refined": fit.mean,
-        "var_refined": np.diagonal(fit.cov),
+        "var_refined": fit.var,
         "passes": fit.passes,
         "converged": fit.converged,
     }

@@ -30,7 +30,7 @@ class ArraySource:
     Parameters
     ----------
     X : array of shape (n,) or (n, p), or sparse matrix with rows that can be sliced
-        The rows of a sparse matrix are made dense block by block.
+        The rows of a sparse matrix are made dense block by block, unless `keep_sparse` is True.
     y : array of shape (n,) or (n, m)
     weights : array of shape (n,), optional
         The weights of the rows. Rows of weight 0 may hold anything.
@@ -39,6 +39,9 @@ class ArraySource:
         Those of the blocks; see `Block`.
     gaps : bool
         Whether X may have NaN, for features that are missing.
+    keep_sparse : bool
+        Whether blocks of a sparse matrix stay sparse, in the format CSR. All rows are then one block: a pass takes
+        little more than they do.
     """
 
     def __init__(
@@ -55,8 +58,10 @@ class ArraySource:
         times: Array | None = None,
         noise: Array | None = None,
         gaps: bool = False,
+        keep_sparse: bool = False,
     ) -> None:
-        self.sparse = hasattr(X, "toarray")
+        self.sparse, self.keep_sparse = hasattr(X, "toarray"), keep_sparse and hasattr(X, "toarray")
+        X = X.tocsr() if self.keep_sparse else X
         xp = namespace(X, y)
         self.X, self.y, self.block_rows = X if self.sparse else xp.asarray(X), xp.asarray(y), block_rows
         self.counts, self.squares, self.groups, self.offset = counts, squares, groups, offset
@@ -80,10 +85,11 @@ class ArraySource:
     def blocks_in_order(self, *, whole: bool = False) -> Iterator[Block]:
         """The blocks, in the order of the rows; with `whole`, all rows of a dense X as one block."""
         n = len(self.y)
-        size = n if whole and not self.sparse else self.block_rows
+        size = n if self.keep_sparse or (whole and not self.sparse) else self.block_rows
         for i in range(0, n, size):
             rows = slice(i, i + size)
-            X = self.X[rows].toarray() if self.sparse else self.X[rows]
+            X = self.X if size >= n else self.X[rows]
+            X = X.toarray() if self.sparse and not self.keep_sparse else X
             names = ("weights", "counts", "squares", "groups", "offset", "times", "noise")
             parts: dict[str, Any] = {name: None if (a := getattr(self, name)) is None else a[rows] for name in names}
             yield Block(X, self.y[rows], **parts)
@@ -97,6 +103,7 @@ class ArraySource:
         times = in_order(self.times, None, weights) if isinstance(forget, ByTime) else None
         weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind), times)
         about: dict[str, Any] = {"block_rows": self.block_rows, "groups": self.groups, "offset": self.offset}
+        about |= {"keep_sparse": self.keep_sparse}
         return ArraySource(self.X, self.y, weights, counts=counts, squares=squares, **about)
 
     def sample(self, rows: int, least: int) -> "ArraySource | None":
@@ -111,14 +118,15 @@ class ArraySource:
         weights = np.full(rows, n / rows) if self.weights is None else self.weights[drawn] * (n / rows)
         counts, squares = (None if a is None else a[drawn] * (n / rows) for a in (self.counts, self.squares))
         offset = None if self.offset is None else self.offset[drawn]
-        return ArraySource(self.X[drawn], self.y[drawn], weights, counts=counts, squares=squares, offset=offset)
+        about: dict[str, Any] = {"offset": offset, "keep_sparse": self.keep_sparse}
+        return ArraySource(self.X[drawn], self.y[drawn], weights, counts=counts, squares=squares, **about)
 
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """One pass; see `Source`."""
         return fold_blocks(self, part)
 
 
-def as_source(source: Source | Sequence[Any]) -> Source:
+def as_source(source: Source | Sequence[Any], *, keep_sparse: bool = False) -> Source:
     """`source` itself, or (X, y) or (X, y, weights) as an `ArraySource`."""
     if hasattr(source, "fold"):
         return source
@@ -128,4 +136,4 @@ def as_source(source: Source | Sequence[Any]) -> Source:
             "source must be (X, y) or (X, y, weights), arrays of NumPy or JAX, or an object with the method `fold` of "
             f"`kalprox.sources.Source`; got {type(source).__name__}."
         )
-    return ArraySource(*source)
+    return ArraySource(*source, keep_sparse=keep_sparse)

@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
+from kalprox import _memory
 from kalprox.jobs import memory
 from kalprox.jobs.fit import FitJob
 from kalprox.jobs.memory import MATRICES, check_memory
@@ -38,7 +39,7 @@ def test_what_does_not_fit_is_said_with_numbers(monkeypatch):
         RuntimeWarning, match=r"2,000 columns need about 488 MB .*\(16 of 30\.5 MB\); the 16 MB of --memory"
     ):
         check_memory(2000, 1 << 24)
-    monkeypatch.setattr(memory, "_memory_of_machine", lambda: 1 << 33)
+    monkeypatch.setattr(memory, "memory_of_machine", lambda: 1 << 33)
     with pytest.raises(
         MemoryError, match=r"10,000 columns need about 11\.9 GB .*this machine has 8 GB\. Fewer columns"
     ):
@@ -46,11 +47,11 @@ def test_what_does_not_fit_is_said_with_numbers(monkeypatch):
 
 
 def test_the_memory_of_a_container_counts(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "_LIMIT", tmp_path / "memory.max")
+    monkeypatch.setattr(_memory, "_LIMIT", tmp_path / "memory.max")
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._memory_of_machine() > 1 << 20
+    assert _memory.memory_of_machine() > 1 << 20
     (tmp_path / "memory.max").write_text("1000000\n")
-    assert memory._memory_of_machine() == 1_000_000
+    assert _memory.memory_of_machine() == 1_000_000
 
 
 def test_100_000_levels_are_refused_before_a_row_is_read(tmp_path):

@@ -1,0 +1,377 @@
+"""The Jacobian of the rows of a block by its products J v and J'u, for models of so many parameters that a block of the
+Jacobian, let alone a matrix of all pairs of parameters, should not be formed.
+
+Rows of inputs may be a sparse matrix, which stays sparse.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse
+
+from kalprox._arrays import Array
+from kalprox.information.linearized import row_terms
+from kalprox.likelihoods import Likelihood
+from kalprox.models import Function, Linear, Model, Offset, Predictor, padded_length
+from kalprox.sources import Block
+
+__all__ = ["Gradient", "ImplicitRows", "curvature_products", "explicit_rows", "gradient_of", "product_of"]
+
+_BYTES = 1 << 25  # of the explicit rows of a Jacobian at a time
+_CHUNK = 4096  # rows of a function at a time
+
+
+class _Inputs(Protocol):
+    """The Jacobian of the outputs of b rows, shape (b,) or (b, m), with respect to d parameters."""
+
+    def value(self) -> Array:
+        """Return the outputs."""
+
+    def times(self, v: Array) -> Array:
+        """Return J v, of the shape of the outputs."""
+
+    def transposed(self, u: Array) -> Array:
+        """Return J'u, shape (d,)."""
+
+    def squares(self, w: Array, L: Array | None) -> Array:
+        """Return the diagonal of J'L' diag(w) L J, with a matrix L of shape (m, m) for each row, or none."""
+
+    def explicit(self, rows: slice) -> Any:
+        """Return the rows of J, shape (b, d) or (b, m, d); sparse of shape (b m, d) if the inputs are sparse."""
+
+
+@dataclass(frozen=True)
+class PredictorInputs:
+    """J of h(x'theta): each row is x times the slope of the link."""
+
+    model: Predictor
+    theta: Array
+    X: Any
+
+    @cached_property
+    def _link(self) -> tuple[Array, Array]:
+        return self.model.link(self.X @ self.theta)
+
+    @property
+    def _slope(self) -> Array | None:
+        return None if self.model.linear else self._link[1]
+
+    def value(self) -> Array:
+        return self._link[0]
+
+    def times(self, v: Array) -> Array:
+        return self.X @ v if self._slope is None else self._slope * (self.X @ v)
+
+    def transposed(self, u: Array) -> Array:
+        return self.X.T @ (u if self._slope is None else self._slope * u)
+
+    def squares(self, w: Array, L: Array | None) -> Array:
+        return _squared(self.X).T @ (w if self._slope is None else self._slope**2 * w)
+
+    def explicit(self, rows: slice) -> Any:
+        slope = None if self._slope is None else self._slope[rows]
+        X = self.X[rows]
+        if slope is None:
+            return X
+        return X.multiply(slope[:, None]).tocsr() if scipy.sparse.issparse(X) else slope[:, None] * X
+
+
+@dataclass(frozen=True)
+class OutputInputs:
+    """J of several linear outputs: theta is a matrix of one column for each."""
+
+    outputs: int
+    theta: Array
+    X: Any
+
+    def value(self) -> Array:
+        return self.times(self.theta)
+
+    def times(self, v: Array) -> Array:
+        return np.asarray(self.X @ v.reshape(-1, self.outputs))
+
+    def transposed(self, u: Array) -> Array:
+        return np.asarray(self.X.T @ u).ravel()
+
+    def squares(self, w: Array, L: Array | None) -> Array:
+        w = w if L is None else (w[:, :, None] * L**2).sum(axis=1)
+        return np.asarray(_squared(self.X).T @ w).ravel()
+
+    def explicit(self, rows: slice) -> Any:
+        if scipy.sparse.issparse(self.X):
+            return scipy.sparse.kron(self.X[rows], scipy.sparse.eye(self.outputs), format="csr")
+        return Linear(self.outputs).linearize_rows(self.theta, self.X[rows])[1]
+
+
+@dataclass(frozen=True)
+class FunctionInputs:
+    """J of a function, which JAX differentiates forward for J v and in reverse for J'u."""
+
+    model: Function
+    theta: Array
+    X: Array
+
+    def value(self) -> Array:
+        return self._each(lambda rows: _forward()(self.model, self.theta, rows, self.theta)[0])
+
+    def times(self, v: Array) -> Array:
+        return self._each(lambda rows: _forward()(self.model, self.theta, rows, v)[1])
+
+    def transposed(self, u: Array) -> Array:
+        total, start = np.zeros_like(self.theta), 0
+        for rows in self._chunks():
+            part = u[start : start + len(rows)]
+            padding = [(0, padded_length(len(rows)) - len(rows))] + [(0, 0)] * (u.ndim - 1)
+            total = total + self._call(_reverse(), rows, np.pad(part, padding))
+            start += len(rows)
+        return total
+
+    def squares(self, w: Array, L: Array | None) -> Array:
+        total = np.zeros_like(self.theta)
+        for rows, D in pieces(self, len(self.X), w[0].size):
+            D = D if L is None else L[rows] @ D
+            total = total + w[rows].ravel() @ (D.reshape(-1, len(total)) ** 2)
+        return total
+
+    def explicit(self, rows: slice) -> Array:
+        return self.model.linearize_rows(self.theta, self.X[rows])[1]
+
+    def _chunks(self) -> Iterator[Array]:
+        return (self.X[i : i + _CHUNK] for i in range(0, len(self.X), _CHUNK))
+
+    def _each(self, function: Callable[[Array], Array]) -> Array:
+        return np.concatenate([self._call(lambda _, __, X: function(X), X)[: len(X)] for X in self._chunks()])
+
+    def _call(self, function: Callable[..., Any], X: Array, *more: Array) -> Array:
+        """Call a function of (model, theta, X, ...) with rows padded to one of a few lengths, in the dtype of theta."""
+        import jax
+
+        padded = np.concatenate([X, np.repeat(X[-1:], padded_length(len(X)) - len(X), axis=0)])
+        with jax.enable_x64(np.result_type(self.theta, X) == np.float64):
+            return np.asarray(function(self.model, self.theta, padded, *more))
+
+
+@dataclass(frozen=True)
+class GivenInputs:
+    """J as it is, for a model that is not one of the library's."""
+
+    model: Model
+    theta: Array
+    X: Array
+
+    @cached_property
+    def _at(self) -> tuple[Array, Array]:
+        return self.model.linearize_rows(self.theta, self.X)
+
+    def value(self) -> Array:
+        return self._at[0]
+
+    def times(self, v: Array) -> Array:
+        return self._at[1] @ v
+
+    def transposed(self, u: Array) -> Array:
+        D = self._at[1]
+        return u.ravel() @ D.reshape(-1, D.shape[-1])
+
+    def squares(self, w: Array, L: Array | None) -> Array:
+        D = self._at[1] if L is None else L @ self._at[1]
+        return w.ravel() @ D.reshape(-1, D.shape[-1]) ** 2
+
+    def explicit(self, rows: slice) -> Array:
+        return self._at[1][rows]
+
+
+@dataclass(frozen=True)
+class OffsetInputs:
+    """J of a model with an offset, which it does not depend on."""
+
+    inner: _Inputs
+    offset: Array
+
+    def value(self) -> Array:
+        return self.inner.value() + self.offset
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def inputs_of(model: Model, theta: Array, X: Any) -> Any:
+    """Return the Jacobian of a model at rows of inputs, by its products."""
+    if isinstance(model, Offset):
+        last = X[:, [-1]].toarray().ravel() if scipy.sparse.issparse(X) else X[:, -1]
+        return OffsetInputs(inputs_of(model.model, theta, X[:, :-1]), last)
+    if isinstance(model, Linear) and model.outputs is not None:
+        return OutputInputs(model.outputs, theta, X)
+    if isinstance(model, Predictor):
+        return PredictorInputs(model, theta, X)
+    if scipy.sparse.issparse(X):
+        raise ValueError(f"A sparse X needs a linear predictor; {type(model).__name__} takes dense rows: X.toarray().")
+    return FunctionInputs(model, theta, X) if isinstance(model, Function) else GivenInputs(model, theta, X)
+
+
+def pieces(inputs: _Inputs, b: int, outputs: int) -> Iterator[tuple[slice, Any]]:
+    """Yield the explicit rows of a Jacobian in pieces of bounded memory."""
+    size = max(16, 1 << (_BYTES // (8 * len(inputs.theta) * outputs)).bit_length() >> 1)  # type: ignore[attr-defined]
+    for i in range(0, b, size):
+        rows = slice(i, min(i + size, b))
+        yield rows, inputs.explicit(rows)
+
+
+def _squared(X: Any) -> Any:
+    return X.multiply(X) if scipy.sparse.issparse(X) else X**2
+
+
+@cache
+def _forward() -> Callable[..., Any]:
+    import jax
+
+    def forward(model: Function, theta: Array, X: Array, v: Array) -> tuple[Array, Array]:
+        return jax.jvp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), (theta,), (v,))
+
+    return jax.jit(forward)
+
+
+@cache
+def _reverse() -> Callable[..., Any]:
+    import jax
+
+    def reverse(model: Function, theta: Array, X: Array, u: Array) -> Array:
+        found: Array = jax.vjp(lambda t: jax.vmap(model.value, in_axes=(None, 0))(t, X), theta)[1](u)[0]
+        return found
+
+    return jax.jit(reverse)
+
+
+class ImplicitRows(NamedTuple):
+    """The least-squares problem of a block for a step p of theta: sum of weights (targets - J p)^2 / 2, J implicit."""
+
+    inputs: Any
+    L: Array | None  # (b, m, m): J is L times the Jacobian of the outputs, if these interact in the loss
+    f: Array  # (b,) or (b, m)
+    targets: Array  # (b m,)
+    weights: Array  # (b m,)
+    loss: float
+    counts: Array  # (b m,)
+    block: Block
+
+    def times(self, v: Array) -> Array:
+        """Return J v, shape (b m,)."""
+        Jv = self.inputs.times(v)
+        return (Jv if self.L is None else (self.L @ Jv[..., None])[..., 0]).ravel()
+
+    def transposed(self, u: Array) -> Array:
+        """Return J'u, shape (d,)."""
+        u = u.reshape(self.f.shape)
+        u = u if self.L is None else (np.swapaxes(self.L, -1, -2) @ u[..., None])[..., 0]
+        return self.inputs.transposed(u)
+
+
+def expand(model: Model, likelihood: Likelihood, theta: Array, block: Block, *, descent: bool = True) -> ImplicitRows:
+    """Expand the loss of a block at theta, see `kalprox.information.linearized.expand`, without forming its rows."""
+    block = _counting(block)
+    theta = np.asarray(theta, block.y.dtype)
+    likelihood.check(block.y)
+    with np.errstate(all="ignore"):
+        inputs = inputs_of(model, theta, block.X)
+        f = inputs.value()
+        if f.shape != block.y.shape:
+            raise ValueError(f"y must have the shape of the model's output, {f.shape}; got {block.y.shape}.")
+        L = _contrasts(likelihood, f)
+        if likelihood.majorizes and not descent:
+            targets, curvature = likelihood.matched(block.y, f, 0 * f)
+        else:
+            targets, curvature = likelihood.least_squares(block.y, f)
+        at = row_terms(likelihood, f, targets, curvature, block)
+    ones = np.ones_like(at.targets)
+    w, counts = (ones if a is None else a for a in (at.weights, at.counts))
+    return ImplicitRows(inputs, L, f, at.targets, w, float(at.loss), counts, block)
+
+
+def _contrasts(likelihood: Likelihood, f: Array) -> Array | None:
+    if not likelihood.interacts:
+        return None
+    m = f.shape[-1]
+    return likelihood.contrasts(f, np.broadcast_to(np.eye(m), (*f.shape, m)))
+
+
+def _counting(block: Block) -> Block:
+    """Return the rows of positive weight; others may hold anything."""
+    if block.weights is None or (block.weights > 0).all():
+        return block
+    rows = block.weights > 0
+    names = ("y", "weights", "counts", "squares", "groups", "offset", "times", "noise")
+    parts: dict[str, Any] = {name: None if (a := getattr(block, name)) is None else a[rows] for name in names}
+    return replace(block, X=block.X[rows], **parts)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The sums over rows that one pass of refinement without a matrix returns; they add over blocks."""
+
+    loss: float
+    rss: float  # sum of weights * targets^2
+    size: float  # sum of weights * f^2
+    slope: Array  # J'W targets, the negative gradient of the loss
+    squares: Array  # the diagonal of J'WJ
+    rows: float
+    sums: Array | None = None  # what the likelihood learns from
+
+    def __add__(self, other: "Gradient") -> "Gradient":
+        sums = None if self.sums is None or other.sums is None else self.sums + other.sums
+        names = ("loss", "rss", "size", "slope", "squares", "rows")
+        return Gradient(**{name: getattr(self, name) + getattr(other, name) for name in names}, sums=sums)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all sums are finite."""
+        total = self.loss + self.rss + self.size
+        return bool(np.isfinite(total) and np.isfinite(self.slope).all() and np.isfinite(self.squares).all())
+
+
+def gradient_of(model: Model, likelihood: Likelihood, theta: Array, block: Block) -> Gradient:
+    """Return the loss of a block at theta, its gradient, and the diagonal of its curvature."""
+    with np.errstate(all="ignore"):
+        at = expand(model, likelihood, theta, block)
+        w, e, f = at.weights, at.targets, at.f.ravel()
+        sums = None
+        if likelihood.parameter is not None:
+            sums = np.asarray(likelihood.sums(at.block.y.ravel(), f, 0 * f, at.counts))
+        slope, squares = at.transposed(w * e), at.inputs.squares(w.reshape(at.f.shape), at.L)
+        return Gradient(at.loss, float(w @ e**2), float(w @ f**2), slope, squares, float(at.counts.sum()), sums)
+
+
+def product_of(model: Model, likelihood: Likelihood, theta: Array, v: Array, block: Block) -> Array:
+    """Return J'WJ v for a block, linearised at theta."""
+    if model.linear and likelihood.quadratic:  # the weights do not depend on theta
+        block = _counting(block)
+        inputs = inputs_of(model, np.asarray(theta, block.y.dtype), block.X)
+        Jv = inputs.times(v)
+        return np.asarray(inputs.transposed(Jv if block.weights is None else block.weights * Jv))
+    at = expand(model, likelihood, theta, block)
+    return at.transposed(at.weights * at.times(v))
+
+
+def curvature_products(model: Model, likelihood: Likelihood, theta: Array, p: Array, block: Block) -> Array:
+    """Return J'W h_pp, with h_pp the second derivative of h along p, as `curvature_along` does."""
+    s = float(np.finfo(np.dtype(block.y.dtype)).eps) ** 0.5
+    here, ahead = (expand(model, likelihood, at, block) for at in (theta, theta + s * p))
+    with np.errstate(all="ignore"):
+        return here.transposed(here.weights * (ahead.times(p / s) - here.times(p / s)))
+
+
+def explicit_rows(
+    model: Model, likelihood: Likelihood, theta: Array, block: Block
+) -> Iterator[tuple[Any, Array, Array]]:
+    """Yield the linearised rows of a block in pieces: rows of J, array or CSR matrix, their targets and weights."""
+    at = expand(model, likelihood, theta, block, descent=False)
+    outputs = at.f[0].size
+    for rows, D in pieces(at.inputs, len(at.f), outputs):
+        flat = slice(rows.start * outputs, rows.stop * outputs)
+        if at.L is not None:
+            L = at.L[rows]
+            D = scipy.sparse.block_diag(L, format="csr") @ D if scipy.sparse.issparse(D) else L @ D
+        D = D if scipy.sparse.issparse(D) else D.reshape(-1, D.shape[-1])
+        yield D, at.targets[flat], at.weights[flat]

@@ -1,0 +1,218 @@
+"""The belief of a model of many parameters, whose information is held in a structure instead of a dense matrix."""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import scipy.sparse
+
+from kalprox._arrays import Array
+from kalprox.algorithms.refine import refine
+from kalprox.information.implicit import inputs_of, pieces
+from kalprox.information.structured import Structured
+from kalprox.learning.belief import Belief, check_any_row
+from kalprox.learning.design import Design, DesignedSource
+from kalprox.learning.filtered import refuse_changes
+from kalprox.learning.intervals import Estimate
+from kalprox.learning.saved import Saved
+from kalprox.learning.settings import Settings
+from kalprox.learning.targets import Seen, check_targets
+from kalprox.learning.weak_prior import coef_regularizer, first_theta
+from kalprox.likelihoods import Likelihood
+from kalprox.linalg.structured_factor import StructuredFactor
+from kalprox.noise import Noise
+from kalprox.posterior import AnyFactor, Posterior
+from kalprox.sources import ArraySource, Block, Counts, Source
+from kalprox.structures import UnderstatedWarning
+
+__all__ = ["StructuredBelief"]
+
+_LOST = 1e-6  # the share of the precision below which nothing is said of what a structure drops
+
+
+class StructuredPosterior(Posterior):
+    """The posterior with a given mean, whose precision matrix is held in a structure."""
+
+    def __init__(self, data: Structured, held: Array | None, noise: Noise, likelihood: Likelihood) -> None:
+        self.data, self._held, self._noise, self.likelihood = data, held, noise, likelihood
+
+    @property
+    def mean(self) -> Array:
+        return self.data.mean
+
+    @property
+    def noise(self) -> Noise:
+        return self._noise
+
+    @cached_property
+    def factors(self) -> list[AnyFactor]:
+        return [StructuredFactor(self.data.precision, self._held)]
+
+    def output_variance(self, f: Array, D: Any) -> Array:
+        """Return the variance of the outputs, see `Posterior`; D may also be a Jacobian by its products."""
+        if not hasattr(D, "explicit"):
+            return super().output_variance(f, D)
+        parts = [self._variance_of(f[rows], rows_of_D) for rows, rows_of_D in pieces(D, len(f), f[0].size)]
+        return np.concatenate(parts)
+
+    def _variance_of(self, f: Array, D: Any) -> Array:
+        if not scipy.sparse.issparse(D) or not self.likelihood.interacts:
+            D = D if scipy.sparse.issparse(D) else D.reshape(-1, D.shape[-1])
+            return self.leverage(D).reshape(f.shape) if not self.likelihood.interacts else super().output_variance(f, D)
+        found = np.empty((*f.shape, f.shape[1]))
+        for i in range(len(f)):
+            rows = D[i * f.shape[1] : (i + 1) * f.shape[1]].toarray()
+            found[i] = super().output_variance(f[i : i + 1], rows)[0]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class StructuredBelief(Belief):
+    """The minimiser over all rows, found without a matrix, and its precision in a structure.
+
+    Attributes
+    ----------
+    data : Structured
+        The information of the rows, the prior and the penalty, with the estimate as its mean.
+    fixed : Design
+    noise_found : Noise
+    likelihood : Likelihood
+        With the parameter that was learned.
+    """
+
+    data: Structured
+    fixed: Design
+    noise_found: Noise
+    likelihood: Likelihood
+    n_passes: int = 1
+    fit_converged: bool = True
+    message: str = ""
+    fit_column_std: Array | None = None
+    fit_outside: float = 0.0
+
+    in_one_pass: ClassVar[bool] = False
+
+    @classmethod
+    def start(cls, settings: Settings, blocks: Iterable[Block]) -> "StructuredBelief":
+        return _refuse("partial_fit", "Use fit, or kalprox.proximal_filter(..., structure=...).")
+
+    @classmethod
+    def fit(
+        cls, settings: Settings, source: Source, start: "StructuredBelief | None" = None
+    ) -> tuple["StructuredBelief", Counts]:
+        """Refine to a stationary point of the objective, after one pass for the means of X; see `kalprox.refine`."""
+        if settings.forgets:
+            raise ValueError("forget needs partial_fit with a structure: set forget=1.")
+        folded = source.fold(partial(Seen.of, settings))
+        check_any_row(folded.counts)
+        assert folded.total is not None
+        seen = folded.total
+        check_targets(settings, seen.y, seen.y, source)
+        design, rows = Design(), source
+        if isinstance(settings.link, str):
+            sparse = isinstance(source, ArraySource) and source.keep_sparse
+            about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": settings.standardize}
+            about |= {"outputs": seen.y.outputs, "row_offsets": seen.offsets > 0, "centred": not sparse}
+            design = Design.of_moments(seen.X, **about)
+            rows = _designed(source, design)
+        first = first_theta(settings, design) if start is None else np.asarray(start.data.mean)
+        options: dict[str, Any] = {"gamma": settings.gamma, "max_passes": settings.max_passes, "tol": settings.tol}
+        options |= {"weights": settings.weights, "likelihood": settings.likelihood, "structure": settings.structure}
+        model, g = design.model(settings.model(design.outputs)), coef_regularizer(settings, design)
+        out = refine(model, g, rows, first, **options)
+        std = np.sqrt(seen.X.squares / seen.X.rows) if isinstance(settings.link, str) else None
+        noise = Noise(np.asarray(out.noise_var), np.asarray(out.noise_dof))
+        about_fit = out.passes, out.converged, out.message, std, seen.y.outside
+        return cls(settings, out.information, design, noise, out.likelihood, *about_fit), folded.counts
+
+    def learn(self, block: Block) -> "StructuredBelief":
+        return _refuse("partial_fit", "Use fit with all rows.")
+
+    def with_settings(self, settings: Settings) -> "StructuredBelief":
+        refuse_changes(self.settings, settings)
+        if changed := settings.changed(self.settings, "penalty", "alpha", "structure", "noise"):
+            raise ValueError(f"{' and '.join(changed)} cannot change without the rows: use fit.")
+        return replace(self, settings=settings)
+
+    @property
+    def design(self) -> Design:
+        return self.fixed
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        held = ~np.asarray(coef_regularizer(self.settings, self.fixed).free(self.data.mean))
+        return StructuredPosterior(self.data, held if held.any() else None, self.noise_found, self.likelihood)
+
+    @property
+    def converged(self) -> bool:
+        return self.fit_converged
+
+    @property
+    def column_std(self) -> Array | None:
+        return self.fit_column_std
+
+    @property
+    def targets_outside(self) -> float:
+        return self.fit_outside
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def coef_std(self) -> Array:
+        """The standard errors of the coefficients; warns if the structure is known to understate them."""
+        lost = float(self.data.dropped)
+        if lost > _LOST:
+            warnings.warn(
+                f"The standard errors of coefficients may be too small: of {lost:.0%} of the precision of the rows the "
+                "structure keeps no correlations, and without them every coefficient seems better known than it is. "
+                "Predictions are affected far less. Use a structure of a higher rank, or structure=None if the columns "
+                "are few enough.",
+                UnderstatedWarning,
+                stacklevel=4,
+            )
+        return np.sqrt(self._variances(self._var(self.posterior)))
+
+    @property
+    def exact_zeros(self) -> Array:
+        kinked = not coef_regularizer(self.settings, self.fixed).smooth
+        return (self.coef == 0) & (np.sqrt(self._variances(self._var(self.posterior))) == 0) & kinked
+
+    def determined(self, penalised: bool) -> Array:
+        return np.ones(self.coef.shape[-1], bool)
+
+    def coef_estimate(self, penalised: bool) -> Estimate:
+        if not penalised or not coef_regularizer(self.settings, self.fixed).smooth:
+            _refuse("An interval of coefficients without the penalty", "Read coef_ and coef_std_.")
+        var = self._variances(self.posterior.factors[0].variances())
+        return Estimate(self.coef, self.coef_std, self._dof(self.posterior), 1 / var)
+
+    def _value(self, inputs: Array) -> tuple[Array, Any]:
+        """Return the output of the model at the estimate, and its Jacobian by its products."""
+        J = inputs_of(self.model, np.asarray(self.posterior.mean), inputs)
+        return J.value(), J
+
+    def merge(self, other: Belief) -> "StructuredBelief":
+        return _refuse("merge", "Fit one model to all rows.")
+
+    def saved(self) -> dict[str, Any]:
+        return _refuse("A model file", "Use pickle or joblib to keep the model.")
+
+    @classmethod
+    def restored(cls, settings: Settings, d: int, saved: Saved) -> "StructuredBelief":
+        return _refuse("A model file", "Fit the model again.")
+
+
+def _refuse(what: str, instead: str) -> NoReturn:
+    raise ValueError(f"{what} is not offered with a structure. {instead} Or set structure=None.")
+
+
+def _designed(source: Source, design: Design) -> Source:
+    """Return a source of the inputs of h. Those of a sparse X are made once, and not in every pass."""
+    if not isinstance(source, ArraySource) or not source.keep_sparse:
+        return DesignedSource(source, design)
+    about: dict[str, Any] = {name: getattr(source, name) for name in ("counts", "squares", "groups", "times", "noise")}
+    X = design.rows(source.X, source.offset)
+    return ArraySource(X, source.y, source.weights, keep_sparse=True, **about)

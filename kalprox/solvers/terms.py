@@ -1,0 +1,234 @@
+"""What minimisation without a matrix needs to know of a regulariser, in O(d)."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from kalprox.regularizers import GroupL1, Regularizer
+from kalprox.regularizers.base import Separable, per_coordinate
+
+__all__ = ["Terms", "terms_of", "within_bounds"]
+
+Curvature = tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]
+_MOST_DENSE = 4096  # parameters of a g whose Hessian is a dense matrix
+
+
+class Terms(Protocol):
+    """A regulariser g: its value, its subdifferential, its curvature, and its prox in a diagonal metric."""
+
+    smooth: bool
+    quadratic: bool  # between kinks and bounds
+
+    def value(self, t: np.ndarray) -> float:
+        """Return g(t)."""
+
+    def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
+        """Return r less the element of the subdifferential of g at t that is nearest to it: 0 if t is optimal."""
+
+    def curvature(self, t: np.ndarray) -> Curvature:
+        """Return the product with the Hessian of g at t, and its diagonal; zero where g is not smooth."""
+
+    def free(self, t: np.ndarray) -> np.ndarray:
+        """Return which coordinates are at no kink and no bound."""
+
+    def metric(self, diagonal: np.ndarray) -> np.ndarray:
+        """Return the least diagonal matrix above this one in whose metric `prox` is known."""
+
+    def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """Return the minimiser over t of 1/2 (t - v)' diag(scale) (t - v) + g(t)."""
+
+    def stopped(self, t: np.ndarray, p: np.ndarray) -> np.ndarray | None:
+        """Return t + p with each coordinate stopped at its kink or bound; None if none meets one."""
+
+    def within(self, theta: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """Return p, changed by rounding where theta + p would lie outside the bounds."""
+
+
+def terms_of(g: Regularizer, d: int) -> Terms:
+    """Return what minimisation without a matrix needs to know of g; raise a ValueError if that is a dense matrix."""
+    if isinstance(g, Separable):
+        return SmoothTerms(g) if g.pieces() is None else PieceTerms(g, d)
+    if isinstance(g, GroupL1):
+        return GroupTerms(g)
+    if g.smooth and (root := g.root(d)) is not None:
+        return RootTerms(g, np.asarray(root, float))
+    if d > _MOST_DENSE or not g.smooth:
+        raise ValueError(
+            f"structure needs a regulariser that is a sum over coordinates, GroupL1, or quadratic; the Hessian of "
+            f"{type(g).__name__} is a dense matrix of {d:,} x {d:,} numbers. Use structure=None, or another one."
+        )
+    return DenseTerms(g)
+
+
+def within_bounds(theta: np.ndarray, p: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    """Return p, changed by rounding where theta + p would lie outside the bounds."""
+    for _ in range(4):
+        t = theta + p
+        below, above = t < low, t > high
+        if not (below | above).any():
+            break
+        ulp = np.spacing(np.abs(p) + np.abs(theta))
+        p = np.where(below, p + ulp, np.where(above, p - ulp, p))
+    return p
+
+
+class SmoothTerms:
+    """A smooth g that is a sum over coordinates."""
+
+    smooth, quadratic = True, False
+
+    def __init__(self, g: Regularizer) -> None:
+        self.g = g
+
+    def value(self, t: np.ndarray) -> float:
+        return float(self.g.value(t))
+
+    def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
+        return r - np.asarray(self.g.grad(t))
+
+    def curvature(self, t: np.ndarray) -> Curvature:
+        h = np.asarray(self.g.hessian(t), float)
+        return (lambda v: h * v), h
+
+    def free(self, t: np.ndarray) -> np.ndarray:
+        return np.ones(t.shape, bool)
+
+    def metric(self, diagonal: np.ndarray) -> np.ndarray:
+        return diagonal
+
+    def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        raise TypeError(f"{type(self.g).__name__} is smooth: Newton steps need no prox.")
+
+    def stopped(self, t: np.ndarray, p: np.ndarray) -> np.ndarray | None:
+        return None
+
+    def within(self, theta: np.ndarray, p: np.ndarray) -> np.ndarray:
+        return p
+
+
+class DenseTerms(SmoothTerms):
+    """A smooth g whose Hessian is a dense matrix."""
+
+    def curvature(self, t: np.ndarray) -> Curvature:
+        h = np.asarray(self.g.hessian(t), float)
+        return (lambda v: h @ v), np.diagonal(h)
+
+
+class RootTerms(SmoothTerms):
+    """g = 1/2 ||A t||^2."""
+
+    quadratic = True
+
+    def __init__(self, g: Regularizer, A: np.ndarray) -> None:
+        super().__init__(g)
+        self.A, self.squares = A, (A**2).sum(axis=0)
+
+    def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
+        return r - self.A.T @ (self.A @ t)
+
+    def curvature(self, t: np.ndarray) -> Curvature:
+        return (lambda v: self.A.T @ (self.A @ v)), self.squares
+
+
+class PieceTerms(SmoothTerms):
+    """A sum of `Pieces`: ridge, L1, elastic net, box, and their weighted versions."""
+
+    quadratic = True
+
+    def __init__(self, g: Separable, d: int) -> None:
+        super().__init__(g)
+        self.smooth = bool(g.smooth)
+        pieces: Any = g.pieces()
+        named = pieces._asdict().items()
+        self.pieces = type(pieces)(*(per_coordinate(np.asarray(v, float), d, name) for name, v in named))
+
+    def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
+        q: np.ndarray = r - self.pieces.l2 * t
+        return q if self.smooth else q - np.clip(q, *self.pieces.slopes(t))
+
+    def curvature(self, t: np.ndarray) -> Curvature:
+        l2: np.ndarray = self.pieces.l2
+        return (lambda v: l2 * v), l2
+
+    def free(self, t: np.ndarray) -> np.ndarray:
+        left, right = self.pieces.slopes(t)
+        return np.asarray(left == right)
+
+    def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        return np.asarray(self.pieces.prox(v, 1 / scale))
+
+    def stopped(self, t: np.ndarray, p: np.ndarray) -> np.ndarray | None:
+        if self.smooth:
+            return None
+        l1, _, low, high = self.pieces
+        new = t + p
+        crosses = (l1 > 0) & (t * new < 0)
+        if not crosses.any() and not ((new < low) | (new > high)).any():
+            return None
+        return np.clip(np.where(crosses, 0.0, new), low, high)
+
+    def within(self, theta: np.ndarray, p: np.ndarray) -> np.ndarray:
+        return p if self.smooth else within_bounds(theta, p, self.pieces.low, self.pieces.high)
+
+
+class GroupTerms(SmoothTerms):
+    """g = sum over groups of w_g ||t_g||; coordinates of no group are not penalised."""
+
+    smooth = False
+
+    def __init__(self, g: GroupL1) -> None:
+        super().__init__(g)
+        labels = np.asarray(g.groups)
+        self.size = int(labels.max(initial=-1)) + 1
+        self.of = np.where(labels >= 0, labels, self.size)  # those of no group are together in a last one of weight 0
+        members = np.bincount(self.of, minlength=self.size + 1)[: self.size]
+        weights = np.sqrt(members) if g.weights is None else np.asarray(g.weights, float)
+        self.w = np.append(float(g.lam) * weights, 0.0)
+
+    def _norms(self, t: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.bincount(self.of, t**2, self.size + 1))
+
+    def _per_norm(self, t: np.ndarray) -> np.ndarray:
+        """w_g / ||t_g|| for each group; 0 where the norm is 0."""
+        norms = self._norms(t)
+        return np.where(norms > 0, self.w / np.where(norms > 0, norms, 1.0), 0.0)
+
+    def value(self, t: np.ndarray) -> float:
+        return float(self.w @ self._norms(t))
+
+    def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
+        held = (self._norms(t) == 0) & (self.w > 0)
+        size = self._norms(r)
+        share = np.maximum(1 - self.w / np.where(size > 0, size, 1.0), 0.0)
+        smooth: np.ndarray = r - t * self._per_norm(t)[self.of]
+        return np.where(held[self.of], r * share[self.of], smooth)
+
+    def curvature(self, t: np.ndarray) -> Curvature:
+        norms = self._norms(t)
+        unit = t / np.where(norms > 0, norms, 1.0)[self.of]
+        c = self._per_norm(t)
+
+        def product(v: np.ndarray) -> np.ndarray:
+            along = np.bincount(self.of, unit * v, self.size + 1)
+            found: np.ndarray = c[self.of] * (v - unit * along[self.of])
+            return found
+
+        return product, c[self.of] * (1 - unit**2)
+
+    def free(self, t: np.ndarray) -> np.ndarray:
+        found: np.ndarray = ((self._norms(t) > 0) | (self.w == 0))[self.of]
+        return found
+
+    def metric(self, diagonal: np.ndarray) -> np.ndarray:
+        largest = np.zeros(self.size + 1)
+        np.maximum.at(largest, self.of, diagonal)
+        return np.where(self.of < self.size, largest[self.of], diagonal)
+
+    def prox(self, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        per_group = np.ones(self.size + 1)
+        per_group[self.of] = scale  # the same for all of a group; the last one has no weight
+        norms = self._norms(v)
+        share = np.maximum(1 - self.w / (per_group * np.where(norms > 0, norms, 1.0)), 0.0)
+        found: np.ndarray = v * share[self.of]
+        return found

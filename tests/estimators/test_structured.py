@@ -1,0 +1,164 @@
+"""Estimators with a structure: the same coefficients as without, on sparse rows that stay sparse."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.linear_model import Lasso, LogisticRegression, Ridge
+
+from kalprox import KalproxClassifier, KalproxRegressor, _memory
+from kalprox.structures import Blocks, LowRank, UnderstatedWarning
+
+
+def _rows(n, d, per_row, seed=0, noise=0.5):
+    rng = np.random.default_rng(seed)
+    columns = rng.integers(d, size=(n, per_row))
+    at = columns.ravel(), np.arange(0, n * per_row + 1, per_row)
+    X = scipy.sparse.csr_matrix((rng.normal(size=n * per_row), *at), shape=(n, d))
+    X.sum_duplicates()
+    coef = rng.normal(size=d) * (rng.random(d) < 0.1)
+    return X, 1 + X @ coef + noise * rng.normal(size=n), coef
+
+
+@pytest.fixture
+def never_dense(monkeypatch):
+    """Make it an error to turn a sparse matrix into a dense one."""
+
+    def refused(self, *args, **kwargs):
+        raise AssertionError("a sparse matrix was made dense")
+
+    for kind in (scipy.sparse.csr_matrix, scipy.sparse.csc_matrix, scipy.sparse.csr_array):
+        monkeypatch.setattr(kind, "toarray", refused)
+        monkeypatch.setattr(kind, "todense", refused)
+
+
+def test_ridge_is_that_of_scikit_learn(never_dense):
+    X, y, _ = _rows(3000, 2000, 20)
+    model = KalproxRegressor(structure="diagonal", alpha=2.0).fit(X, y)
+    # sparse_cg centres the columns implicitly, and stops by its own tolerance
+    peer = Ridge(alpha=2.0, solver="sparse_cg", tol=1e-12).fit(X, y)
+    np.testing.assert_allclose(model.coef_, peer.coef_, atol=1e-8)
+    np.testing.assert_allclose(model.intercept_, peer.intercept_, atol=1e-8)
+    np.testing.assert_allclose(model.predict(X), peer.predict(X), atol=1e-8)
+    assert model.converged_
+    residual = X.T @ (y - model.predict(X)) - 2.0 * model.coef_
+    assert np.abs(residual).max() < 1e-7
+
+
+def test_l1_satisfies_its_optimality_condition(never_dense):
+    X, y, _ = _rows(3000, 2000, 20)
+    alpha = 8.0
+    model = KalproxRegressor(structure="diagonal", penalty="l1", alpha=alpha).fit(X, y)
+    slope = X.T @ (y - model.predict(X))
+    zero = model.coef_ == 0
+    assert 500 < zero.sum() < 1990
+    np.testing.assert_allclose(slope[~zero], alpha * np.sign(model.coef_[~zero]), atol=1e-6)
+    assert np.abs(slope[zero]).max() <= alpha * (1 + 1e-9)
+    peer = Lasso(alpha=alpha / 3000, tol=1e-10, max_iter=10_000).fit(X, y)
+    np.testing.assert_allclose(model.coef_, peer.coef_, atol=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnderstatedWarning)
+        assert ((model.coef_std_ == 0) == zero).all()
+
+
+def test_classes_are_those_of_scikit_learn(never_dense):
+    X, y, _ = _rows(2000, 1000, 20)
+    labels = np.where(y > np.median(y), "yes", "no")
+    model = KalproxClassifier(structure="diagonal", alpha=0.5).fit(X, labels)
+    peer = LogisticRegression(C=2.0, tol=1e-10, max_iter=5000).fit(X, labels)
+    np.testing.assert_allclose(model.coef_, peer.coef_, atol=1e-5)
+    proba, std = model.predict_proba(X[:50], return_std=True)
+    assert np.abs(proba - peer.predict_proba(X[:50])).max() < 0.2  # ours are averaged over the posterior
+    assert (std > 0).all() and (model.predict(X[:50]) == peer.predict(X[:50])).mean() > 0.95
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("penalty", ["ridge", "l1", "elasticnet"])
+def test_it_is_the_dense_model_and_its_predictions_are_close(penalty, sparse):
+    X, y, _ = _rows(600, 80, 8, seed=1)
+    X = X if sparse else X.toarray() + 3.0
+    dense = KalproxRegressor(penalty=penalty, alpha=2.0).fit(X, y)
+    model = KalproxRegressor(penalty=penalty, alpha=2.0, structure=LowRank(10)).fit(X, y)
+    np.testing.assert_allclose(model.coef_, dense.coef_, atol=1e-8)
+    np.testing.assert_allclose(model.intercept_, dense.intercept_, atol=1e-7)
+    np.testing.assert_allclose(model.noise_var_, dense.noise_var_, rtol=0.02)
+    (mean, std), (expected, expected_std) = (one.predict(X[:40], return_std=True) for one in (model, dense))
+    np.testing.assert_allclose(mean, expected, atol=1e-7)
+    np.testing.assert_allclose(std, expected_std, rtol=0.05)
+
+
+def test_all_directions_give_the_exact_standard_errors():
+    X, y, _ = _rows(600, 40, 8, seed=2)
+    dense = KalproxRegressor(noise=0.25).fit(X, y)
+    model = KalproxRegressor(noise=0.25, structure=LowRank(41)).fit(X, y)
+    np.testing.assert_allclose(model.coef_std_, dense.coef_std_, rtol=1e-6)
+    np.testing.assert_allclose(model.predict(X, return_std=True)[1], dense.predict(X, return_std=True)[1], rtol=1e-8)
+    draws, _ = model.sample(4000, random_state=0)
+    assert draws.shape == (4000, 40)
+    # the variance of 4,000 draws has a relative standard error of sqrt(2 / 4000) = 2.2%
+    np.testing.assert_allclose(draws.std(axis=0), dense.coef_std_, rtol=5 * 0.0112)
+
+
+def test_understated_standard_errors_are_said():
+    X, y, _ = _rows(600, 40, 8, seed=2)
+    model = KalproxRegressor(structure="diagonal").fit(X, y)
+    with pytest.warns(UnderstatedWarning, match="may be too small"):
+        std = model.coef_std_
+    dense = KalproxRegressor().fit(X, y)
+    assert (std < dense.coef_std_ * 1.01).all() and (std > 0.5 * dense.coef_std_).all()
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict(X), model.predict(X))
+
+
+def test_weights_counts_and_links():
+    X, y, _ = _rows(400, 30, 6, seed=3)
+    weights = np.random.default_rng(0).integers(0, 3, 400).astype(float)
+    for settings in ({}, {"standardize": True}, {"fit_intercept": False}, {"weights": "precision"}):
+        dense = KalproxRegressor(**settings).fit(X, y, sample_weight=weights)
+        model = KalproxRegressor(structure="diagonal", **settings).fit(X, y, sample_weight=weights)
+        np.testing.assert_allclose(model.coef_, dense.coef_, atol=1e-8)
+        np.testing.assert_allclose(model.noise_var_, dense.noise_var_, rtol=0.02)
+    counts = np.random.default_rng(0).poisson(np.exp(0.2 * (y - y.mean()))).astype(float)
+    exposure = np.random.default_rng(1).uniform(0.5, 2.0, 400)
+    pair = [
+        KalproxRegressor(likelihood="poisson", structure=structure).fit(X, counts, exposure=exposure)
+        for structure in (None, "diagonal")
+    ]
+    np.testing.assert_allclose(pair[0].coef_, pair[1].coef_, atol=1e-8)
+    np.testing.assert_allclose(pair[0].intercept_, pair[1].intercept_, atol=1e-8)
+
+
+def test_what_is_not_offered_is_refused(monkeypatch, tmp_path):
+    X, y, _ = _rows(60, 10, 3)
+    for settings in ({"alpha": "auto"}, {"coef_cov": "robust"}, {"noise": "inputs"}, {"missing": "impute"}):
+        with pytest.raises(ValueError, match="set structure=None"):
+            KalproxRegressor(structure="diagonal", **settings).fit(X, y)
+    with pytest.raises(ValueError, match="engine=None"):
+        KalproxRegressor(structure="diagonal", engine="local").fit(X, y)
+    model = KalproxRegressor(structure="diagonal").fit(X, y)
+    for call in (model.path, lambda: model.save(tmp_path / "a.kalprox"), lambda: model.partial_fit(X, y)):
+        with pytest.raises(ValueError, match="structure"):
+            call()
+    with pytest.raises(ValueError, match="dense rows"):
+        KalproxRegressor(structure=Blocks([5, 6])).fit(X, y)
+    monkeypatch.setattr(_memory, "memory_of_machine", lambda: 1000)
+    with pytest.raises(ValueError, match=r"10 columns and 60 rows are too many .*structure='diagonal'"):
+        KalproxRegressor().fit(X, y)
+    assert KalproxRegressor(structure="diagonal").fit(X, y).coef_.shape == (10,)
+
+
+@pytest.mark.slow
+def test_100_000_columns(never_dense):
+    X, y, _ = _rows(20_000, 100_000, 30)
+    model = KalproxRegressor(structure="diagonal", alpha=1.0).fit(X, y)
+    residual = X.T @ (y - model.predict(X)) - model.coef_
+    assert np.abs(residual).max() < 1e-7 and model.converged_
+    sparse = KalproxRegressor(structure=LowRank(5), penalty="l1", alpha=15.0).fit(X, y)
+    slope = X.T @ (y - sparse.predict(X))
+    zero = sparse.coef_ == 0
+    assert np.abs(slope[zero]).max() <= 15.0 * (1 + 1e-8)
+    np.testing.assert_allclose(slope[~zero], 15.0 * np.sign(sparse.coef_[~zero]), atol=1e-5)
+    _, std = sparse.predict(X[:100], return_std=True)
+    assert (std >= sparse.noise_var_**0.5).all()
