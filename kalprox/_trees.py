@@ -8,11 +8,11 @@ import numpy as np
 
 from kalprox._arrays import Array, is_array, namespace
 
-__all__ = ["Layout"]
+__all__ = ["TreeLayout"]
 
 
 @dataclass(frozen=True)
-class Layout:
+class TreeLayout:
     """The structure of a pytree of arrays: how its numbers are laid out in a flat vector, leaf after leaf.
 
     The floating-point arrays among the leaves are the parameters. Other leaves, such as functions, strings, whole
@@ -21,9 +21,9 @@ class Layout:
 
     Examples
     --------
-    >>> layout = Layout.of({"weights": np.ones((2, 3)), "bias": np.zeros(2), "activation": "tanh"})
+    >>> layout = TreeLayout.of({"weights": np.ones((2, 3)), "bias": np.zeros(2), "activation": "tanh"})
     >>> layout
-    Layout(8 parameters in 2 arrays)
+    TreeLayout(8 parameters in 2 arrays)
     >>> layout.unflatten(np.arange(8.0))["weights"]
     array([[2., 3., 4.],
            [5., 6., 7.]])
@@ -44,7 +44,7 @@ class Layout:
 
         Returns
         -------
-        Layout
+        TreeLayout
         """
         import jax
 
@@ -64,7 +64,7 @@ class Layout:
         return cls(treedef, shapes, tuple(_Kept(leaf) for leaf in leaves if not _is_parameter(leaf)))
 
     def __repr__(self) -> str:
-        return f"Layout({self.size:,} parameters in {len(self.shapes) - len(self.kept)} arrays)"
+        return f"TreeLayout({self.size:,} parameters in {len(self.shapes) - len(self.kept)} arrays)"
 
     @property
     def size(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
-from kalprox._trees import Layout
+from kalprox._trees import TreeLayout
 
 __all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model", "Offset"]
 
@@ -366,8 +366,8 @@ class Function(Model):
     params: Any = static(default=None)
 
     def __post_init__(self) -> None:
-        if self.params is not None and not isinstance(self.params, Layout):
-            object.__setattr__(self, "params", Layout.of(self.params))
+        if self.params is not None and not isinstance(self.params, TreeLayout):
+            object.__setattr__(self, "params", TreeLayout.of(self.params))
 
     def flatten(self, tree: Any) -> Array:
         """Return the parameters of a tree as the vector theta; it has the dtype to which the arrays promote.
@@ -398,10 +398,10 @@ class Function(Model):
         return self._layout.unflatten(theta)
 
     @property
-    def _layout(self) -> Layout:
+    def _layout(self) -> TreeLayout:
         if self.params is None:
             raise TypeError("The model has no tree of parameters: give one as Function(fn, params=tree).")
-        assert isinstance(self.params, Layout)
+        assert isinstance(self.params, TreeLayout)
         return self.params
 
     @property
@@ -438,7 +438,7 @@ class _OfTree:
     """A function of a tree as one of a flat vector; equal ones are compiled once."""
 
     fn: Callable[[Any, Array], Array]
-    layout: Layout
+    layout: TreeLayout
 
     def __call__(self, theta: Array, x: Array) -> Array:
         return self.fn(self.layout.unflatten(theta), x)

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 import kalprox as kp
 from kalprox import models
-from kalprox._trees import Layout
+from kalprox._trees import TreeLayout
 
 RNG = np.random.default_rng(3)
 
@@ -108,8 +108,8 @@ def test_equal_structures_are_compiled_once():
         calls.append("next")
     first = calls.index("next")
     assert any(calls[:first]) and set(calls[first:]) == {"next"}
-    assert Layout.of({"w": np.ones(3)}) != Layout.of({"w": np.ones(4)})
-    assert Layout.of([np.ones(3), jnp.tanh]) != Layout.of([np.ones(3), jnp.sin])
+    assert TreeLayout.of({"w": np.ones(3)}) != TreeLayout.of({"w": np.ones(4)})
+    assert TreeLayout.of([np.ones(3), jnp.tanh]) != TreeLayout.of([np.ones(3), jnp.sin])
 
 
 def test_jacobians_in_chunks_are_those_of_all_rows(monkeypatch):
