@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kalprox import covariance, decisions, forgetting, likelihoods, models, regularizers
+    from kalprox import covariance, decisions, forgetting, likelihoods, models, regularizers, structures
     from kalprox.algorithms.base import Algorithm
     from kalprox.algorithms.baselines import ipg, ipm, sgd
     from kalprox.algorithms.pipg import pipg
@@ -40,7 +40,7 @@ _HOMES = {
     "run": "algorithms.run",
     "sgd": "algorithms.baselines",
 }
-_MODULES = ("covariance", "decisions", "forgetting", "likelihoods", "models", "regularizers")
+_MODULES = ("covariance", "decisions", "forgetting", "likelihoods", "models", "regularizers", "structures")
 
 __all__ = [
     "Algorithm",
@@ -66,6 +66,7 @@ __all__ = [
     "regularizers",
     "run",
     "sgd",
+    "structures",
 ]
 
 

@@ -10,7 +10,7 @@ import kalprox as kp
 from kalprox.adapters import river
 
 DOCS = Path(__file__).parents[1] / "docs"
-MODULES = ("covariance", "decisions", "forgetting", "likelihoods", "models", "regularizers")
+MODULES = ("covariance", "decisions", "forgetting", "likelihoods", "models", "regularizers", "structures")
 
 
 def public():

@@ -4,7 +4,7 @@ import warnings
 
 from kalprox._arrays import Array, is_traced, namespace
 from kalprox.algorithms.refine import Refined
-from kalprox.information.linearized import Expansion, errors_of, sums_of
+from kalprox.information.linearized import Expansion, Spread, errors_of, sums_of
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Model
@@ -32,7 +32,7 @@ def next_numbers(
     given: Likelihood,
     at: Expansion,
     block: Block,
-    covariance: Array | None,
+    covariance: Array | Spread | None,
     left: Array | None,
     *,
     held: bool = False,

@@ -25,7 +25,9 @@ from kalprox._control import full_precision
 from kalprox._text import count
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
 from kalprox.algorithms.parameters import first_numbers, learned_by, next_numbers
+from kalprox.algorithms.problem import Problem, check_expansion, checked_rows
 from kalprox.algorithms.refine import Refined
+from kalprox.algorithms.structured_filter import structured_filter
 from kalprox.algorithms.warmup import (
     MAX_LEVERAGE,
     ROBUST_ROWS,
@@ -52,26 +54,9 @@ from kalprox.sources import Block
 from kalprox.sources.forgetting import faded
 from kalprox.sources.times import in_order
 from kalprox.sources.weighting import check_weights, counts_of
+from kalprox.structures import Dense, structure_of
 
 __all__ = ["Problem", "ProximalState", "WarmupCutShort", "later", "proximal_filter", "take_matched", "with_prior"]
-
-
-@pytree
-class Problem:
-    """The objective, the forgetting factor, and the memory limit of the warm-up."""
-
-    model: Model
-    likelihood: Likelihood
-    regularizer: Regularizer
-    gamma: Any  # the noise precision; None if the noise variance is learned
-    forget: Any  # the factor by which every new row multiplies the weights of earlier rows
-    warmup: int = static()  # bytes
-    weights: str = static(default="frequency")  # what the weights of the rows mean
-
-    @property
-    def exact(self) -> bool:
-        """Whether one pass is exact: a linear model with a quadratic loss."""
-        return self.model.linear and self.likelihood.quadratic
 
 
 @pytree
@@ -186,6 +171,13 @@ class ProximalState:
         """The number of rows, as much as forgetting has left of each; repetitions count."""
         return self.posterior.data.rows
 
+    @property
+    def predicts(self) -> bool:
+        """Whether predictions are claims: not in a warm-up, nor before the first row if there is no prior."""
+        if self.held is not None:
+            return False
+        return is_traced(self) or bool(np.any(np.asarray(self.data.T)) or np.any(np.asarray(self.prior.T)))
+
     @full_precision
     def predict(self, X: Array, sigma: Any = None) -> Predictive:
         """Return the predictive distribution for new rows, including the noise.
@@ -270,6 +262,7 @@ def proximal_filter(
     warmup: int = 256 * 2**20,
     likelihood: Likelihood | None = None,
     weights: str = "frequency",
+    structure: Any = "dense",
 ) -> Algorithm:
     """The proximal filter, which takes a proximal step on both the loss of a block and g; the default of the library.
 
@@ -298,6 +291,12 @@ def proximal_filter(
     weights : {"frequency", "precision"}
         What the weights of the rows mean: how often each row counts, or its 1 / sigma^2 up to a common factor. The
         degrees of freedom of precision weights are counted from the number of rows.
+    structure : {"dense", "diagonal"} or one of `kalprox.structures`
+        What is kept of the precision matrix: for more than some thousands of parameters, `LowRank(20)`, `Diagonal()`,
+        `Blocks(sizes)` or `LastLayer(last)`. These need a prior, v0 or a `Ridge` g, and have no warm-up: a block that
+        moves the estimate far is learned in smaller pieces, each linearised anew. Forgetting fades the rows, and not
+        the prior. The mean and predictions are close to the exact ones; variances of single parameters are too small,
+        and `var` warns of it. See `kalprox.structures`.
 
     Returns
     -------
@@ -339,6 +338,9 @@ def proximal_filter(
     check_weights(weights)
     likelihood = likelihood_of(likelihood, weights=weights)
     problem = Problem(model, likelihood, regularizer, gamma, forget, warmup, weights)
+    structure = structure_of(structure)
+    if not isinstance(structure, Dense):
+        return structured_filter(problem, structure)
     return Algorithm(
         init=Partial(_init, problem), step=Partial(_step, problem), predict=Partial(_predict), by_block=True
     )
@@ -368,7 +370,7 @@ def _step(
     weights: Array | None = None,
     times: Array | None = None,
 ) -> ProximalState:
-    block = Block(X, y, _checked(X, y, weights))
+    block = Block(X, y, checked_rows(X, y, weights))
     problem.likelihood.check(masked(block.weights, y))  # a warm-up would find it later, among other rows
     state = replace(state, problem=problem)
     if (known := concrete(block.weights)) is not None and not known.any():
@@ -401,7 +403,7 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
     if problem.likelihood.parameter is not None and state.learned is None:
         state = replace(state, learned=first_numbers(problem.model, problem.likelihood, state.estimate, block))
     at = expand(problem.model, state.likelihood, state.estimate, block, V, descent=V is None)
-    _check_expansion(at, len(block))
+    check_expansion(at, len(block))
     learned = state.learned
     if learned is not None and (V is not None or is_traced(at.D, state)):  # else the predictions say nothing
         learned = next_numbers(learned, problem.likelihood, at, block, V, left, held=state.held is not None)
@@ -598,32 +600,3 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
         stacklevel=4,
     )
     return replace(state, held=None, cut_short=True)
-
-
-def _checked(X: Array, y: Array, weights: Array | None) -> Array:
-    """Check that the block consists of finite numbers, and return the weights."""
-    for name, a in (("X", X), ("y", y)):
-        if not hasattr(a, "dtype"):
-            raise TypeError(
-                f"{name} must be a NumPy or JAX array with one row per observation; got {type(a).__name__}."
-            )
-        check_floating(name, a)
-    check_same_length(X, y)
-    if weights is None:
-        weights = namespace(X, y).ones(len(y), y.dtype)
-    check_positive("weights", weights, strict=False)
-    for name, a in (("X", X), ("y", y)):
-        check_finite(name, masked(weights, a))
-    return weights
-
-
-def _check_expansion(at: Expansion, rows: int) -> None:
-    """Raise a ValueError if the model has no finite value or derivative at the current estimate in some row."""
-    if is_traced(at.targets, at.D):
-        return
-    bad = ~np.isfinite(np.asarray(at.targets) + np.asarray(at.D).sum(axis=1)).reshape(rows, -1).all(axis=1)
-    if bad.any():
-        raise ValueError(
-            f"The model has no finite value or derivative at the current estimate in row(s) "
-            f"{', '.join(map(str, np.flatnonzero(bad)[:5]))} of the block, which is rejected. Remove these rows first."
-        )

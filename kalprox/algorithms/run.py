@@ -146,7 +146,7 @@ def _over_blocks(
                 calibration = _score_block(calibration, alg, state, *block)
             state = alg.step(state, *block)
             if stop % record_every == 0 or stop == len(X):
-                seen = (state.mean, state.var(), record(state) if record else None)
+                seen = (state.mean, state.posterior.var(), record(state) if record else None)
                 trace.append((np.array([stop]), jax.tree_util.tree_map(lambda r: namespace(r).asarray(r)[None], seen)))
             learned(stop)
     return Run(state, stacked(trace), calibration)
@@ -154,9 +154,8 @@ def _over_blocks(
 
 def _score_block(calibration: Calibration, alg: Algorithm, state: Any, X: Array, y: Array) -> Calibration:
     """The calibration with the predictions of a block that has not been learned yet."""
-    nothing = not is_traced(state) and not np.any(np.asarray(state.data.T)) and not np.any(state.prior.T)
     predicted: Predictive
-    if state.held is not None or nothing:  # no claim is made in a warm-up, nor before the first row
+    if not state.predicts:
         predicted = Student(np.full(y.shape, np.nan), np.full(y.shape, np.inf), np.inf)
     else:
         predicted = alg.predict(state, X)

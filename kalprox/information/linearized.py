@@ -8,6 +8,7 @@ import numpy as np
 from kalprox._arrays import Array, masked, namespace
 from kalprox.information.triangular import Information, merge
 from kalprox.likelihoods import Categorical, Likelihood
+from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import GLM, Model, Predictor, predictor
 from kalprox.sources import Block
@@ -15,6 +16,7 @@ from kalprox.sources import Block
 __all__ = [
     "Expansion",
     "Linearized",
+    "Spread",
     "curvature_along",
     "curvature_left_out",
     "errors_of",
@@ -42,18 +44,25 @@ class Expansion(NamedTuple):
     squares: Array | None  # (b m,), what they add to `squares`; None where it is the same
 
 
+class Spread(NamedTuple):
+    """The covariance of many parameters, by what it says about outputs: no matrix of it is made."""
+
+    factor: StructuredFactor
+    variance: Array  # of the noise, of which the factor is in units
+
+
 def expand(
     model: Model,
     likelihood: Likelihood,
     theta: Array,
     block: Block,
-    covariance: Array | None = None,
+    covariance: "Array | Spread | None" = None,
     *,
     descent: bool = False,
 ) -> Expansion:
     """Expand the loss of a block at theta.
 
-    If the `covariance` of theta, shape (d, d), is given, a link of bounded slope is averaged over N(theta, covariance)
+    If the `covariance` of theta, shape (d, d), or its `Spread` is given, a link of bounded slope is averaged over N(theta, covariance)
     instead of evaluated at theta, and a loss of a linear predictor that is not quadratic is fitted to its moments under
     that belief. With `descent` the expansion is one to descend with, which for a robust loss is not what its rows add
     to the information. The caller checks the result for values that are not finite.
@@ -74,7 +83,7 @@ def expand(
             )
         averaged = covariance is not None and model.linear and not likelihood.quadratic
         if averaged and isinstance(likelihood, Categorical):
-            targets, D = likelihood.matched_rows(y, f, D, D @ covariance @ xp.swapaxes(D, -1, -2))
+            targets, D = likelihood.matched_rows(y, f, D, _covariances(D, covariance))
             curvature = None
         elif averaged or (likelihood.majorizes and not descent):
             targets, curvature = likelihood.matched(y, f, _variances(D, covariance))
@@ -94,12 +103,26 @@ def expand(
         return Expansion(f.ravel(), D.reshape(-1, theta.size), targets.ravel(), w, losses.sum(), counts, squares)
 
 
-def _variances(D: Array, covariance: Array | None) -> Array:
+def _variances(D: Array, covariance: "Array | Spread | None") -> Array:
     """Return the variance of each output, given its Jacobian and the covariance of theta; zeros without one."""
-    return 0 * D[..., 0] if covariance is None else (D @ covariance * D).sum(axis=-1)
+    if covariance is None:
+        return 0 * D[..., 0]
+    if isinstance(covariance, Spread):
+        rows = D.reshape(-1, D.shape[-1])
+        return covariance.variance * covariance.factor.leverage(rows).reshape(D.shape[:-1])
+    return (D @ covariance * D).sum(axis=-1)
 
 
-def sums_of(likelihood: Likelihood, at: Expansion, block: Block, covariance: Array | None = None) -> Array:
+def _covariances(D: Array, covariance: "Array | Spread") -> Array:
+    """Return the covariances of the outputs of each row, shape (b, m, m), given their Jacobians, shape (b, m, d)."""
+    xp = namespace(D)
+    if isinstance(covariance, Spread):
+        root = covariance.factor.whitened(D.reshape(-1, D.shape[-1])).reshape((*D.shape[:-1], -1))
+        return covariance.variance * (root @ xp.swapaxes(root, -1, -2))
+    return D @ covariance @ xp.swapaxes(D, -1, -2)
+
+
+def sums_of(likelihood: Likelihood, at: Expansion, block: Block, covariance: "Array | Spread | None" = None) -> Array:
     """Return the sums over the rows of a block that a likelihood with a parameter learns from; see `expand`."""
     y = masked(block.weights, block.y).ravel()
     counts = namespace(y).ones_like(y) if at.counts is None else at.counts
@@ -107,13 +130,13 @@ def sums_of(likelihood: Likelihood, at: Expansion, block: Block, covariance: Arr
         return likelihood.sums(y, at.f, _variances(at.D, covariance), counts)
 
 
-def _averaged(model: GLM, theta: Array, covariance: Array, X: Array) -> tuple[Array, Array]:
+def _averaged(model: GLM, theta: Array, covariance: "Array | Spread", X: Array) -> tuple[Array, Array]:
     """Return E[h] and the Jacobian E[h'] x under N(theta, covariance): the best linear approximation of h there.
 
     Both depend on the linear predictor u ~ N(x'theta, x'Vx) alone, so a Gauss-Hermite rule with nine nodes is enough.
     """
     u = X @ theta
-    spread = namespace(X).sqrt(namespace(X).maximum((X @ covariance * X).sum(axis=1), 0))
+    spread = namespace(X).sqrt(namespace(X).maximum(_variances(X, covariance), 0))
     f = slope = 0 * u
     for node, share in zip(_NODES, _SHARES, strict=True):
         value, derivative = model.link(u + float(node) * spread)

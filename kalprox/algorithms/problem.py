@@ -1,0 +1,61 @@
+"""The problem that a proximal filter solves, and the checks of the rows that it takes."""
+
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array, is_traced, masked, namespace, pytree, static
+from kalprox._checks import check_finite, check_floating, check_positive, check_same_length
+from kalprox.information.linearized import Expansion
+from kalprox.likelihoods import Likelihood
+from kalprox.models import Model
+from kalprox.regularizers import Regularizer
+
+__all__ = ["Problem", "check_expansion", "checked_rows"]
+
+
+@pytree
+class Problem:
+    """The objective, the forgetting factor, and the memory limit of the warm-up."""
+
+    model: Model
+    likelihood: Likelihood
+    regularizer: Regularizer
+    gamma: Any  # the noise precision; None if the noise variance is learned
+    forget: Any  # the factor by which every new row multiplies the weights of earlier rows
+    warmup: int = static()  # bytes
+    weights: str = static(default="frequency")  # what the weights of the rows mean
+
+    @property
+    def exact(self) -> bool:
+        """Whether one pass is exact: a linear model with a quadratic loss."""
+        return self.model.linear and self.likelihood.quadratic
+
+
+def checked_rows(X: Array, y: Array, weights: Array | None) -> Array:
+    """Check that the block consists of finite numbers, and return the weights."""
+    for name, a in (("X", X), ("y", y)):
+        if not hasattr(a, "dtype"):
+            raise TypeError(
+                f"{name} must be a NumPy or JAX array with one row per observation; got {type(a).__name__}."
+            )
+        check_floating(name, a)
+    check_same_length(X, y)
+    if weights is None:
+        weights = namespace(X, y).ones(len(y), y.dtype)
+    check_positive("weights", weights, strict=False)
+    for name, a in (("X", X), ("y", y)):
+        check_finite(name, masked(weights, a))
+    return weights
+
+
+def check_expansion(at: Expansion, rows: int) -> None:
+    """Raise a ValueError if the model has no finite value or derivative at the current estimate in some row."""
+    if is_traced(at.targets, at.D):
+        return
+    bad = ~np.isfinite(np.asarray(at.targets) + np.asarray(at.D).sum(axis=1)).reshape(rows, -1).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"The model has no finite value or derivative at the current estimate in row(s) "
+            f"{', '.join(map(str, np.flatnonzero(bad)[:5]))} of the block, which is rejected. Remove these rows first."
+        )

@@ -1,0 +1,412 @@
+"""Information about many parameters: a precision matrix of a given structure instead of a dense triangle.
+
+For rows D with targets y and weights w, in units of the noise variance, and a normal prior N(m0, diag(p0)^-1),
+
+    sum_k w_k (y_k - d_k' theta)^2 + (theta - m0)' diag(p0) (theta - m0)  ~  (theta - m)' P (theta - m) + rss,
+
+where P = B + W'W. B is block-diagonal, in the simplest case diagonal, and W has a few rows. The mean m of a block of
+rows is exact for the P before it. New rows are directions of W; when there is no place for more, the largest directions
+stay, and of the others B keeps what fits its structure: the diagonal of P is that of all rows, and only correlations
+are lost. It needs O(d rank) numbers, and O(d rank) operations per row.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from kalprox._arrays import (
+    Array,
+    alike,
+    asarray_like,
+    cast_on_jax,
+    is_traced,
+    masked,
+    namespace,
+    pytree,
+    register_pytrees,
+    static,
+)
+from kalprox._checks import all_finite, check_finite, check_floating, check_positive, concrete
+from kalprox._control import compiled, cond
+from kalprox._pickling import PickledFields
+from kalprox.linalg.block_diagonal import BlockDiagonal, Layout
+from kalprox.linalg.low_rank import PlusLowRank, combined, cross, truncated
+from kalprox.linalg.structured_factor import StructuredFactor
+from kalprox.linalg.triangle import product
+from kalprox.regularizers import Regularizer
+from kalprox.regularizers.base import Separable
+from kalprox.solvers.low_rank import diagonal_hessian, minimise, with_curvature
+from kalprox.solvers.prox import Prox
+
+__all__ = ["Structured"]
+
+_PER_RANK = 4  # rows that are taken together, in units of the rank: the cost of a row is least between 1 and 4
+_FEWEST = 16  # rows that are taken together, at least
+
+
+@pytree
+class Structured(PickledFields):
+    """The information of rows and of a normal prior about theta, with a precision matrix P = B + W'W.
+
+    Make one with `kalprox.structures`, as in `LowRank(20).start(mean, precision)`.
+
+    Parameters
+    ----------
+    precision : PlusLowRank
+        P. On JAX arrays, W has rows of zeros after the first `used`.
+    used : int or scalar array
+        The number of rows of W that are in use.
+    mean : array of shape (d,)
+        m.
+    prior_mean : array of shape (d,)
+        m0.
+    prior_precision : array of shape () or (d,)
+        p0, in units of the noise variance.
+    rows, squares : scalar array
+        See `kalprox.information.LeastSquares`.
+    rss : scalar array
+        The sum of the squared errors of the predictions of the rows, in units of their standard deviations: e'S^-1 e
+        for each block. If P is exact, it is the minimum of the sum above.
+    traces : array of shape (2,)
+        The trace of the rows' precision in units of p0, and the part of it that has moved from W to B.
+    rank : int
+        The number of directions that stay.
+    """
+
+    precision: PlusLowRank
+    used: Any
+    mean: Array
+    prior_mean: Array
+    prior_precision: Array
+    rows: Array
+    squares: Array
+    rss: Array
+    traces: Array
+    rank: int = static()
+
+    @classmethod
+    def start(cls, mean: Array, precision: Any, rank: int, layout: Layout) -> "Structured":
+        """Return the information of no rows: the prior N(mean, diag(precision)^-1) in units of the noise variance."""
+        register_pytrees()
+        check_floating("mean", mean)
+        check_finite("mean", mean)
+        check_positive("precision", precision)
+        xp, d = namespace(mean, precision), len(mean)
+        if np.shape(precision) not in ((), (d,)):
+            raise ValueError(f"precision must be a number or have shape ({d},); got shape {np.shape(precision)}.")
+        mean = xp.asarray(mean)
+        p0 = asarray_like(precision, mean)
+        rank = min(rank, d)
+        room = 0 if xp is np or rank == 0 else rank + piece_rows(rank)
+        base = BlockDiagonal.diagonal(xp.broadcast_to(p0, (d,)), layout)
+        P = PlusLowRank(base, xp.zeros((room, d), mean.dtype), xp.zeros((room, room), mean.dtype))
+        zero = xp.zeros((), float if xp is np else mean.dtype)
+        used = 0 if xp is np else xp.zeros((), np.int32)
+        return cls(P, used, mean, mean, p0, zero, zero, zero, xp.zeros(2, zero.dtype), rank)
+
+    @property
+    def d(self) -> int:
+        """The number of parameters."""
+        return int(self.mean.shape[0])
+
+    @property
+    def fading(self) -> Array:
+        """squares / rows: the mean of what forgetting has left of the rows, weighted by itself; 1 without forgetting."""
+        xp, some = namespace(self.rows), self.rows > 0
+        return xp.where(some, self.squares, 1) / xp.where(some, self.rows, 1)
+
+    @property
+    def effective_rows(self) -> Array:
+        """The number of rows of equal weight that determine the noise variance as well: rows^2 / squares."""
+        return self.rows / self.fading
+
+    @property
+    def dropped(self) -> Array:
+        """The share of the rows' precision, in units of the prior's, of which only the part within B is known."""
+        xp = namespace(self.traces)
+        return xp.where(self.traces[0] > 0, self.traces[1] / xp.where(self.traces[0] > 0, self.traces[0], 1), 0)
+
+    def fold(
+        self,
+        D: Array,
+        targets: Array,
+        weights: Array | None = None,
+        counts: Array | None = None,
+        squares: Array | None = None,
+    ) -> Self:
+        """Return the information with a block of rows, which is taken in pieces of 4 rank rows.
+
+        Parameters
+        ----------
+        D : array of shape (b, d)
+        targets : array of shape (b,)
+        weights : array of shape (b,), optional
+            Finite and >= 0. A row of weight 0 is ignored, even if it contains NaN.
+        counts, squares : array of shape (b,), optional
+            What each row adds to `rows` and `squares`; see `kalprox.Information.fold`.
+
+        Returns
+        -------
+        Structured
+        """
+        if D.ndim != 2 or D.shape[1] != self.d or targets.shape != D.shape[:1]:
+            raise ValueError(
+                f"D must have shape (b, {self.d}) and targets (b,); got shapes {D.shape} and {targets.shape}."
+            )
+        check_floating("D", D)
+        check_floating("targets", targets)
+        if weights is not None:
+            check_positive("weights", weights, strict=False)
+        D, targets = alike(self.mean, masked(weights, D), masked(weights, targets))
+        xp = namespace(self.mean, D)
+        ones = xp.ones(len(targets), targets.dtype)
+        weights = ones if weights is None else weights
+        counts = weights if counts is None else counts
+        squares = counts if squares is None else squares
+        numbers = alike(self.mean, targets, weights, counts, squares)
+        info = self
+        for start, stop in _pieces(len(D), piece_rows(self.rank)):
+            piece = (a[start:stop] for a in (D, *numbers))
+            info = _append(info, *piece) if xp is np else compiled(_append)(info, *piece)
+        if not all_finite(info.mean):
+            for name, values in (("D", D), ("targets", targets)):
+                check_finite(name, values)
+            raise ValueError(f"The rows are too large for {D.dtype}: their squares overflow. Scale the columns down.")
+        return info
+
+    def forget(self, rho: Any) -> Self:
+        """Return the information with the weight of every row multiplied by rho; the prior stays. O(d rank).
+
+        Parameters
+        ----------
+        rho : float
+            The factor, 0 < rho <= 1.
+
+        Returns
+        -------
+        Structured
+        """
+        check_positive("rho", rho)
+        number = concrete(rho)
+        if number is not None and (number > 1).any():
+            raise ValueError(f"rho must be at most 1, where 1 means no forgetting; got {rho!r}.")
+        rho = asarray_like(rho, self.mean)
+        return _forgotten(self, rho) if namespace(self.mean) is np else compiled(_forgotten)(self, rho)
+
+    def merge(self, other: "Structured") -> Self:
+        """Return the information of the rows of both; the prior, which must be the same, counts once.
+
+        Parameters
+        ----------
+        other : Structured
+
+        Returns
+        -------
+        Structured
+        """
+        same = (np.array_equal(*map(np.asarray, pair)) for pair in _priors(self, other))
+        if (self.rank, self.precision.base.layout) != (other.rank, other.precision.base.layout) or not all(same):
+            raise ValueError(
+                "Informations can be merged if they have the same structure and the same prior, which counts once; "
+                "these differ. Start both with the same mean and precision."
+            )
+        P, Q, p0 = self.precision, other.precision, self._prior_diagonal
+        base = P.base.plus(Q.base).plus_diagonal(-p0)
+        both = PlusLowRank.of(base, namespace(P.W).concatenate([P.W[: int(self.used)], Q.W[: int(other.used)]]))
+        right = P.apply(self.mean) + Q.apply(other.mean) - p0 * self.prior_mean
+        mean = both.solve(right)
+        moved = mean - self.mean, mean - other.mean, mean - self.prior_mean
+        rss = self.rss + other.rss + moved[0] @ P.apply(moved[0]) + moved[1] @ Q.apply(moved[1])
+        sums = {name: getattr(self, name) + getattr(other, name) for name in ("rows", "squares", "traces")}
+        whole = replace(self, mean=mean, rss=rss - moved[2] @ (p0 * moved[2]), **sums)
+        return _with_directions(whole, both)
+
+    @property
+    def _prior_diagonal(self) -> Array:
+        return namespace(self.mean).broadcast_to(self.prior_precision, (self.d,))
+
+    def apply(self, x: Array) -> Array:
+        """Return P x for a vector, or for each row of a matrix."""
+        return self.precision.apply(x)
+
+    def solve(self, x: Array) -> Array:
+        """Return P^-1 x for a vector, or for each row of a matrix."""
+        return self.precision.solve(x)
+
+    def leverage(self, D: Array) -> Array:
+        """Return x'P^-1 x for each row x of D, shape (n,)."""
+        return self.precision.leverage(D)
+
+    def variances(self) -> Array:
+        """Return the diagonal of P^-1, shape (d,)."""
+        return self.precision.variances()
+
+    @property
+    def normals(self) -> int:
+        """The number of standard normal numbers that a draw takes."""
+        return self.precision.normals
+
+    def draws(self, normals: Array) -> Array:
+        """Return draws from N(0, P^-1), one for each row of `normals` standard normal numbers, shape (n, d)."""
+        return self.precision.draws(normals)
+
+    def plus_diagonal(self, h: Array) -> Self:
+        """Return the information with the precision P + diag(h) and the same mean."""
+        h = asarray_like(h, self.mean)
+        return replace(self, precision=self.precision.with_base(self.precision.base.plus_diagonal(h)))
+
+    def moved_to(self, mean: Array) -> Self:
+        """Return the information with another mean, such as that of a step that was damped."""
+        return replace(self, mean=mean)
+
+    def minimise(self, g: Regularizer, start: Array | None = None) -> Prox:
+        """Minimise 1/2 (theta - m)'P(theta - m) + g(theta); see `kalprox.solvers.low_rank`.
+
+        Parameters
+        ----------
+        g : Regularizer
+        start : array of shape (d,), optional
+            Where a search starts.
+
+        Returns
+        -------
+        Prox
+            Its `theta` is the minimiser.
+        """
+        return minimise(self.precision, self.mean, g, start)
+
+    def factor(self, g: Regularizer, theta: Array) -> StructuredFactor:
+        """Return a factor of (P + Hess g(theta))^-1 on the coordinates that g leaves free at theta.
+
+        Parameters
+        ----------
+        g : Regularizer
+        theta : array of shape (d,)
+
+        Returns
+        -------
+        StructuredFactor
+        """
+        free = g.free(theta)
+        held = None if not is_traced(free) and bool(free.all()) else ~free
+        P = with_curvature(self.precision, cast_on_jax(g, self.mean), theta)
+        kept = self._prior_diagonal
+        if isinstance(g, Separable):
+            kept = kept + diagonal_hessian(g, theta)
+        return StructuredFactor(P, held, self.fading, kept)
+
+
+def piece_rows(rank: int) -> int:
+    """Return how many rows are taken together."""
+    return max(_PER_RANK * rank, _FEWEST)
+
+
+def _pieces(n: int, longest: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, n, longest):
+        yield start, min(start + longest, n)
+
+
+def _priors(a: Structured, b: Structured) -> list[tuple[Array, Array]]:
+    return [(a.prior_mean, b.prior_mean), (a._prior_diagonal, b._prior_diagonal)]
+
+
+def _append(info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array) -> Structured:
+    """Return the information with at most `piece_rows` rows."""
+    xp, b = namespace(info.mean, D), len(D)
+    info = _with_room(info, b)
+    root = xp.sqrt(weights)
+    D, e = root[:, None] * D, root * (targets - product(D, info.mean))
+    base = info.precision.base
+    solved = base.solve(D)
+    G, gram, used = _joined(info, D, solved)
+    P = PlusLowRank(base, G, gram)
+    c = P.inner(_placed(e, used, len(G)))
+    move = base.solve(combined(c, G))
+    rss = (e * c[used : used + b]).sum() if xp is np else (e * _taken(c, used, b)).sum()
+    sums = {"rows": counts.sum(), "squares": squares.sum(), "rss": rss}
+    seen = (D**2 / info._prior_diagonal[None]).sum()
+    traces = info.traces + xp.stack([seen, 0 * seen]).astype(info.traces.dtype)
+    sums = {name: getattr(info, name) + value.astype(info.rows.dtype) for name, value in sums.items()}
+    info = replace(info, precision=P, used=used + b, mean=info.mean + move, traces=traces, **sums)
+    return info if info.rank else _truncated(info)
+
+
+def _with_room(info: Structured, b: int) -> Structured:
+    """Return the information with room for b more directions."""
+    room = info.rank + piece_rows(info.rank)
+    if info.rank == 0:
+        return info
+    return cond(info.used + b > room, lambda: _truncated(info), lambda: info)
+
+
+def _truncated(info: Structured) -> Structured:
+    """Return the information with `rank` directions."""
+    found = truncated(info.precision, info.rank)
+    xp = namespace(info.mean)
+    lost = (found.dropped / info._prior_diagonal).sum().astype(info.traces.dtype)
+    traces = info.traces + xp.stack([0 * lost, lost])
+    return _with_directions(replace(info, traces=traces), found.matrix)
+
+
+def _with_directions(info: Structured, P: PlusLowRank) -> Structured:
+    """Return the information with a precision of up to `rank` directions, or of more, which are truncated."""
+    xp, k = namespace(P.W), len(P.W)
+    if xp is np:
+        return replace(info, precision=P, used=k) if k <= info.rank else _truncated(replace(info, precision=P, used=k))
+    room = (info.rank + piece_rows(info.rank)) if info.rank else 0
+    if k > room:
+        return _truncated(replace(info, precision=P))
+    W, gram = xp.pad(P.W, ((0, room - k), (0, 0))), xp.pad(P.gram, ((0, room - k), (0, room - k)))
+    return replace(info, precision=PlusLowRank(P.base, W, gram), used=xp.asarray(k, np.int32))
+
+
+def _joined(info: Structured, D: Array, solved: Array) -> tuple[Array, Array, Any]:
+    """Return [W; D], its products in the metric of the base, and the number of its first row that is new."""
+    W, gram, used = info.precision.W, info.precision.gram, info.used
+    if namespace(W, D) is np:
+        k, b = len(W), len(D)
+        G, joint = np.empty((k + b, W.shape[1]), D.dtype), np.empty((k + b, k + b), D.dtype)
+        G[:k], G[k:], joint[:k, :k] = W, D, gram
+        joint[:, k:] = cross(G, solved)
+        joint[k:, :k] = joint[:k, k:].T
+        return G, joint, k
+    if len(W) == 0:
+        return D, cross(D, solved), 0
+    from jax.lax import dynamic_update_slice
+
+    zero = 0 * used
+    G = dynamic_update_slice(W, D, (used, zero))
+    new = cross(G, solved)
+    joint = dynamic_update_slice(gram, new, (zero, used))
+    return G, dynamic_update_slice(joint, new.T, (used, zero)), used
+
+
+def _placed(e: Array, used: Any, k: int) -> Array:
+    """Return k numbers: e from the place `used` on, and zeros elsewhere."""
+    if namespace(e) is np:
+        return np.concatenate([np.zeros(used, e.dtype), e])
+    import jax
+
+    return jax.lax.dynamic_update_slice(jax.numpy.zeros(k, e.dtype), e, (used,))
+
+
+def _taken(c: Array, used: Any, b: int) -> Array:
+    import jax
+
+    return jax.lax.dynamic_slice(c, (used,), (b,))
+
+
+def _forgotten(info: Structured, rho: Array) -> Structured:
+    P, p0 = info.precision, info._prior_diagonal
+    base = P.base.scaled(rho).plus_diagonal((1 - rho) * p0)
+    faded = PlusLowRank.of(base, namespace(rho).sqrt(rho) * P.W)
+    away = info.prior_mean - info.mean
+    move = (1 - rho) * faded.solve(p0 * away)
+    # the minimum of rho * (the sum of rows and prior) + (1 - rho) * prior
+    back = away - move
+    rss = rho * (info.rss + move @ P.apply(move)) + (1 - rho) * (back @ (p0 * back))
+    rows, squares, traces = rho * info.rows, rho**2 * info.squares, rho * info.traces
+    return replace(info, precision=faded, mean=info.mean + move, rows=rows, squares=squares, rss=rss, traces=traces)

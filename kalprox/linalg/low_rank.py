@@ -1,0 +1,194 @@
+"""A precision matrix B + W'W: block-diagonal plus a few directions, solved by Woodbury's identity."""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from kalprox._arrays import Array, namespace, pytree
+from kalprox.linalg.block_diagonal import BlockDiagonal, squares
+from kalprox.linalg.triangle import lapack, product
+
+__all__ = ["PlusLowRank", "Truncated", "combined", "cross", "truncated"]
+
+
+@pytree
+class PlusLowRank:
+    """P = B + W'W with a block-diagonal B and the directions W, one per row. O(d k) numbers.
+
+    Parameters
+    ----------
+    base : BlockDiagonal
+    W : array of shape (k, d)
+        The directions. Rows of zeros mean nothing.
+    gram : array of shape (k, k)
+        W B^-1 W'.
+    """
+
+    base: BlockDiagonal
+    W: Array
+    gram: Array
+
+    @classmethod
+    def of(cls, base: BlockDiagonal, W: Array) -> "PlusLowRank":
+        """Return B + W'W. O(d k^2)."""
+        return cls(base, W, cross(W, base.solve(W)))
+
+    @property
+    def d(self) -> int:
+        return int(self.base.p.shape[0])
+
+    @cached_property
+    def _inner(self) -> Array:
+        """(I + W B^-1 W')^-1."""
+        xp, gram = namespace(self.gram), self.gram
+        if xp is np:
+            gram = gram.astype(float)
+        root = xp.linalg.inv(xp.linalg.cholesky(gram + xp.eye(len(gram), dtype=gram.dtype)))
+        return root.T @ root
+
+    def apply(self, x: Array) -> Array:
+        """Return P x for a vector, or for each row of a matrix."""
+        return self.base.apply(x) + combined(self.coordinates(x), self.W)
+
+    def coordinates(self, x: Array) -> Array:
+        """Return W x for a vector, or for each row of a matrix: shape (k,) or (n, k)."""
+        return product(self.W, x) if x.ndim == 1 else cross(x, self.W)
+
+    def inner(self, t: Array) -> Array:
+        """Return (I + W B^-1 W')^-1 t for a vector t, or for each row of a matrix."""
+        return (t @ self._inner).astype(t.dtype)
+
+    def solve(self, x: Array) -> Array:
+        """Return P^-1 x for a vector, or for each row of a matrix. O(d k) per row."""
+        t = self.inner(self.coordinates(self.base.solve(x)))
+        return self.base.solve(x - combined(t, self.W))
+
+    def leverage(self, D: Array) -> Array:
+        """Return x'P^-1 x for each row x of D, shape (n,).
+
+        It is the sum of |L^-1 (x - W't)|^2 and |t|^2, with t = (I + W B^-1 W')^-1 W B^-1 x and B = L L': a difference of
+        two numbers would lose its digits where the prior is vague.
+        """
+        t = self.inner(self.coordinates(self.base.solve(D)))
+        rest = self.base.whiten(D - combined(t, self.W))
+        return _row_squares(rest) + _row_squares(t)
+
+    def whitened(self, D: Array) -> Array:
+        """Return rows whose products with each other are D P^-1 D', shape (n, d + k)."""
+        t = self.inner(self.coordinates(self.base.solve(D)))
+        rest = self.base.whiten(D - combined(t, self.W))
+        return namespace(D).concatenate([rest, t], axis=1)
+
+    @property
+    def normals(self) -> int:
+        """The number of standard normal numbers that a draw takes."""
+        return self.d + len(self.W)
+
+    def draws(self, normals: Array) -> Array:
+        """Return draws from N(0, P^-1), one for each row of standard normal numbers, shape (n, d)."""
+        e = self.base.unwhiten(normals[:, : self.d])
+        t = self.inner(normals[:, self.d :] - self.coordinates(e))
+        return e + self.base.solve(combined(t, self.W))  # P^-1 (L e + W'f) for rows (e, f), with B = L L'
+
+    def variances(self) -> Array:
+        """Return the diagonal of P^-1, shape (d,). O(d k^2)."""
+        F = self._removed()
+        v = self.base.inverse_diagonal() - (F**2).sum(axis=0)
+        return namespace(v).maximum(v, 0)
+
+    def sandwich_variances(self, h: Array) -> Array:
+        """Return the diagonal of P^-1 diag(h) P^-1, shape (d,). O(d k^2)."""
+        F = self._removed()
+        hF = F * h[None]
+        v = self.base.sandwich_diagonal(h) - 2 * (F * self.base.solve(hF)).sum(axis=0)
+        v = v + (combined(cross(hF, F), F) * F).sum(axis=0)
+        return namespace(v).maximum(v, 0)
+
+    def _removed(self) -> Array:
+        """F of shape (k, d) with P^-1 = B^-1 - F'F."""
+        xp, gram = namespace(self.gram), self.gram
+        root = xp.linalg.inv(xp.linalg.cholesky(gram + xp.eye(len(gram), dtype=gram.dtype)))
+        return combined(root, self.base.solve(self.W))
+
+    def covariance(self) -> Array:
+        """Return P^-1 as a matrix, shape (d, d)."""
+        return self.solve(namespace(self.W).eye(self.d, dtype=self.W.dtype))
+
+    def restricted(self, free: Array) -> "PlusLowRank":
+        """Return P on the free coordinates, and the identity on the others."""
+        return PlusLowRank.of(self.base.restricted(free), self.W * free.astype(self.W.dtype)[None])
+
+    def with_base(self, base: BlockDiagonal) -> "PlusLowRank":
+        """Return the matrix with the same directions and another base. O(d k^2)."""
+        return PlusLowRank.of(base, self.W)
+
+
+class Truncated(NamedTuple):
+    """B + W'W with fewer directions, and how much of it was dropped.
+
+    Attributes
+    ----------
+    matrix : PlusLowRank
+    dropped : array of shape (d,)
+        What of the diagonal of W'W has moved to the base.
+    """
+
+    matrix: PlusLowRank
+    dropped: Array
+
+
+def truncated(matrix: PlusLowRank, rank: int) -> Truncated:
+    """Keep the `rank` largest directions of W in the metric B^-1; of the others, B keeps what fits its structure.
+
+    Every diagonal entry of P stays as it is, so that only correlations are lost. O(d k rank).
+
+    Parameters
+    ----------
+    matrix : PlusLowRank
+        Of k > rank directions.
+    rank : int
+
+    Returns
+    -------
+    Truncated
+        Its W has `rank` rows.
+    """
+    base, W = matrix.base, matrix.W
+    if rank == 0:
+        dropped = squares(W)
+        return Truncated(PlusLowRank(base.plus_rows(W, dropped), W[:0], matrix.gram[:0, :0]), dropped)
+    xp = namespace(W)
+    values, vectors = xp.linalg.eigh(matrix.gram)
+    eps = float(np.finfo(np.dtype(W.dtype)).eps)
+    lost = xp.maximum(values[:-rank], 0).sum() > len(values) * eps * xp.maximum(values, 0).sum()
+    kept = combined(vectors[:, -rank:].T, W)
+    dropped = xp.where(lost, xp.maximum(squares(W) - squares(kept), 0), 0)
+    rest = vectors[:, :-rank].T * lost  # rounding is not added to the base
+    return Truncated(PlusLowRank.of(base.plus_rows(W, dropped, rest), kept), dropped)
+
+
+def cross(A: Array, B: Array) -> Array:
+    """Return A B', for rows A and B, without a copy of either."""
+    if namespace(A, B) is not np:
+        return product(A, B.T)
+    dtype = np.result_type(A, B)
+    return (
+        lapack("gemm", dtype)(1.0, A.T, B.T, trans_a=True) if len(A) and len(B) else np.zeros((len(A), len(B)), dtype)
+    )
+
+
+def combined(U: Array, W: Array) -> Array:
+    """Return U W, combinations of the rows W, for a vector or a matrix U, without a copy of W."""
+    if namespace(U, W) is not np:
+        return product(U, W)
+    if U.ndim == 1:
+        return U @ W
+    dtype = np.result_type(U, W)
+    if not len(W) or not len(U):
+        return np.zeros((len(U), W.shape[1]), dtype)
+    return lapack("gemm", dtype)(1.0, W.T, U, trans_b=True).T
+
+
+def _row_squares(A: Array) -> Array:
+    return np.einsum("ij,ij->i", A, A) if namespace(A) is np else (A**2).sum(axis=1)
