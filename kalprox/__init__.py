@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from kalprox.algorithms.run import Run, Trace, run
     from kalprox.calibration import Calibration
     from kalprox.engines.refinement import refine
-    from kalprox.estimators import KalproxClassifier, KalproxRegressor, predict_interval
+    from kalprox.estimators import (
+        KalproxClassifier,
+        KalproxNetClassifier,
+        KalproxNetRegressor,
+        KalproxRegressor,
+        predict_interval,
+    )
     from kalprox.information import Information, merge
 
 __version__ = "0.2.0"
@@ -26,6 +32,8 @@ _HOMES = {
     "Calibration": "calibration",
     "Information": "information",
     "KalproxClassifier": "estimators",
+    "KalproxNetClassifier": "estimators",
+    "KalproxNetRegressor": "estimators",
     "KalproxRegressor": "estimators",
     "Refined": "algorithms.refine",
     "Run": "algorithms.run",
@@ -47,6 +55,8 @@ __all__ = [
     "Calibration",
     "Information",
     "KalproxClassifier",
+    "KalproxNetClassifier",
+    "KalproxNetRegressor",
     "KalproxRegressor",
     "Refined",
     "Run",

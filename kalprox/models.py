@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
+from kalprox._trees import TreeLayout
 
 __all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model", "Offset"]
 
@@ -327,44 +328,120 @@ class GLM(Predictor):
 class Function(Model):
     """h = fn(theta, x) for any function, differentiated by JAX: forward for few parameters, in reverse for many.
 
-    NumPy arrays are answered with NumPy arrays of the same dtype, whatever JAX's global x64 flag says.
+    NumPy arrays are answered with NumPy arrays of the same dtype, whatever JAX's global x64 flag says. Jacobians are
+    computed for so many rows at a time that those of the rows together take at most 64 MiB.
 
     Parameters
     ----------
     fn : callable
-        A JAX function of theta, shape (d,), and one row x of any shape, to a scalar or a vector.
+        A JAX function of theta, shape (d,), and one row x of any shape, to a scalar or a vector. With `params`, its
+        first argument is a tree like `params` instead.
+    params : pytree, optional
+        The parameters, as nested dictionaries or lists of arrays, an Equinox module or a Flax NNX state: anything
+        that `jax.tree_util` flattens. The floating-point arrays in it are the parameters. Other leaves, such as the
+        activation function of an Equinox module, stay as they are. theta is the vector of all parameters, leaf after
+        leaf. Only the structure and the shapes are kept: start from `flatten(params)`.
 
     Examples
     --------
     >>> decay = Function(lambda theta, x: theta[0] / (1 + theta[1] * x))
     >>> decay.linearize(np.array([2.0, 1.0]), np.array(1.0))
     (np.float64(1.0), array([ 0.5, -0.5]))
+
+    A network whose weights are in a dictionary:
+
+    >>> import jax.numpy as jnp
+    >>> weights = {"hidden": np.array([[0.3, -0.2]]), "out": np.array([1.0])}
+    >>> net = Function(lambda p, x: p["out"] @ jnp.tanh(p["hidden"] @ x), params=weights)
+    >>> theta = net.flatten(weights)
+    >>> theta
+    array([ 0.3, -0.2,  1. ])
+    >>> net.linearize(theta, np.array([1.0, 1.0]))[1].round(3)
+    array([0.99, 0.99, 0.1 ])
+    >>> net.unflatten(theta)["hidden"]
+    array([[ 0.3, -0.2]])
     """
 
-    fn: Callable[[Array, Array], Array] = static()
+    fn: Callable[..., Array] = static()
+    params: Any = static(default=None)
+
+    def __post_init__(self) -> None:
+        if self.params is not None and not isinstance(self.params, TreeLayout):
+            object.__setattr__(self, "params", TreeLayout.of(self.params))
+
+    def flatten(self, tree: Any) -> Array:
+        """Return the parameters of a tree as the vector theta; it has the dtype to which the arrays promote.
+
+        Parameters
+        ----------
+        tree : pytree
+            With the structure and the shapes of `params`.
+
+        Returns
+        -------
+        array of shape (d,)
+            An array of NumPy, unless an array of the tree is one of JAX.
+        """
+        return self._layout.flatten(tree)
+
+    def unflatten(self, theta: Array) -> Any:
+        """Return theta as a tree like `params`; its arrays have the library and the dtype of theta.
+
+        Parameters
+        ----------
+        theta : array of shape (d,)
+
+        Returns
+        -------
+        pytree
+        """
+        return self._layout.unflatten(theta)
+
+    @property
+    def _layout(self) -> TreeLayout:
+        if self.params is None:
+            raise TypeError("The model has no tree of parameters: give one as Function(fn, params=tree).")
+        assert isinstance(self.params, TreeLayout)
+        return self.params
+
+    @property
+    def flat_fn(self) -> Callable[[Array, Array], Array]:
+        """The function of theta, shape (d,), and one row x."""
+        return self.fn if self.params is None else _OfTree(self.fn, self.params)
 
     def value(self, theta: Array, x: Array) -> Array:
-        return self.linearize(theta, x)[0] if namespace(theta, x) is np else self.fn(theta, x)
+        return self.linearize(theta, x)[0] if namespace(theta, x) is np else self.flat_fn(theta, x)
 
     def linearize(self, theta: Array, x: Array) -> tuple[Array, Array]:
         if namespace(theta, x) is np:
             h, D = self.linearize_rows(theta, np.asarray(x)[None])
             return h[0], D[0]
-        return _linearize_function(self.fn, theta, x)
+        return _linearize_function(self.flat_fn, theta, x)
 
     def linearize_rows(self, theta: Array, X: Array) -> tuple[Array, Array]:
         import jax
 
         if namespace(theta, X) is not np:
-            rows: tuple[Array, Array] = _compiled_rows()(self.fn, theta, X)
+            rows: tuple[Array, Array] = _compiled_rows()(self.flat_fn, theta, X)
             return rows
         # Blocks are padded to a few fixed sizes, so that other lengths do not recompile. The padding consists of copies
         # of the last row, at which fn is defined.
         b = len(X)
         padded = np.concatenate([X, np.repeat(X[-1:], padded_length(b) - b, axis=0)])
         with jax.enable_x64(np.result_type(theta, X) == np.float64):
-            h, D = _compiled_rows()(self.fn, theta, padded)
+            h, D = _compiled_rows()(self.flat_fn, theta, padded)
             return np.asarray(h)[:b], np.asarray(D)[:b]
+
+
+@dataclass(frozen=True)
+class _OfTree:
+    """A function of a tree as one of a flat vector; equal ones are compiled once."""
+
+    fn: Callable[[Any, Array], Array]
+    layout: TreeLayout
+
+    def __call__(self, theta: Array, x: Array) -> Array:
+        return self.fn(self.layout.unflatten(theta), x)
 
 
 def padded_length(b: int) -> int:
@@ -372,6 +449,7 @@ def padded_length(b: int) -> int:
     return max(16, 1 << (b - 1).bit_length())
 
 
+_CHUNK = 64 * 2**20  # bytes of the Jacobians that are computed at a time
 _FORWARD_MODE_AT_MOST = 16  # parameters: forward mode takes d passes, and allows loops in fn; reverse mode takes one
 
 
@@ -442,7 +520,11 @@ def _compiled_rows() -> Callable[..., Any]:  # made at first use, because this m
 
     @partial(jax.jit, static_argnums=0)
     def linearize_rows(fn: Callable[..., Any], theta: Array, X: Array) -> tuple[Array, Array]:
-        return jax.vmap(partial(_linearize_function, fn), in_axes=(None, 0))(theta, X)
+        row = partial(_linearize_function, fn, theta)
+        outputs = jax.eval_shape(row, jax.ShapeDtypeStruct(X.shape[1:], X.dtype))[1]
+        length = max(1, _CHUNK // (outputs.size * outputs.dtype.itemsize))
+        found: tuple[Array, Array] = jax.vmap(row)(X) if len(X) <= length else jax.lax.map(row, X, batch_size=length)
+        return found
 
     return linearize_rows
 
