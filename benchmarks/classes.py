@@ -6,14 +6,17 @@ the fact. All numbers are kept in one JSON file; with --only, the other numbers 
 """
 
 import argparse
+import copy
 import datetime
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -237,6 +240,56 @@ PEERS = {
 }
 
 
+# ---- machines ------------------------------------------------------------------------------------------------
+
+MACHINES, CLOSE, MOST_STEPS = (8, 64), 1e-7, 10
+
+
+def combined() -> dict[str, Any]:
+    """Return how many steps over all flights the combined information of several machines needs, and the seconds.
+
+    The information of the machines is combined, the prior counted once, and refined in 1, 2, 3 steps and so on, until
+    no coefficient is further than 1e-7 standard errors from that of one machine. A fit of k steps makes k + 1 passes:
+    the last one sees that the loss has fallen.
+    """
+    from kalprox import KalproxClassifier
+
+    warnings.simplefilter("ignore")  # a merge says that it is approximate, and so do passes that are cut short
+    rows = late_flights(False)
+    X, y = rows.X, rows.y
+    KalproxClassifier().fit(X[:1000], y[:1000])  # so that nothing is loaded or compiled while the time is taken
+    whole, alone = _timed(lambda: KalproxClassifier().fit(X, y))
+    exact = KalproxClassifier(tol=1e-14).fit(X, y)
+
+    def apart(model: Any) -> float:
+        return float(np.abs((model.coef_ - exact.coef_) / exact.coef_std_).max())
+
+    def refined(model: Any, steps: int) -> Any:
+        return copy.copy(model).set_params(max_passes=steps + 1).refine(X, y)
+
+    orders = {"at random": np.random.default_rng(0).permutation(len(y)), "by days": np.arange(len(y))}
+    found = []
+    for (name, order), n in product(orders.items(), MACHINES):
+        fits = [_timed(partial(KalproxClassifier().fit, X[part], y[part])) for part in np.array_split(order, n)]
+        merged, *others = (model for model, _ in fits)
+        _, merging = _timed(lambda one=merged, others=others: [one.merge(other) for other in others])
+        distances, seconds = [apart(merged)], 0.0
+        while distances[-1] > CLOSE and len(distances) <= MOST_STEPS:
+            model, seconds = _timed(partial(refined, merged, len(distances)))
+            distances.append(apart(model))
+        slowest, steps = max(took for _, took in fits), len(distances) - 1
+        about = {"machines": n, "rows": name, "apart": distances, "slowest": slowest, "merge": merging}
+        found.append(about | {"pass": seconds / (steps + 1) if steps else 0.0})
+    one = {"seconds": alone, "passes": whole.n_passes_, "rows": len(y), "inputs": X.shape[1]}
+    return {"one": one, "several": found}
+
+
+def _timed(run: Callable[[], Any]) -> tuple[Any, float]:
+    begin = time.perf_counter()
+    found = run()
+    return found, time.perf_counter() - begin
+
+
 # ---- the run -------------------------------------------------------------------------------------------------
 
 
@@ -276,7 +329,7 @@ def measured(data: str, name: str, quick: bool) -> dict[str, Any] | None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.classes", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one order, and a part of the digits and the flights")
-    parser.add_argument("--only", help="peers whose name contains this")
+    parser.add_argument("--only", help="peers whose name contains this, or machines")
     parser.add_argument("--results", type=Path, default=ROOT / "results" / "classes.json", help="file of the numbers")
     parser.add_argument(
         "--page", type=Path, default=ROOT.parent / "docs" / "explanation" / "classes.md", help="page to rewrite"
@@ -287,6 +340,10 @@ def main() -> None:
     result = result if result.get("quick") == options.quick else {}
     begin, versions, losses = time.perf_counter(), result.get("versions", {}), result.get("losses", {})
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as worker:  # which begins with one thread
+        machines = result.get("machines")
+        if not options.only or options.only == "machines":
+            machines = worker.submit(combined).result()
+            print(f"machines: {machines}", flush=True)
         for data in DATA:
             losses.setdefault(data, {"peers": {}}).update(worker.submit(about, data, options.quick).result())
             for name, peer in PEERS.items():
@@ -299,10 +356,13 @@ def main() -> None:
             result = {
                 "date": datetime.date.today().isoformat(),
                 "cpu": describe()["cpu"],
-                "minutes": round((time.perf_counter() - begin) / 60, 1),
+                "minutes": result["minutes"]
+                if options.only and result
+                else round((time.perf_counter() - begin) / 60, 1),
                 "quick": options.quick,
                 "versions": {name: versions[name] for name in PEERS if name in versions},
                 "losses": losses,
+                "machines": machines,
             }
             options.results.write_text(json.dumps(plain(result), indent=1) + "\n")
     write_page(options.page, result)
@@ -324,9 +384,25 @@ def write_page(page: Path, result: dict[str, Any]) -> None:
         "losses": grid(head, [[f"{name} {v}", *_cells(losses, name, _loss)] for name, v in result["versions"].items()]),
         "times": grid(head, [[name, *_cells(losses, name, _time)] for name in result["versions"]]),
         "settings": grid(head, [[name, *_cells(losses, name, _setting)] for name in _tuned(losses)]),
+        "machines": _machines(result["machines"]),
         "run": f"{result['date']}, {result['cpu']}, {result['minutes']} minutes{', --quick' * result['quick']}.",
     }
     insert(page, {name: f"\n{part}\n" for name, part in parts.items()})
+
+
+def _machines(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    one = found["one"]
+    rows = [["1", "", str(one["passes"]), "", "", "", f"{one['seconds']:.2f}"]]
+    for several in found["several"]:
+        n, passes = several["machines"], len(several["apart"])
+        parts = several["slowest"], several["merge"], passes * several["pass"] / n
+        apart = ", ".join(f"{distance:.1g}" for distance in several["apart"])
+        seconds = [f"{value:.2f}" for value in (*parts, sum(parts))]
+        rows.append([f"{n}, rows {several['rows']}", apart, str(passes), *seconds])
+    head = ["machines", "standard errors from the fit of one, after 0, 1, 2, ... steps", "passes"]
+    return grid([*head, "slowest fit, s", "merges, s", "passes, s", "in all, s"], rows)
 
 
 def _cells(losses: dict[str, Any], name: str, cell: Callable[[dict[str, Any]], str]) -> list[str]:
