@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import (
     Array,
@@ -43,6 +44,7 @@ from kalprox.solvers.prox import Prox
 __all__ = ["Structured"]
 
 _PER_RANK = 4  # rows that are taken together, in units of the rank: the cost of a row is least between 1 and 4
+_SPARSE = 64  # rows of a sparse matrix that are made dense together, on the columns that they touch
 _FEWEST = 16  # rows that are taken together, at least
 
 
@@ -141,6 +143,7 @@ class Structured(PickledFields):
         Parameters
         ----------
         D : array of shape (b, d)
+            May be a sparse matrix, if the information has NumPy arrays.
         targets : array of shape (b,)
         weights : array of shape (b,), optional
             Finite and >= 0. A row of weight 0 is ignored, even if it contains NaN.
@@ -155,6 +158,8 @@ class Structured(PickledFields):
             raise ValueError(
                 f"D must have shape (b, {self.d}) and targets (b,); got shapes {D.shape} and {targets.shape}."
             )
+        if scipy.sparse.issparse(D):
+            return self._fold_sparse(D.tocsr(), targets, weights, counts, squares)
         check_floating("D", D)
         check_floating("targets", targets)
         if weights is not None:
@@ -175,6 +180,36 @@ class Structured(PickledFields):
                 check_finite(name, values)
             raise ValueError(f"The rows are too large for {D.dtype}: their squares overflow. Scale the columns down.")
         return info
+
+    def _fold_sparse(self, D: Any, targets: Array, *more: Array | None) -> Self:
+        """`fold` of a sparse matrix of rows.
+
+        For a diagonal, rows are dense on the columns that a piece of them touches, and nowhere else. With directions,
+        each of which may have all columns, a piece of rows is made dense.
+        """
+        pieces = ((slice(*ends), [None if a is None else a[slice(*ends)] for a in more]) for ends in self._ends(D))
+        if self.rank or self.precision.base.layout.groups:
+            info = self
+            for rows, numbers in pieces:
+                info = info.fold(D[rows].toarray(), targets[rows], *numbers)
+            return info
+        p, mean, info = self.precision.base.p.copy(), self.mean.copy(), self
+        for rows, numbers in pieces:
+            columns = np.unique(D[rows].indices)
+            info = replace(
+                info,
+                precision=PlusLowRank.of(BlockDiagonal(p[columns]), np.zeros((0, len(columns)))),
+                mean=mean[columns],
+                prior_mean=self.prior_mean[columns],
+                prior_precision=self._prior_diagonal[columns],
+            ).fold(D[rows][:, columns].toarray(), targets[rows], *numbers)
+            p[columns], mean[columns] = info.precision.base.p, info.mean
+        whole = PlusLowRank.of(BlockDiagonal(p), np.zeros((0, self.d)))
+        prior = {"prior_mean": self.prior_mean, "prior_precision": self.prior_precision}
+        return replace(info, precision=whole, mean=mean, **prior)
+
+    def _ends(self, D: Any) -> Iterator[tuple[int, int]]:
+        return _pieces(D.shape[0], max(_SPARSE, piece_rows(self.rank)))
 
     def forget(self, rho: Any) -> Self:
         """Return the information with the weight of every row multiplied by rho; the prior stays. O(d rank).
