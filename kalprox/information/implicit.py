@@ -18,7 +18,17 @@ from kalprox.likelihoods import Likelihood
 from kalprox.models import Function, Linear, Model, Offset, Predictor, padded_length
 from kalprox.sources import Block
 
-__all__ = ["Gradient", "ImplicitRows", "curvature_products", "explicit_rows", "gradient_of", "product_of"]
+__all__ = [
+    "Gradient",
+    "ImplicitRows",
+    "counting",
+    "curvature_products",
+    "explicit_rows",
+    "gradient_of",
+    "inputs_of",
+    "pieces",
+    "product_of",
+]
 
 _BYTES = 1 << 25  # of the explicit rows of a Jacobian at a time
 _CHUNK = 4096  # rows of a function at a time
@@ -271,7 +281,7 @@ class ImplicitRows(NamedTuple):
 
 def expand(model: Model, likelihood: Likelihood, theta: Array, block: Block, *, descent: bool = True) -> ImplicitRows:
     """Expand the loss of a block at theta, see `kalprox.information.linearized.expand`, without forming its rows."""
-    block = _counting(block)
+    block = counting(block)
     theta = np.asarray(theta, block.y.dtype)
     likelihood.check(block.y)
     with np.errstate(all="ignore"):
@@ -297,7 +307,7 @@ def _contrasts(likelihood: Likelihood, f: Array) -> Array | None:
     return likelihood.contrasts(f, np.broadcast_to(np.eye(m), (*f.shape, m)))
 
 
-def _counting(block: Block) -> Block:
+def counting(block: Block) -> Block:
     """Return the rows of positive weight; others may hold anything."""
     if block.weights is None or (block.weights > 0).all():
         return block
@@ -346,7 +356,7 @@ def gradient_of(model: Model, likelihood: Likelihood, theta: Array, block: Block
 def product_of(model: Model, likelihood: Likelihood, theta: Array, v: Array, block: Block) -> Array:
     """Return J'WJ v for a block, linearised at theta."""
     if model.linear and likelihood.quadratic:  # the weights do not depend on theta
-        block = _counting(block)
+        block = counting(block)
         inputs = inputs_of(model, np.asarray(theta, block.y.dtype), block.X)
         Jv = inputs.times(v)
         return np.asarray(inputs.transposed(Jv if block.weights is None else block.weights * Jv))

@@ -480,7 +480,8 @@ def _penalises(g: Regularizer, d: int) -> bool:
 
 def may_overflow(block: Block) -> bool:
     """Whether some rows cannot be predicted, because those of weight 0 are NaN or too large; others were checked."""
-    return block.weights is not None and not all_usable(None, block.X.ravel("K"), block.y.ravel("K"))
+    entries = block.X.data if hasattr(block.X, "toarray") else block.X.ravel("K")
+    return block.weights is not None and not all_usable(None, entries, block.y.ravel("K"))
 
 
 def in_stds(error: Array, std: Array) -> Array:

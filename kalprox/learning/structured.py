@@ -3,7 +3,8 @@
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
+from operator import add
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -11,12 +12,12 @@ import scipy.sparse
 
 from kalprox._arrays import Array
 from kalprox.algorithms.refine import refine
-from kalprox.information.implicit import inputs_of, pieces
+from kalprox.information.implicit import counting, inputs_of, pieces
 from kalprox.information.structured import Structured
 from kalprox.learning.belief import Belief, check_any_row
-from kalprox.learning.design import Design, DesignedSource
-from kalprox.learning.filtered import refuse_changes
+from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.intervals import Estimate
+from kalprox.learning.path import Path
 from kalprox.learning.saved import Saved
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
@@ -25,11 +26,14 @@ from kalprox.likelihoods import Likelihood
 from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.noise import Noise
 from kalprox.posterior import AnyFactor, Posterior
+from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
 from kalprox.structures import UnderstatedWarning
 
 __all__ = ["StructuredBelief"]
 
+_FREE = ("diagnose", "max_passes", "tol", "targets", "missing_targets")  # settings that may change between batches
+_WEAK = 1e-8  # the precision of an intercept in a stream, in units of the noise
 _LOST = 1e-6  # the share of the precision below which nothing is said of what a structure drops
 
 
@@ -92,12 +96,24 @@ class StructuredBelief(Belief):
     message: str = ""
     fit_column_std: Array | None = None
     fit_outside: float = 0.0
+    seen: Moments | None = None  # of the rows of a stream, since the last fit
 
     in_one_pass: ClassVar[bool] = False
 
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "StructuredBelief":
-        return _refuse("partial_fit", "Use fit, or kalprox.proximal_filter(..., structure=...).")
+        """Return the belief before the first row of a linear model: the ridge penalty is the prior."""
+        assert settings.structure is not None
+        _check_stream(settings)
+        blocks = list(blocks)
+        moments = reduce(add, map(Moments.of, blocks))
+        sparse = any(scipy.sparse.issparse(block.X) for block in blocks)
+        design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False, centred=not sparse)
+        h = diagonal_curvature(coef_regularizer(settings, design), design.size)
+        assert h is not None
+        data = settings.structure.start(np.zeros(design.size), np.where(h > 0, h, _WEAK))
+        none = Moments(0.0, 0 * moments.mean, 0 * moments.squares)
+        return cls(settings, data, design, Noise.known(settings.gamma or 1.0), settings.likelihood, seen=none)
 
     @classmethod
     def fit(
@@ -124,17 +140,33 @@ class StructuredBelief(Belief):
         model, g = design.model(settings.model(design.outputs)), coef_regularizer(settings, design)
         out = refine(model, g, rows, first, **options)
         std = np.sqrt(seen.X.squares / seen.X.rows) if isinstance(settings.link, str) else None
-        noise = Noise(np.asarray(out.noise_var), np.asarray(out.noise_dof))
+        noise, data = Noise(np.asarray(out.noise_var), np.asarray(out.noise_dof)), out.information
+        data = replace(data, rss=data.rows * out.noise_var)  # so that a stream goes on with this noise variance
         about_fit = out.passes, out.converged, out.message, std, seen.y.outside
-        return cls(settings, out.information, design, noise, out.likelihood, *about_fit), folded.counts
+        return cls(settings, data, design, noise, out.likelihood, *about_fit), folded.counts
 
     def learn(self, block: Block) -> "StructuredBelief":
-        return _refuse("partial_fit", "Use fit with all rows.")
+        """Learn a block in one pass; the mean is exact for the precision before each piece of its rows."""
+        _check_stream(self.settings)
+        if block.count == 0:
+            return self
+        block = counting(block)
+        counts = self.settings.counts(block.weights)
+        data = self.data.fold(self.fixed.rows(block.X, block.offset), block.y, block.weights, counts)
+        noise = self.noise_found
+        if self.settings.gamma is None:
+            noise = Noise.learned(data.rss, data.rows, 0.0)
+        moments = Moments.of(block)
+        return replace(self, data=data, noise_found=noise, seen=moments if self.seen is None else self.seen + moments)
+
+    @property
+    def predicts(self) -> bool:
+        """Whether there is a noise variance to predict with: after the first row."""
+        return float(self.data.rows) > 0
 
     def with_settings(self, settings: Settings) -> "StructuredBelief":
-        refuse_changes(self.settings, settings)
-        if changed := settings.changed(self.settings, "penalty", "alpha", "structure", "noise"):
-            raise ValueError(f"{' and '.join(changed)} cannot change without the rows: use fit.")
+        if changed := [name for name in settings.changed(self.settings) if name not in _FREE]:
+            raise ValueError(f"{' and '.join(changed)} cannot change between calls of partial_fit: use fit.")
         return replace(self, settings=settings)
 
     @property
@@ -152,7 +184,7 @@ class StructuredBelief(Belief):
 
     @property
     def column_std(self) -> Array | None:
-        return self.fit_column_std
+        return self.fit_column_std if self.fit_column_std is not None or self.seen is None else self.seen.sd
 
     @property
     def targets_outside(self) -> float:
@@ -194,6 +226,9 @@ class StructuredBelief(Belief):
         J = inputs_of(self.model, np.asarray(self.posterior.mean), inputs)
         return J.value(), J
 
+    def path(self, alphas: Array | None) -> Path:
+        return _refuse("path", "Fit once for each alpha.")
+
     def merge(self, other: Belief) -> "StructuredBelief":
         return _refuse("merge", "Fit one model to all rows.")
 
@@ -203,6 +238,18 @@ class StructuredBelief(Belief):
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "StructuredBelief":
         return _refuse("A model file", "Fit the model again.")
+
+
+def _check_stream(settings: Settings) -> None:
+    """Raise a ValueError unless the model learns rows exactly, given the precision, in one pass."""
+    linear = isinstance(settings.link, str) and settings.link == "identity" and settings.likelihood.quadratic
+    g = settings.penalty.regularizer(settings.penalty.alpha)
+    if not linear or settings.forgets or settings.standardize or diagonal_curvature(g, 1) is None:
+        _refuse(
+            "partial_fit of this model",
+            "It needs link='identity', likelihood='gaussian', penalty='ridge' or None, forget=1 and standardize=False. "
+            "Use fit, or kalprox.proximal_filter(..., structure=...).",
+        )
 
 
 def _refuse(what: str, instead: str) -> NoReturn:

@@ -9,7 +9,7 @@ import scipy.sparse
 from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 
 from kalprox import KalproxClassifier, KalproxRegressor, _memory
-from kalprox.structures import Blocks, LowRank, UnderstatedWarning
+from kalprox.structures import Blocks, Diagonal, LowRank, UnderstatedWarning
 
 
 def _rows(n, d, per_row, seed=0, noise=0.5):
@@ -138,15 +138,45 @@ def test_what_is_not_offered_is_refused(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="engine=None"):
         KalproxRegressor(structure="diagonal", engine="local").fit(X, y)
     model = KalproxRegressor(structure="diagonal").fit(X, y)
-    for call in (model.path, lambda: model.save(tmp_path / "a.kalprox"), lambda: model.partial_fit(X, y)):
+    for call in (model.path, lambda: model.save(tmp_path / "a.kalprox"), lambda: model.merge(model)):
         with pytest.raises(ValueError, match="structure"):
             call()
+    for settings in ({"penalty": "l1"}, {"likelihood": "poisson"}, {"forget": 0.9}, {"standardize": True}):
+        with pytest.raises(ValueError, match="partial_fit of this model is not offered"):
+            KalproxRegressor(structure="diagonal", **settings).partial_fit(X, np.ones(60))
     with pytest.raises(ValueError, match="dense rows"):
         KalproxRegressor(structure=Blocks([5, 6])).fit(X, y)
     monkeypatch.setattr(_memory, "memory_of_machine", lambda: 1000)
     with pytest.raises(ValueError, match=r"10 columns and 60 rows are too many .*structure='diagonal'"):
         KalproxRegressor().fit(X, y)
     assert KalproxRegressor(structure="diagonal").fit(X, y).coef_.shape == (10,)
+
+
+def test_a_stream_of_sparse_rows_with_all_directions_is_exact():
+    X, y, _ = _rows(500, 40, 6, seed=4)
+    weights = np.random.default_rng(0).integers(0, 3, 500).astype(float)
+    dense = KalproxRegressor(noise=0.25).fit(X, y, sample_weight=weights)
+    stream = KalproxRegressor(noise=0.25, structure=LowRank(41))
+    for rows in (slice(0, 7), slice(7, 300), slice(300, 500)):
+        stream.partial_fit(X[rows], y[rows], sample_weight=weights[rows])
+    np.testing.assert_allclose(stream.coef_, dense.coef_, atol=1e-6)  # the intercept has a weak prior
+    np.testing.assert_allclose(stream.coef_std_, dense.coef_std_, rtol=1e-6)
+    both = KalproxRegressor(noise=0.25, structure=LowRank(41)).fit(X[:250], y[:250]).partial_fit(X[250:], y[250:])
+    np.testing.assert_allclose(both.coef_, KalproxRegressor(noise=0.25).fit(X, y).coef_, atol=1e-8)
+    assert stream.n_rows_seen_ == int((weights > 0).sum())
+
+
+def test_a_diagonal_stream_has_the_same_answer_for_sparse_and_dense_rows():
+    X, y, _ = _rows(200, 30, 4, seed=5)
+    w = np.random.default_rng(0).uniform(0.5, 2.0, 200)
+    start = Diagonal().start(np.zeros(30), np.linspace(1.0, 2.0, 30))
+    sparse, dense = start.fold(X, y, w), start
+    for i in range(0, 200, 64):  # the pieces of a sparse matrix
+        dense = dense.fold(X[i : i + 64].toarray(), y[i : i + 64], w[i : i + 64])
+    for name in ("mean", "rss", "rows", "squares", "traces", "prior_mean"):
+        np.testing.assert_allclose(getattr(sparse, name), getattr(dense, name), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(sparse.variances(), 1 / (np.linspace(1.0, 2.0, 30) + X.multiply(X).T @ w), rtol=1e-12)
+    np.testing.assert_allclose(sparse.leverage(X), dense.leverage(X.toarray()), rtol=1e-10)
 
 
 @pytest.mark.slow
