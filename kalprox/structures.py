@@ -8,6 +8,7 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ class Blocks(Structure):
                 f"The sizes of Blocks must add up to the number of parameters, {len(mean)}; got {sum(self.sizes)}."
             )
         ends = np.cumsum([0, *self.sizes])
-        groups = (range(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        groups = (range(a, b) for a, b in pairwise(ends))
         return Structured.start(mean, precision, 0, Layout.of(groups))
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from kalprox._arrays import Array, brief, is_traced, masked, namespace, pytree, register_pytrees, static
-from kalprox._checks import check_finite, check_floating, check_positive, check_same_length, concrete
+from kalprox._checks import check_positive, concrete
 from kalprox._control import full_precision
 from kalprox._text import count
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean

@@ -1,9 +1,9 @@
 """The proximal filter of many parameters: a precision matrix of a given structure, and no warm-up.
 
 Each block of rows is a proximal step: the estimate after it minimises the loss of its rows plus the metric of all rows
-before it, 1/2 (theta - m)'P(theta - m). For a linear model and the Gaussian likelihood one step is exact. For others the
-step is iterated, each time linearised at the point found last, and damped so that the sum falls. Rows that say as much
-as all before them about some direction are taken in smaller pieces.
+before it, 1/2 (theta - m)'P(theta - m). For a linear model and the Gaussian likelihood one step is exact. For a
+nonlinear model the step is iterated, each time linearised at the point found last, and damped so that the sum falls.
+Rows that say as much as all before them about some direction are taken in smaller pieces.
 """
 
 import warnings

@@ -62,10 +62,10 @@ def expand(
 ) -> Expansion:
     """Expand the loss of a block at theta.
 
-    If the `covariance` of theta, shape (d, d), or its `Spread` is given, a link of bounded slope is averaged over N(theta, covariance)
-    instead of evaluated at theta, and a loss of a linear predictor that is not quadratic is fitted to its moments under
-    that belief. With `descent` the expansion is one to descend with, which for a robust loss is not what its rows add
-    to the information. The caller checks the result for values that are not finite.
+    If the `covariance` of theta, shape (d, d), or its `Spread` is given, a link of bounded slope is averaged over
+    N(theta, covariance) instead of evaluated at theta, and a loss of a linear predictor that is not quadratic is fitted
+    to its moments under that belief. With `descent` the expansion is one to descend with, which for a robust loss is
+    not what its rows add to the information. The caller checks the result for values that are not finite.
     """
     X, y = block.X, block.y
     xp, w = namespace(X, y), block.weights

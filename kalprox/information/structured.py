@@ -12,7 +12,6 @@ are lost. It needs O(d rank) numbers, and O(d rank) operations per row.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -100,7 +99,7 @@ class Structured(PickledFields):
         mean = xp.asarray(mean)
         p0 = asarray_like(precision, mean)
         rank = min(rank, d)
-        room = 0 if xp is np or rank == 0 else rank + piece_rows(rank)
+        room = 0 if xp is np else _room(rank)
         base = BlockDiagonal.diagonal(xp.broadcast_to(p0, (d,)), layout)
         P = PlusLowRank(base, xp.zeros((room, d), mean.dtype), xp.zeros((room, room), mean.dtype))
         zero = xp.zeros((), float if xp is np else mean.dtype)
@@ -114,7 +113,7 @@ class Structured(PickledFields):
 
     @property
     def fading(self) -> Array:
-        """squares / rows: the mean of what forgetting has left of the rows, weighted by itself; 1 without forgetting."""
+        """squares / rows: what forgetting has left of the rows on average, weighted by itself; 1 without forgetting."""
         xp, some = namespace(self.rows), self.rows > 0
         return xp.where(some, self.squares, 1) / xp.where(some, self.rows, 1)
 
@@ -170,7 +169,7 @@ class Structured(PickledFields):
         info = self
         for start, stop in _pieces(len(D), piece_rows(self.rank)):
             piece = (a[start:stop] for a in (D, *numbers))
-            info = _append(info, *piece) if xp is np else compiled(_append)(info, *piece)
+            info = append(info, *piece, stop - start)
         if not all_finite(info.mean):
             for name, values in (("D", D), ("targets", targets)):
                 check_finite(name, values)
@@ -230,19 +229,19 @@ class Structured(PickledFields):
 
     def apply(self, x: Array) -> Array:
         """Return P x for a vector, or for each row of a matrix."""
-        return self.precision.apply(x)
+        return _called(self.precision, "apply", x)
 
     def solve(self, x: Array) -> Array:
         """Return P^-1 x for a vector, or for each row of a matrix."""
-        return self.precision.solve(x)
+        return _called(self.precision, "solve", x)
 
     def leverage(self, D: Array) -> Array:
         """Return x'P^-1 x for each row x of D, shape (n,)."""
-        return self.precision.leverage(D)
+        return _called(self.precision, "leverage", D)
 
     def variances(self) -> Array:
         """Return the diagonal of P^-1, shape (d,)."""
-        return self.precision.variances()
+        return _called(self.precision, "variances")
 
     @property
     def normals(self) -> int:
@@ -251,16 +250,12 @@ class Structured(PickledFields):
 
     def draws(self, normals: Array) -> Array:
         """Return draws from N(0, P^-1), one for each row of `normals` standard normal numbers, shape (n, d)."""
-        return self.precision.draws(normals)
+        return _called(self.precision, "draws", normals)
 
     def plus_diagonal(self, h: Array) -> Self:
         """Return the information with the precision P + diag(h) and the same mean."""
         h = asarray_like(h, self.mean)
         return replace(self, precision=self.precision.with_base(self.precision.base.plus_diagonal(h)))
-
-    def moved_to(self, mean: Array) -> Self:
-        """Return the information with another mean, such as that of a step that was damped."""
-        return replace(self, mean=mean)
 
     def minimise(self, g: Regularizer, start: Array | None = None) -> Prox:
         """Minimise 1/2 (theta - m)'P(theta - m) + g(theta); see `kalprox.solvers.low_rank`.
@@ -293,10 +288,22 @@ class Structured(PickledFields):
         free = g.free(theta)
         held = None if not is_traced(free) and bool(free.all()) else ~free
         P = with_curvature(self.precision, cast_on_jax(g, self.mean), theta)
+        fading = self.fading if is_traced(self.rows) or float(self.fading) != 1 else 1.0
         kept = self._prior_diagonal
         if isinstance(g, Separable):
             kept = kept + diagonal_hessian(g, theta)
-        return StructuredFactor(P, held, self.fading, kept)
+        return StructuredFactor(P, held, fading, kept)
+
+
+def _called(P: PlusLowRank, name: str, *args: Array) -> Array:
+    """Call a method of P, compiled where the arrays are JAX's."""
+    if namespace(P.W) is np:
+        return getattr(P, name)(*args)
+    return compiled(_method, "name")(P, *args, name=name)
+
+
+def _method(P: PlusLowRank, *args: Array, name: str) -> Array:
+    return getattr(P, name)(*args)
 
 
 def piece_rows(rank: int) -> int:
@@ -313,33 +320,60 @@ def _priors(a: Structured, b: Structured) -> list[tuple[Array, Array]]:
     return [(a.prior_mean, b.prior_mean), (a._prior_diagonal, b._prior_diagonal)]
 
 
-def _append(info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array) -> Structured:
-    """Return the information with at most `piece_rows` rows."""
+def append(
+    info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array, taken: Any
+) -> Structured:
+    """Return the information with at most `piece_rows` rows, of which those after the first `taken` have weight 0."""
+    step = _append if namespace(info.mean, D) is np else compiled(_append)
+    found: Structured = step(info, D, targets, weights, counts, squares, taken)
+    return found
+
+
+def _append(
+    info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array, taken: Any
+) -> Structured:
     xp, b = namespace(info.mean, D), len(D)
-    info = _with_room(info, b)
+    info = _with_room(info, taken)
     root = xp.sqrt(weights)
     D, e = root[:, None] * D, root * (targets - product(D, info.mean))
+    D, e, place = _fitted(info, D, e)
     base = info.precision.base
-    solved = base.solve(D)
-    G, gram, used = _joined(info, D, solved)
+    G, gram = _joined(info, D, base.solve(D), place)
     P = PlusLowRank(base, G, gram)
-    c = P.inner(_placed(e, used, len(G)))
+    c = P.inner(_placed(e, place, len(G)))
     move = base.solve(combined(c, G))
-    rss = (e * c[used : used + b]).sum() if xp is np else (e * _taken(c, used, b)).sum()
-    sums = {"rows": counts.sum(), "squares": squares.sum(), "rss": rss}
-    seen = (D**2 / info._prior_diagonal[None]).sum()
-    traces = info.traces + xp.stack([seen, 0 * seen]).astype(info.traces.dtype)
+    sums = {"rows": counts.sum(), "squares": squares.sum(), "rss": (e * _from(c, place, b)).sum()}
     sums = {name: getattr(info, name) + value.astype(info.rows.dtype) for name, value in sums.items()}
-    info = replace(info, precision=P, used=used + b, mean=info.mean + move, traces=traces, **sums)
+    seen = (D**2 / info._prior_diagonal[None]).sum().astype(info.traces.dtype)
+    traces = info.traces + xp.stack([seen, 0 * seen])
+    info = replace(info, precision=P, used=info.used + taken, mean=info.mean + move, traces=traces, **sums)
     return info if info.rank else _truncated(info)
 
 
-def _with_room(info: Structured, b: int) -> Structured:
+def _room(rank: int) -> int:
+    """Return how many directions are held, at most, until they are truncated."""
+    return rank + piece_rows(rank) if rank else 0
+
+
+def _with_room(info: Structured, b: Any) -> Structured:
     """Return the information with room for b more directions."""
-    room = info.rank + piece_rows(info.rank)
     if info.rank == 0:
         return info
-    return cond(info.used + b > room, lambda: _truncated(info), lambda: info)
+    return cond(info.used + b > _room(info.rank), lambda: _truncated(info), lambda: info)
+
+
+def _fitted(info: Structured, D: Array, e: Array) -> tuple[Array, Array, Any]:
+    """Return rows, their errors, and where in W they begin.
+
+    On JAX arrays, rows of weight 0 at the end, for which there is no room, move to the front, over rows of W in use.
+    """
+    b, xp = len(D), namespace(info.mean, D)
+    if xp is np or info.rank == 0:
+        return D, e, info.used
+    place = xp.minimum(info.used, _room(info.rank) - b)
+    shift = info.used - place
+    D, e = cond(shift > 0, lambda: (xp.roll(D, shift, axis=0), xp.roll(e, shift)), lambda: (D, e))
+    return D, e, place
 
 
 def _truncated(info: Structured) -> Structured:
@@ -356,47 +390,50 @@ def _with_directions(info: Structured, P: PlusLowRank) -> Structured:
     xp, k = namespace(P.W), len(P.W)
     if xp is np:
         return replace(info, precision=P, used=k) if k <= info.rank else _truncated(replace(info, precision=P, used=k))
-    room = (info.rank + piece_rows(info.rank)) if info.rank else 0
+    room = _room(info.rank)
     if k > room:
         return _truncated(replace(info, precision=P))
     W, gram = xp.pad(P.W, ((0, room - k), (0, 0))), xp.pad(P.gram, ((0, room - k), (0, room - k)))
     return replace(info, precision=PlusLowRank(P.base, W, gram), used=xp.asarray(k, np.int32))
 
 
-def _joined(info: Structured, D: Array, solved: Array) -> tuple[Array, Array, Any]:
-    """Return [W; D], its products in the metric of the base, and the number of its first row that is new."""
-    W, gram, used = info.precision.W, info.precision.gram, info.used
+def _joined(info: Structured, D: Array, solved: Array, place: Any) -> tuple[Array, Array]:
+    """Return W with the rows D from a place on, and its products in the metric of the base."""
+    W, gram = info.precision.W, info.precision.gram
     if namespace(W, D) is np:
         k, b = len(W), len(D)
         G, joint = np.empty((k + b, W.shape[1]), D.dtype), np.empty((k + b, k + b), D.dtype)
         G[:k], G[k:], joint[:k, :k] = W, D, gram
         joint[:, k:] = cross(G, solved)
         joint[k:, :k] = joint[:k, k:].T
-        return G, joint, k
+        return G, joint
     if len(W) == 0:
-        return D, cross(D, solved), 0
-    from jax.lax import dynamic_update_slice
+        return D, cross(D, solved)
+    from jax.lax import dynamic_slice, dynamic_update_slice
 
-    zero = 0 * used
-    G = dynamic_update_slice(W, D, (used, zero))
-    new = cross(G, solved)
-    joint = dynamic_update_slice(gram, new, (zero, used))
-    return G, dynamic_update_slice(joint, new.T, (used, zero)), used
+    zero = 0 * place  # rows of D are zero where W is in use, and the other way round
+    G = dynamic_update_slice(W, dynamic_slice(W, (place, zero), D.shape) + D, (place, zero))
+    new = dynamic_update_slice(namespace(W).zeros_like(gram), cross(G, solved), (zero, place))
+    old = namespace(W).arange(len(W)) < info.used
+    return G, gram + new + namespace(W).where(old[None], new.T, 0)
 
 
-def _placed(e: Array, used: Any, k: int) -> Array:
-    """Return k numbers: e from the place `used` on, and zeros elsewhere."""
+def _placed(e: Array, place: Any, k: int) -> Array:
+    """Return k numbers: e from a place on, and zeros elsewhere."""
     if namespace(e) is np:
-        return np.concatenate([np.zeros(used, e.dtype), e])
+        return np.concatenate([np.zeros(place, e.dtype), e])
     import jax
 
-    return jax.lax.dynamic_update_slice(jax.numpy.zeros(k, e.dtype), e, (used,))
+    return jax.lax.dynamic_update_slice(jax.numpy.zeros(k, e.dtype), e, (place,))
 
 
-def _taken(c: Array, used: Any, b: int) -> Array:
+def _from(c: Array, place: Any, b: int) -> Array:
+    """Return the b numbers of c from a place on."""
+    if namespace(c) is np:
+        return c[place : place + b]
     import jax
 
-    return jax.lax.dynamic_slice(c, (used,), (b,))
+    return jax.lax.dynamic_slice(c, (place,), (b,))
 
 
 def _forgotten(info: Structured, rho: Array) -> Structured:

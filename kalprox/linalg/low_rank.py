@@ -67,8 +67,8 @@ class PlusLowRank:
     def leverage(self, D: Array) -> Array:
         """Return x'P^-1 x for each row x of D, shape (n,).
 
-        It is the sum of |L^-1 (x - W't)|^2 and |t|^2, with t = (I + W B^-1 W')^-1 W B^-1 x and B = L L': a difference of
-        two numbers would lose its digits where the prior is vague.
+        It is the sum of |L^-1 (x - W't)|^2 and |t|^2, with t = (I + W B^-1 W')^-1 W B^-1 x and B = L L': a difference
+        of two numbers would lose its digits where the prior is vague.
         """
         t = self.inner(self.coordinates(self.base.solve(D)))
         rest = self.base.whiten(D - combined(t, self.W))

@@ -1,7 +1,7 @@
 """The proximal operator of g in a structured metric: argmin over t of 1/2 (t - m)'P(t - m) + g(t), P = B + W'W.
 
-With v = W (t - m) the problem is one in as many dimensions as W has rows: for given multipliers u, the minimiser t(u) of
-1/2 (t - m)'B(t - m) + u'W(t - m) + g(t) is found coordinate by coordinate, or group by group, where B is diagonal. The
+With v = W (t - m) the problem is one in as many dimensions as W has rows: for given multipliers u, the minimiser t(u)
+of 1/2 (t - m)'B(t - m) + u'W(t - m) + g(t) is found coordinate by coordinate, or group by group, for diagonal B. The
 multipliers maximise a concave function whose gradient is W (t(u) - m) - u. It is piecewise smooth, so that Newton's
 method with a line search finds them; for the L1 norm, the elastic net and bounds, in finitely many steps. Zeros and
 bounds of t(u) are exact.
@@ -239,7 +239,7 @@ class _Groups:
         return np.bincount(self.of, values, minlength=len(self.weights))
 
     def _norms(self, v: np.ndarray) -> np.ndarray:
-        """Return the norms n of the groups of the minimiser: the root of sum_i (p_i v_i)^2 / (p_i n + w)^2 = 1, or 0."""
+        """Return the norms n of the groups of the minimiser: the roots of sum (p_i v_i)^2 / (p_i n + w)^2 = 1, or 0."""
         p, a = self.p[self.penalised], (self.p * v)[self.penalised]
         w, n = self.weights, np.zeros(len(self.weights))
         some = self._sum(a**2) > w**2
