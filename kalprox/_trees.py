@@ -1,6 +1,7 @@
 """Parameters that are trees of arrays, such as the weights of a network, and the flat vector theta of their numbers."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -108,18 +109,22 @@ class TreeLayout:
         -------
         pytree
         """
-        import jax
+        return self.tree(self.arrays(theta))
 
+    def arrays(self, theta: Array) -> list[Array]:
+        """Return the numbers of a vector as the arrays of a tree, in their order."""
         if theta.shape != (self.size,):
             raise ValueError(f"theta must be a vector of the {self.size:,} parameters; got the shape {theta.shape}.")
-        kept, leaves, start = iter(self.kept), [], 0
-        for shape in self.shapes:
-            if shape is None:
-                leaves.append(next(kept).leaf)
-                continue
-            end = start + math.prod(shape)
-            leaves.append(theta[start:end].reshape(shape))
-            start = end
+        shapes = [shape for shape in self.shapes if shape is not None]
+        ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
+        return [theta[a:b].reshape(shape) for a, b, shape in zip([0, *ends], ends, shapes, strict=False)]
+
+    def tree(self, arrays: Iterable[Array]) -> Any:
+        """Return the tree with these arrays."""
+        import jax
+
+        given, kept = iter(arrays), iter(self.kept)
+        leaves = [next(kept).leaf if shape is None else next(given) for shape in self.shapes]
         return jax.tree_util.tree_unflatten(self.treedef, leaves)
 
 

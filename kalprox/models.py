@@ -427,7 +427,7 @@ class Function(Model):
         # Blocks are padded to a few fixed sizes, so that other lengths do not recompile. The padding consists of copies
         # of the last row, at which fn is defined.
         b = len(X)
-        padded = np.concatenate([X, np.repeat(X[-1:], padded_length(b) - b, axis=0)])
+        padded = np.concatenate([X, np.repeat(X[-1:], padded_length(b, theta.size) - b, axis=0)])
         with jax.enable_x64(np.result_type(theta, X) == np.float64):
             h, D = _compiled_rows()(self.flat_fn, theta, padded)
             return np.asarray(h)[:b], np.asarray(D)[:b]
@@ -443,12 +443,23 @@ class _OfTree:
     def __call__(self, theta: Array, x: Array) -> Array:
         return self.fn(self.layout.unflatten(theta), x)
 
-
-def padded_length(b: int) -> int:
-    """The number of rows to which a block of b rows is padded: one of a few, so that JAX does not compile again."""
-    return max(16, 1 << (b - 1).bit_length())
+    def of_arrays(self, arrays: list[Array], x: Array) -> Array:
+        return self.fn(self.layout.tree(arrays), x)
 
 
+def _alone(theta: Array) -> list[Array]:
+    return [theta]
+
+
+def padded_length(b: int, d: int) -> int:
+    """Return the number of rows to which a block of b rows is padded: one of a few, so that JAX does not compile again.
+
+    It is the next power of two, at least 16 where few parameters make rows cheap.
+    """
+    return max(16 if d <= _FEW else 1, 1 << (b - 1).bit_length())
+
+
+_FEW = 1024  # parameters
 _CHUNK = 64 * 2**20  # bytes of the Jacobians that are computed at a time
 _FORWARD_MODE_AT_MOST = 16  # parameters: forward mode takes d passes, and allows loops in fn; reverse mode takes one
 
@@ -457,15 +468,17 @@ def _linearize_function(fn: Callable[..., Any], theta: Array, x: Array) -> tuple
     import jax
 
     jacobian = jax.jacfwd if theta.size <= _FORWARD_MODE_AT_MOST else jax.jacrev
+    split = fn.layout.arrays if isinstance(fn, _OfTree) else _alone  # or every array's derivatives would have d numbers
 
-    def twice(theta: Array) -> tuple[Array, Array]:
-        h = fn(theta, x)
+    def twice(parts: list[Array]) -> tuple[Array, Array]:
+        h = fn.of_arrays(parts, x) if isinstance(fn, _OfTree) else fn(parts[0], x)
         if not hasattr(h, "shape"):
             raise TypeError(f"the function must return a number or a vector; it returned {h!r}")
         return h, h
 
     with _explained(theta, x):
-        D, h = jacobian(twice, has_aux=True)(theta)
+        Ds, h = jacobian(twice, has_aux=True)(split(theta))
+        D = jax.numpy.concatenate([D.reshape((*h.shape, -1)) for D in Ds], axis=-1)
         _check_indices(fn, theta.shape, x.shape)
     return h, D
 

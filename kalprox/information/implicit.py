@@ -134,7 +134,7 @@ class FunctionInputs:
         total, start = np.zeros_like(self.theta), 0
         for rows in self._chunks():
             part = u[start : start + len(rows)]
-            padding = [(0, padded_length(len(rows)) - len(rows))] + [(0, 0)] * (u.ndim - 1)
+            padding = [(0, padded_length(len(rows), self.theta.size) - len(rows))] + [(0, 0)] * (u.ndim - 1)
             total = total + self._call(_reverse(), rows, np.pad(part, padding))
             start += len(rows)
         return total
@@ -159,7 +159,7 @@ class FunctionInputs:
         """Call a function of (model, theta, X, ...) with rows padded to one of a few lengths, in the dtype of theta."""
         import jax
 
-        padded = np.concatenate([X, np.repeat(X[-1:], padded_length(len(X)) - len(X), axis=0)])
+        padded = np.concatenate([X, np.repeat(X[-1:], padded_length(len(X), self.theta.size) - len(X), axis=0)])
         with jax.enable_x64(np.result_type(self.theta, X) == np.float64):
             return np.asarray(function(self.model, self.theta, padded, *more))
 
