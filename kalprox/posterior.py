@@ -17,15 +17,12 @@ from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import surely_full
 from kalprox.linalg.row_space import RowSpace, WideFactor, surely_determined
-from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.noise import Noise, effective_dof
 from kalprox.predictive import Predictive
 from kalprox.regularizers import Regularizer, Ridge
 from kalprox.solvers.curvature import diagonal_curvature
 
-__all__ = ["AnyFactor", "GivenPosterior", "InformationPosterior", "Posterior"]
-
-AnyFactor = Factor | WideFactor | StructuredFactor
+__all__ = ["GivenPosterior", "InformationPosterior", "Posterior"]
 
 _UNKNOWN = 1e4  # the standard deviation of outputs of classes along directions of theta that nothing determines
 
@@ -53,11 +50,11 @@ class Posterior(ABC):
 
     @property
     @abstractmethod
-    def factors(self) -> list[AnyFactor]:
+    def factors(self) -> list[Factor | WideFactor]:
         """Factors of the covariance in units of the noise variance: one per target, or one that all targets share."""
 
     @property
-    def metric_factors(self) -> list[AnyFactor]:
+    def metric_factors(self) -> list[Factor | WideFactor]:
         """Factors of (R'R + Hess g)^-1, which are `factors` unless rows were forgotten."""
         return self.factors
 
@@ -67,7 +64,7 @@ class Posterior(ABC):
         """The noise variance and its degrees of freedom, shape () or (k,)."""
 
     @property
-    def factor(self) -> AnyFactor:
+    def factor(self) -> Factor | WideFactor:
         """The first of `factors`."""
         return self.factors[0]
 
@@ -360,14 +357,14 @@ class InformationPosterior(Posterior):
         return namespace(z).zeros_like(z) if few else self.known.solve()
 
     @cached_property
-    def factors(self) -> list[AnyFactor]:
+    def factors(self) -> list[Factor | WideFactor]:
         fading = self.data.fading if self._elapsed == 1 else self.data.fading / self._elapsed
         if certainly(fading == 1):
             return self.metric_factors
         return [_faded(factor, self.data, fading) for factor in self.metric_factors]
 
     @cached_property
-    def metric_factors(self) -> list[AnyFactor]:
+    def metric_factors(self) -> list[Factor | WideFactor]:
         """Factors of (R'R + Hess g)^-1, by which a row moves the estimate; `factors` if nothing was forgotten."""
         if self._row_space is not None:
             inner = self._reduced.metric_factors[0]
@@ -422,7 +419,7 @@ class InformationPosterior(Posterior):
         return known if self.targets is None else Noise(np.full(self.targets, known.variance), known.dof)
 
 
-def _faded(factor: AnyFactor, data: LeastSquares, fading: Array) -> AnyFactor:
+def _faded(factor: Factor | WideFactor, data: LeastSquares, fading: Array) -> Factor | WideFactor:
     """`Factor.faded`, on JAX arrays compiled, and skipped where nothing was forgotten."""
     if isinstance(factor, WideFactor) or factor.free is not None or namespace(factor, data, fading) is np:
         return factor.faded(data.compact()[0], fading)
@@ -450,5 +447,5 @@ class GivenPosterior(Posterior):
         return Noise.known(self.gamma)
 
     @cached_property
-    def factors(self) -> list[AnyFactor]:
+    def factors(self) -> list[Factor | WideFactor]:
         return [Factor.of_covariance(np.asarray(self._cov) * float(self.gamma))]

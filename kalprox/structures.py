@@ -146,7 +146,7 @@ class Blocks(Structure):
     sizes: Sequence[int]
 
     def __post_init__(self) -> None:
-        sizes = tuple(self.sizes) if isinstance(self.sizes, (Sequence, np.ndarray)) else ()
+        sizes = tuple(self.sizes) if np.ndim(self.sizes) == 1 else ()
         if not sizes or not all(isinstance(s, numbers.Integral) and s > 0 for s in sizes):
             raise ValueError(f"sizes must be a list of numbers of parameters, each at least 1; got {self.sizes!r}.")
         object.__setattr__(self, "sizes", tuple(map(int, sizes)))
@@ -188,14 +188,14 @@ class LastLayer(Structure):
 
     def __post_init__(self) -> None:
         _check_rank(self.rank)
-        if isinstance(self.last, numbers.Integral) and not isinstance(self.last, bool):
-            good = self.last > 0
-        else:
-            chosen = np.asarray(self.last)
-            good = chosen.ndim == 1 and np.issubdtype(chosen.dtype, np.integer) and chosen.size > 0
-            good = bool(good and chosen.min() >= 0 and len(np.unique(chosen)) == chosen.size)
-            if good:
-                object.__setattr__(self, "last", tuple(chosen.tolist()))
+        chosen = np.asarray(self.last)
+        good = np.issubdtype(chosen.dtype, np.integer) and chosen.ndim <= 1 and chosen.size > 0
+        if good and chosen.ndim == 0:
+            good = int(chosen) > 0
+            object.__setattr__(self, "last", int(chosen))
+        elif good:
+            good = bool(chosen.min() >= 0 and len(np.unique(chosen)) == chosen.size)
+            object.__setattr__(self, "last", tuple(chosen.tolist()))
         if not good:
             raise ValueError(
                 f"last must be the number of the last parameters, at least 1, or different indices; got {self.last!r}."
@@ -239,5 +239,5 @@ _NAMES: dict[str, Structure] = {"dense": Dense(), "diagonal": Diagonal()}
 
 
 def _check_rank(rank: Any) -> None:
-    if not isinstance(rank, numbers.Integral) or isinstance(rank, bool) or rank < 1:
+    if not isinstance(rank, numbers.Integral) or int(rank) < 1:
         raise ValueError(f"rank must be a whole number, at least 1; got {rank!r}. For no directions use Diagonal.")

@@ -39,6 +39,7 @@ from kalprox.structures import Structure, UnderstatedWarning
 __all__ = ["StructuredState", "structured_filter"]
 
 _LOST = 1e-6  # the share of the precision below which nothing is said of what a structure drops
+_ROUNDING = 0.1  # the rounding error, in standard errors, from which on a warning is given
 _BYTES = 1 << 26  # of the Jacobian of rows that are predicted at a time
 
 
@@ -237,7 +238,20 @@ def _step(
     time = state.time if block.times is None else float(block.times[-1])
     block = Block(block.X, block.y, weights, counts=counts, squares=squares)
     found = learn_pieces(replace(state, data=data, time=time), block, left)
+    _check_digits(found.data)
     return replace(state, data=found.data, estimate=found.estimate, learned=found.learned, time=time)
+
+
+def _check_digits(data: Structured) -> None:
+    """Warn where rounding has reached what the estimate is known to."""
+    if is_traced(data) or data.mean.dtype != np.float32 or (lost := float(data.rounding)) < _ROUNDING:
+        return
+    warnings.warn(
+        f"float32 has too few digits for what the rows say beside the prior: the error of the estimate by rounding is "
+        f"about {min(lost, 1.0):.1g} standard errors or more. Use float64, or a smaller v0.",
+        RuntimeWarning,
+        stacklevel=4,
+    )
 
 
 def _predict(state: StructuredState, X: Array) -> Predictive:

@@ -9,7 +9,7 @@ from kalprox._arrays import Array, is_traced
 from kalprox.information.structured import Structured
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.noise import Noise
-from kalprox.posterior import AnyFactor, Posterior
+from kalprox.posterior import Posterior
 from kalprox.regularizers import Quadratic, Regularizer, Ridge
 
 __all__ = ["StructuredPosterior"]
@@ -67,7 +67,7 @@ class StructuredPosterior(Posterior):
         return is_traced(converged) or bool(converged)
 
     @cached_property
-    def factors(self) -> list[AnyFactor]:
+    def factors(self) -> list[Any]:  # of StructuredFactor, which is read as the others are
         factor = self.data.factor(self.regularizer, self.mean)
         return [factor if self._elapsed == 1 else factor.elapsed(self._elapsed)]
 

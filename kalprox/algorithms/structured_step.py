@@ -98,25 +98,30 @@ def _learn(state: State, found: Found, block: Block, length: int, left: Array | 
     if p.likelihood.parameter is not None and learned is None:
         learned = first_numbers(p.model, p.likelihood, theta, block)
     likelihood = p.likelihood if learned is None else learned.likelihood(p.likelihood)
-    matched = not likelihood.quadratic and (p.model.linear or likelihood.majorizes)
+    averaged = p.model.linear and not likelihood.quadratic and not likelihood.majorizes
     variance = None
-    if matched:
+    if averaged or likelihood.majorizes:
         variance = StructuredPosterior(data, Zero(), gamma=p.gamma, likelihood=likelihood).noise.variance
+    linearised = partial(_on(data, _linearised), p.model, likelihood, data)
     arrays = (block.X, block.y, block.weights, block.counts, block.squares)
-    at, total = _on(data, _linearised)(p.model, likelihood, data, theta, variance, *arrays)
+    at, total = linearised(theta, variance if averaged else None, *arrays)
     check_expansion(at, len(block))
     taken = min(length, max(1, int(np.searchsorted(np.asarray(total), _MUCH, side="right"))))
     if taken < length:
         at, block = _first(at, taken, len(block)), _first_rows(block, taken)
+        arrays = (block.X, block.y, block.weights, block.counts, block.squares)
     if learned is not None:
         spread = None if variance is None else Spread(StructuredFactor(data.precision), variance)
         learned = next_numbers(learned, p.likelihood, at, block, spread, left)
-    outputs = len(at.f) // len(block)
-    if p.exact or matched:
-        data = _folded(data, at, theta, taken * outputs)
-        return Found(data, _mode(data, state.inner, theta), learned), taken
-    data, theta = proximal_step(data, state.inner, p.model, likelihood, theta, block, at, taken * outputs)
-    return Found(data, theta, learned), taken
+    rows = taken * (len(at.f) // len(block))
+    if p.exact or averaged:
+        new = _folded(data, at, theta, rows)
+        return Found(new, _mode(new, state.inner, theta), learned), taken
+    new, theta = proximal_step(data, state.inner, p.model, likelihood, theta, block, at, rows)
+    if likelihood.majorizes:  # what rows add to the information is not what a step descends with
+        at, _ = linearised(theta, variance, *arrays)
+        new = replace(_folded(data, at, theta, rows), mean=theta)
+    return Found(new, theta, learned), taken
 
 
 def proximal_step(
@@ -183,10 +188,12 @@ def _linearised(
 ) -> tuple[Expansion, Array]:
     """Return the expansion of a block, and the sum of the leverages of its rows up to each of them.
 
-    With the variance of the noise, the loss is fitted to its moments under the belief; see `expand`.
+    With the variance of the noise, the loss is fitted to its moments under the belief. Without it the expansion is one
+    to descend with. See `expand`.
     """
     spread = None if variance is None else Spread(StructuredFactor(data.precision), variance)
-    at = expand(model, likelihood, theta, Block(X, y, weights, counts=counts, squares=squares), spread)
+    block = Block(X, y, weights, counts=counts, squares=squares)
+    at = expand(model, likelihood, theta, block, spread, descent=spread is None)
     leverage = data.leverage(at.D)
     leverage = leverage if at.weights is None else leverage * at.weights
     return at, leverage.reshape(len(y), -1).sum(axis=1).cumsum()

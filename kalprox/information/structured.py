@@ -12,7 +12,7 @@ are lost. It needs O(d rank) numbers, and O(d rank) operations per row.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -45,6 +45,7 @@ __all__ = ["Structured"]
 
 _PER_RANK = 4  # rows that are taken together, in units of the rank: the cost of a row is least between 1 and 4
 _SPARSE = 64  # rows of a sparse matrix that are made dense together, on the columns that they touch
+_HOPELESS = 0.5  # the relative rounding error from which on a correction would not converge
 _FEWEST = 16  # rows that are taken together, at least
 
 
@@ -125,6 +126,14 @@ class Structured(PickledFields):
         return self.rows / self.fading
 
     @property
+    def rounding(self) -> Array:
+        """The rounding error of the precision along its largest direction, in units of the precision of the base.
+
+        Where it is not small, means and variances along other directions have lost their digits: use float64.
+        """
+        return self.precision.rounding
+
+    @property
     def dropped(self) -> Array:
         """The share of the rows' precision, in units of the prior's, of which only the part within B is known."""
         xp = namespace(self.traces)
@@ -137,7 +146,7 @@ class Structured(PickledFields):
         weights: Array | None = None,
         counts: Array | None = None,
         squares: Array | None = None,
-    ) -> Self:
+    ) -> "Structured":
         """Return the information with a block of rows, which is taken in pieces of 4 rank rows.
 
         Parameters
@@ -173,15 +182,15 @@ class Structured(PickledFields):
         numbers = alike(self.mean, targets, weights, counts, squares)
         info = self
         for start, stop in _pieces(len(D), piece_rows(self.rank)):
-            piece = (a[start:stop] for a in (D, *numbers))
-            info = append(info, *piece, stop - start)
+            rows, y, w, n, n2 = (a[start:stop] for a in (D, *numbers))
+            info = append(info, rows, y, w, n, n2, stop - start)
         if not all_finite(info.mean):
             for name, values in (("D", D), ("targets", targets)):
                 check_finite(name, values)
             raise ValueError(f"The rows are too large for {D.dtype}: their squares overflow. Scale the columns down.")
         return info
 
-    def _fold_sparse(self, D: Any, targets: Array, *more: Array | None) -> Self:
+    def _fold_sparse(self, D: Any, targets: Array, *more: Array | None) -> "Structured":
         """`fold` of a sparse matrix of rows.
 
         For a diagonal, rows are dense on the columns that a piece of them touches, and nowhere else. With directions,
@@ -211,7 +220,7 @@ class Structured(PickledFields):
     def _ends(self, D: Any) -> Iterator[tuple[int, int]]:
         return _pieces(D.shape[0], max(_SPARSE, piece_rows(self.rank)))
 
-    def forget(self, rho: Any) -> Self:
+    def forget(self, rho: Any) -> "Structured":
         """Return the information with the weight of every row multiplied by rho; the prior stays. O(d rank).
 
         Parameters
@@ -228,9 +237,11 @@ class Structured(PickledFields):
         if number is not None and (number > 1).any():
             raise ValueError(f"rho must be at most 1, where 1 means no forgetting; got {rho!r}.")
         rho = asarray_like(rho, self.mean)
-        return _forgotten(self, rho) if namespace(self.mean) is np else compiled(_forgotten)(self, rho)
+        step = _forgotten if namespace(self.mean) is np else compiled(_forgotten)
+        found: Structured = step(self, rho)
+        return found
 
-    def merge(self, other: "Structured") -> Self:
+    def merge(self, other: "Structured") -> "Structured":
         """Return the information of the rows of both; the prior, which must be the same, counts once.
 
         Parameters
@@ -241,7 +252,7 @@ class Structured(PickledFields):
         -------
         Structured
         """
-        same = (np.array_equal(*map(np.asarray, pair)) for pair in _priors(self, other))
+        same = (np.array_equal(np.asarray(a), np.asarray(b)) for a, b in _priors(self, other))
         if (self.rank, self.precision.base.layout) != (other.rank, other.precision.base.layout) or not all(same):
             raise ValueError(
                 "Informations can be merged if they have the same structure and the same prior, which counts once; "
@@ -287,7 +298,7 @@ class Structured(PickledFields):
         """Return draws from N(0, P^-1), one for each row of `normals` standard normal numbers, shape (n, d)."""
         return _called(self.precision, "draws", normals)
 
-    def plus_diagonal(self, h: Array) -> Self:
+    def plus_diagonal(self, h: Array) -> "Structured":
         """Return the information with the precision P + diag(h) and the same mean."""
         h = asarray_like(h, self.mean)
         return replace(self, precision=self.precision.with_base(self.precision.base.plus_diagonal(h)))
@@ -368,6 +379,7 @@ def _append(
     info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array, taken: Any
 ) -> Structured:
     xp, b = namespace(info.mean, D), len(D)
+    taken = taken if xp is np else xp.asarray(taken, np.int32)
     info = _with_room(info, taken)
     root = xp.sqrt(weights)
     D, e = root[:, None] * D, root * (targets - product(D, info.mean))
@@ -377,6 +389,9 @@ def _append(
     P = PlusLowRank(base, G, gram)
     c = P.inner(_placed(e, place, len(G)))
     move = base.solve(combined(c, G))
+    if D.dtype == np.float32:  # rows that say much more than the prior leave few digits to the first solution
+        better = move + P.solve(combined(e, D) - P.apply(move))
+        move = xp.where(P.rounding < _HOPELESS, better, move)
     sums = {"rows": counts.sum(), "squares": squares.sum(), "rss": (e * _from(c, place, b)).sum()}
     sums = {name: getattr(info, name) + value.astype(info.rows.dtype) for name, value in sums.items()}
     seen = (D**2 / info._prior_diagonal[None]).sum().astype(info.traces.dtype)
@@ -436,12 +451,7 @@ def _joined(info: Structured, D: Array, solved: Array, place: Any) -> tuple[Arra
     """Return W with the rows D from a place on, and its products in the metric of the base."""
     W, gram = info.precision.W, info.precision.gram
     if namespace(W, D) is np:
-        k, b = len(W), len(D)
-        G, joint = np.empty((k + b, W.shape[1]), D.dtype), np.empty((k + b, k + b), D.dtype)
-        G[:k], G[k:], joint[:k, :k] = W, D, gram
-        joint[:, k:] = cross(G, solved)
-        joint[k:, :k] = joint[:k, k:].T
-        return G, joint
+        return _stacked(W, gram, D, solved)
     if len(W) == 0:
         return D, cross(D, solved)
     from jax.lax import dynamic_slice, dynamic_update_slice
@@ -449,8 +459,17 @@ def _joined(info: Structured, D: Array, solved: Array, place: Any) -> tuple[Arra
     zero = 0 * place  # rows of D are zero where W is in use, and the other way round
     G = dynamic_update_slice(W, dynamic_slice(W, (place, zero), D.shape) + D, (place, zero))
     new = dynamic_update_slice(namespace(W).zeros_like(gram), cross(G, solved), (zero, place))
-    old = namespace(W).arange(len(W)) < info.used
+    old = namespace(W).arange(len(W), dtype=np.int32) < info.used
     return G, gram + new + namespace(W).where(old[None], new.T, 0)
+
+
+def _stacked(W: np.ndarray, gram: np.ndarray, D: np.ndarray, solved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    k, b = len(W), len(D)
+    G, joint = np.empty((k + b, W.shape[1]), D.dtype), np.empty((k + b, k + b), D.dtype)
+    G[:k], G[k:], joint[:k, :k] = W, D, gram
+    joint[:, k:] = cross(G, solved)
+    joint[k:, :k] = joint[:k, k:].T
+    return G, joint
 
 
 def _placed(e: Array, place: Any, k: int) -> Array:

@@ -39,14 +39,30 @@ class PlusLowRank:
     def d(self) -> int:
         return int(self.base.p.shape[0])
 
+    @property
+    def rounding(self) -> Array:
+        """The rounding error of W'W along its largest direction, in the metric of B: where it is not small, digits of
+        B are lost."""
+        eps = float(np.finfo(np.dtype(self.gram.dtype)).eps)
+        return eps * namespace(self.gram).max(self.gram.diagonal(), initial=0)
+
+    @cached_property
+    def _root(self) -> Array:
+        """C^-1 with C C' = I + W B^-1 W'.
+
+        The rounding error of the products is added to the diagonal: in float32, directions that say 10^7 times as much
+        as the base would otherwise leave a matrix that is not positive definite.
+        """
+        xp, gram = namespace(self.gram), self.gram
+        rounding = 2 * float(np.finfo(np.dtype(gram.dtype)).eps) * gram.trace()
+        if xp is np:
+            gram = gram.astype(float)
+        return xp.linalg.inv(xp.linalg.cholesky(gram + (1 + rounding) * xp.eye(len(gram), dtype=gram.dtype)))
+
     @cached_property
     def _inner(self) -> Array:
         """(I + W B^-1 W')^-1."""
-        xp, gram = namespace(self.gram), self.gram
-        if xp is np:
-            gram = gram.astype(float)
-        root = xp.linalg.inv(xp.linalg.cholesky(gram + xp.eye(len(gram), dtype=gram.dtype)))
-        return root.T @ root
+        return self._root.T @ self._root
 
     def apply(self, x: Array) -> Array:
         """Return P x for a vector, or for each row of a matrix."""
@@ -117,9 +133,7 @@ class PlusLowRank:
 
     def _removed(self) -> Array:
         """F of shape (k, d) with P^-1 = B^-1 - F'F."""
-        xp, gram = namespace(self.gram), self.gram
-        root = xp.linalg.inv(xp.linalg.cholesky(gram + xp.eye(len(gram), dtype=gram.dtype)))
-        return combined(root, self.base.solve(self.W))
+        return combined(self._root.astype(self.W.dtype), self.base.solve(self.W))
 
     def covariance(self) -> Array:
         """Return P^-1 as a matrix, shape (d, d)."""
@@ -174,7 +188,7 @@ def truncated(matrix: PlusLowRank, rank: int) -> Truncated:
     lost = xp.maximum(values[:-rank], 0).sum() > len(values) * eps * xp.maximum(values, 0).sum()
     kept = combined(vectors[:, -rank:].T, W)
     dropped = xp.where(lost, xp.maximum(squares(W) - squares(kept), 0), 0)
-    rest = vectors[:, :-rank].T * lost  # rounding is not added to the base
+    rest = xp.where(lost, vectors[:, :-rank].T, 0)  # rounding is not added to the base
     return Truncated(PlusLowRank.of(base.plus_rows(W, dropped, rest), kept), dropped)
 
 

@@ -1,0 +1,227 @@
+"""The proximal filter with a structure: equal to the dense one where it is exact, and a proximal step elsewhere."""
+
+import pickle
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kalprox as kp
+from kalprox.algorithms import structured_step
+from kalprox.regularizers import L1, Box, Ridge, SmoothL1, Zero
+from kalprox.structures import Blocks, LastLayer, LowRank, UnderstatedWarning
+
+
+def data(n=300, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    X, theta = rng.normal(size=(n, d)), rng.normal(size=d)
+    return X, X @ theta + 0.5 * rng.normal(size=n), theta
+
+
+def through(alg, state, X, y, block=40, **more):
+    for i in range(0, len(X), block):
+        state = alg.step(state, X[i : i + block], y[i : i + block], **{k: v[i : i + block] for k, v in more.items()})
+    return state
+
+
+EXACT = [LowRank(6), Blocks([6]), LastLayer(2, rank=6)]
+
+
+@pytest.mark.parametrize("structure", EXACT, ids=repr)
+@pytest.mark.parametrize("g", [Zero(), Ridge(3.0), L1(20.0), Box(-0.5, 0.5), SmoothL1(20.0, 0.1)], ids=repr)
+def test_linear_models_are_those_of_the_dense_filter(structure, g):
+    X, y, _ = data()
+    both = []
+    for s in ("dense", structure):
+        alg = kp.proximal_filter(kp.models.Linear(), g, gamma=4.0, forget=0.99, structure=s)
+        both.append(through(alg, alg.init(np.full(6, 0.1), 2.0), X, y))
+    one, other = both
+    np.testing.assert_allclose(other.mean, one.mean, rtol=1e-8, atol=1e-10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnderstatedWarning)
+        np.testing.assert_allclose(other.var(), one.var(), rtol=1e-7, atol=1e-14)
+        np.testing.assert_allclose(other.cov(), one.cov(), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(other.predict(X).std, one.predict(X).std, rtol=1e-9)
+    np.testing.assert_allclose(other.interval(X, 0.9), one.interval(X, 0.9), rtol=1e-8)
+    assert float(other.rows) == pytest.approx(float(one.rows))
+
+
+def test_a_ridge_is_a_prior():
+    X, y, _ = data()
+    dense = kp.proximal_filter(kp.models.Linear(), Ridge(3.0), gamma=4.0)
+    alg = kp.proximal_filter(kp.models.Linear(), Ridge(3.0), gamma=4.0, structure=LowRank(6))
+    found, expected = through(alg, alg.init(np.ones(6)), X, y), through(dense, dense.init(np.ones(6)), X, y)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9)
+    np.testing.assert_allclose(found.var(), expected.var(), rtol=1e-8)
+
+
+def test_the_learned_noise_is_that_of_the_evidence():
+    X, y, _ = data()
+    alg = kp.proximal_filter(kp.models.Linear(), Zero(), gamma=None, structure=LowRank(6))
+    state = through(alg, alg.init(np.zeros(6), 4.0), X, y)
+    S = np.eye(len(y)) + 4.0 * X @ X.T
+    assert float(state.noise.variance) == pytest.approx(y @ np.linalg.solve(S, y) / len(y))
+    assert float(state.noise.dof) == len(y)
+
+
+def test_forgetting_by_time_is_that_of_the_dense_filter():
+    X, y, _ = data()
+    times = np.sort(np.random.default_rng(1).uniform(0, 30, len(y)))
+    both = []
+    for s in ("dense", LowRank(6)):
+        alg = kp.proximal_filter(kp.models.Linear(), Zero(), gamma=4.0, forget=kp.forgetting.ByTime(5.0), structure=s)
+        both.append(through(alg, alg.init(np.zeros(6), 2.0), X, y, times=times))
+    np.testing.assert_allclose(both[1].mean, both[0].mean, rtol=1e-8)
+    np.testing.assert_allclose(both[1].var(), both[0].var(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
+def test_the_step_of_a_nonlinear_block_is_proximal(xp):
+    """Its end is a stationary point of the loss of the block plus 1/2 ||theta - m||_P^2."""
+    rng = np.random.default_rng(0)
+    X, m0 = rng.normal(size=(8, 5)), 0.3 * rng.normal(size=5)
+    y = np.tanh(X @ rng.normal(size=5)) + 0.1 * rng.normal(size=8)
+    with jax.enable_x64(True):
+        model, likelihood = kp.models.GLM("tanh"), kp.likelihoods.Gaussian()
+        info = LowRank(2).start(xp.asarray(m0), xp.asarray(3.0)).fold(xp.asarray(0.3 * X), xp.asarray(y))
+        block = kp.sources.Block(xp.asarray(X), xp.asarray(y), xp.ones(8))
+        arrays = (block.X, block.y, block.weights, None, None)
+        theta = xp.asarray(m0 + 0.5)
+        at, _ = structured_step._on(info, structured_step._linearised)(model, likelihood, info, theta, None, *arrays)
+        for _ in range(20):  # a step that is good enough stops early: repeat it from where it ended
+            new, found = structured_step.proximal_step(info, Zero(), model, likelihood, theta, block, at, 8)
+            moved, theta = float(abs(found - theta).max()), found
+            at, _ = structured_step._on(info, structured_step._linearised)(
+                model, likelihood, info, theta, None, *arrays
+            )
+        theta, pulled = np.asarray(theta), np.asarray(info.apply(theta - info.mean))
+    h = np.tanh(X @ theta)
+    gradient = pulled - X.T @ ((1 - h**2) * (y - h))
+    assert moved < 1e-8
+    assert np.abs(gradient).max() < 1e-6
+    np.testing.assert_allclose(new.mean, theta, atol=1e-7)
+
+
+def test_a_nonlinear_stream_ends_near_the_minimiser():
+    rng = np.random.default_rng(2)
+    X, theta = rng.normal(size=(1500, 6)), rng.normal(size=6)
+    y = 1 / (1 + np.exp(-X @ theta)) + 0.1 * rng.normal(size=1500)
+    model = kp.models.GLM("sigmoid")
+    alg = kp.proximal_filter(model, Zero(), gamma=100.0, structure=LowRank(6))
+    state = through(alg, alg.init(np.zeros(6), 4.0), X, y, block=100)
+    best = kp.refine(model, Ridge(1 / 400.0), (X, y), np.zeros(6), gamma=100.0)
+    errors = (state.mean - best.mean) / np.sqrt(best.cov.diagonal())
+    assert np.abs(errors).max() < 1.5
+    np.testing.assert_allclose(np.sqrt(state.posterior.var()), np.sqrt(best.cov.diagonal()), rtol=0.1)
+
+
+@pytest.mark.parametrize("likelihood", [kp.likelihoods.Bernoulli(), kp.likelihoods.Poisson()], ids=repr)
+def test_other_likelihoods_end_near_the_minimiser(likelihood):
+    rng = np.random.default_rng(3)
+    X, theta = rng.normal(size=(1500, 4)), np.array([0.5, -0.5, 0.3, 0.0])
+    u = X @ theta
+    bernoulli = isinstance(likelihood, kp.likelihoods.Bernoulli)
+    y = (rng.uniform(size=1500) < 1 / (1 + np.exp(-u))).astype(float) if bernoulli else rng.poisson(np.exp(u)) * 1.0
+    alg = kp.proximal_filter(kp.models.Linear(), Zero(), likelihood=likelihood, structure=LowRank(4))
+    state = through(alg, alg.init(np.zeros(4), 1.0), X, y, block=100)
+    best = kp.refine(kp.models.Linear(), Ridge(1.0), (X, y), np.zeros(4), likelihood=likelihood)
+    errors = (state.mean - best.mean) / np.sqrt(best.cov.diagonal())
+    assert np.abs(errors).max() < 0.5
+    np.testing.assert_allclose(np.sqrt(state.posterior.var()), np.sqrt(best.cov.diagonal()), rtol=0.1)
+
+
+def test_the_scale_of_a_robust_likelihood_is_learned():
+    X, y, theta = data(n=1000)
+    y[::20] += 30
+    alg = kp.proximal_filter(
+        kp.models.Linear(), Zero(), gamma=None, likelihood=kp.likelihoods.Huber(), structure=LowRank(6)
+    )
+    state = through(alg, alg.init(np.zeros(6), 4.0), X, y)
+    assert 0.4 < state.likelihood.scale < 0.7
+    assert np.abs(state.mean - theta).max() < 0.15
+    assert 40 <= state.outliers <= 70
+
+
+def test_several_classes():
+    rng = np.random.default_rng(4)
+    X, theta = rng.normal(size=(600, 3)), rng.normal(size=(3, 3))
+    labels = (X @ theta + rng.gumbel(size=(600, 3))).argmax(axis=1)
+    y = np.eye(3)[labels]
+    model, likelihood = kp.models.Linear(outputs=3), kp.likelihoods.Categorical()
+    both = []
+    for s in ("dense", LowRank(9)):
+        alg = kp.proximal_filter(model, Zero(), likelihood=likelihood, structure=s)
+        both.append(through(alg, alg.init(np.zeros(9), 1.0), X, y, block=100).predict(X).mean)
+    assert np.abs(both[0] - both[1]).mean() < 0.02
+
+
+def test_a_run_is_scored():
+    X, y, _ = data(n=1500)
+    alg = kp.proximal_filter(kp.models.Linear(), Zero(), gamma=None, structure=LowRank(3))
+    out = kp.run(alg, alg.init(np.zeros(6), 1.0), X, y, record_every=100, calibrate=True)
+    assert out.trace.var.shape == (15, 6)
+    assert out.calibration.verdict().word == "calibrated"
+
+
+def test_only_what_is_understated_warns_and_once():
+    X, y, _ = data(d=6)
+    alg = kp.proximal_filter(kp.models.Linear(), Zero(), gamma=4.0, structure="diagonal")
+    state = through(alg, alg.init(np.zeros(6), 1.0), X, y)
+    state.predict(X)
+    with pytest.warns(UnderstatedWarning, match=r"too small: of 100% of the precision"):
+        state.var()
+    state.var()  # a second warning would be an error
+    state.cov()
+    exact = kp.proximal_filter(kp.models.Linear(), Zero(), gamma=4.0, structure=LowRank(6))
+    through(exact, exact.init(np.zeros(6), 1.0), X, y).var()
+
+
+def test_single_precision_that_does_not_suffice_warns():
+    X, y, _ = (a.astype(np.float32) for a in data())
+    alg = kp.proximal_filter(kp.models.Linear(), Zero(), structure=LowRank(6))
+    with pytest.warns(RuntimeWarning, match="float32 has too few digits"):
+        alg.step(alg.init(np.zeros(6, np.float32), 1e6), X, y)
+
+
+def test_a_state_can_be_pickled_and_goes_on():
+    X, y, _ = data()
+    alg = kp.proximal_filter(kp.models.Linear(), Zero(), structure=LowRank(3))
+    state = through(alg, alg.init(np.zeros(6), 1.0), X, y)
+    again = pickle.loads(pickle.dumps(state))
+    np.testing.assert_array_equal(alg.step(again, X, y).mean, alg.step(state, X, y).mean)
+
+
+def test_jax_arrays_compile_a_step_once():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(160, 4)).astype(np.float32)
+    y = np.tanh(X @ np.ones(4, np.float32)).astype(np.float32)
+    alg = kp.proximal_filter(kp.models.GLM("tanh"), Zero(), gamma=10.0, structure=LowRank(2))
+    state = alg.init(jnp.zeros(4), 1.0)
+    sizes = []
+    for i in range(0, 160, 32):
+        state = alg.step(state, jnp.asarray(X[i : i + 32]), jnp.asarray(y[i : i + 32]))
+        sizes.append(structured_step.compiled(structured_step._proposal)._cache_size())
+    assert len(set(sizes)) == 1
+    numpy = alg.init(np.zeros(4, np.float32), 1.0)
+    for i in range(0, 160, 32):
+        numpy = alg.step(numpy, X[i : i + 32], y[i : i + 32])
+    np.testing.assert_allclose(state.mean, numpy.mean, atol=2e-4)
+
+
+def test_what_is_refused():
+    X, y, _ = data()
+    linear = kp.models.Linear()
+    with pytest.raises(ValueError, match="needs a prior: give v0"):
+        kp.proximal_filter(linear, L1(1.0), structure="diagonal").init(np.zeros(6))
+    with pytest.raises(ValueError, match="v0 must be a number or have shape"):
+        kp.proximal_filter(linear, Zero(), structure="diagonal").init(np.zeros(6), np.eye(6))
+    with pytest.raises(ValueError, match="structure must be"):
+        kp.proximal_filter(linear, Zero(), structure="sparse")
+    alg = kp.proximal_filter(linear, kp.regularizers.Custom(lambda t: (t**4).sum()), structure="diagonal")
+    with pytest.raises(TypeError, match="no proximal step in a structured metric"):
+        alg.step(alg.init(np.zeros(6), 1.0), X, y).mean  # noqa: B018
+    wide = kp.proximal_filter(linear, Zero(), structure="diagonal").init(np.zeros(6000), 1.0)
+    with pytest.raises(ValueError, match="would have 36,000,000 entries"):
+        wide.cov()
