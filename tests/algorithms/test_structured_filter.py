@@ -91,7 +91,7 @@ def test_the_step_of_a_nonlinear_block_is_proximal(xp):
         theta = xp.asarray(m0 + 0.5)
         at, _ = structured_step._on(info, structured_step._linearised)(model, likelihood, info, theta, None, *arrays)
         for _ in range(20):  # a step that is good enough stops early: repeat it from where it ended
-            new, found = structured_step.proximal_step(info, Zero(), model, likelihood, theta, block, at, 8)
+            new, found, good = structured_step.proximal_step(info, Zero(), model, likelihood, theta, block, at, 8)
             moved, theta = float(abs(found - theta).max()), found
             at, _ = structured_step._on(info, structured_step._linearised)(
                 model, likelihood, info, theta, None, *arrays
@@ -99,6 +99,7 @@ def test_the_step_of_a_nonlinear_block_is_proximal(xp):
         theta, pulled = np.asarray(theta), np.asarray(info.apply(theta - info.mean))
     h = np.tanh(X @ theta)
     gradient = pulled - X.T @ ((1 - h**2) * (y - h))
+    assert good
     assert moved < 1e-8
     assert np.abs(gradient).max() < 1e-6
     np.testing.assert_allclose(new.mean, theta, atol=1e-7)

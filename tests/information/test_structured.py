@@ -185,7 +185,7 @@ def test_the_proximal_step_is_that_of_the_dense_metric(g, structure):
 
 
 def test_the_covariance_after_forgetting_is_that_of_faded_rows():
-    X, y, w, m0, p0 = rows()
+    X, y, _w, m0, p0 = rows()
     share = 0.9 ** np.arange(len(X))[::-1]
     info = LowRank(D).start(m0, p0).fold(X, y, share, share, share**2)
     P = dense(X, y, share, m0, p0)[0]
@@ -200,7 +200,7 @@ def test_the_covariance_after_forgetting_is_that_of_faded_rows():
 
 
 def test_single_precision_keeps_its_digits():
-    X, y, w, m0, p0 = rows(n=500)
+    X, y, w, m0, _p0 = rows(n=500)
     P, m, _ = dense(X, y, w, m0, 0.1)
     V, narrow = np.linalg.inv(P), [a.astype(np.float32) for a in (X, y, w)]
     info = LowRank(D).start(m0.astype(np.float32), np.float32(0.1)).fold(*narrow)
