@@ -35,6 +35,7 @@ _CORRECTIONS = (
     10  # searches for the minimiser of a linear model, each of which corrects the one before; 1 or 2 are usual
 )
 _ROUGH, _FINEST = 0.1, 1e-12  # the accuracy of a step whose length is asked for, and of the most accurate ones
+_WORK = 400_000  # numbers in all of the probes, where these are more than the fewest
 _FEWEST, _PROBES = 3, 16  # random vectors by which the effective degrees of freedom are estimated, at least and at most
 _ENOUGH = 0.01  # the standard error of that estimate that needs no more of them, relative to the residual dof
 _ACCURATE, _MOST = 1e-2, 500  # the accuracy of the equations that are solved for each, and the most products
@@ -144,7 +145,8 @@ class MatrixFreeProblem(Problem):
 
         Here M = J'WJ + B, and B is the Hessian of g and the precision of the prior. The trace is that of the identity
         less trace(M^-1 B). For up to as many coordinates as there are probes it is computed; for more it is estimated
-        with vectors of random signs (Hutchinson), as many as are needed for a small error of the noise variance.
+        with vectors of random signs (Hutchinson), as many as are needed for a small error of the noise variance; 4 of
+        them for 100,000 coordinates and more, whose error is small unless the rows hardly outnumber the trace.
         """
         terms = terms_of(self.regularizer, len(point.theta))
         free, local = terms.free(point.theta), point.local
@@ -240,7 +242,7 @@ def _probes(free: Array, d: int) -> Iterator[Array]:
             yield np.bincount([j], minlength=d).astype(float)
         return
     rng = np.random.default_rng(0)
-    for _ in range(_PROBES):
+    for _ in range(int(np.clip(_WORK // len(free), _FEWEST + 1, _PROBES))):
         probe = np.zeros(d)
         probe[free] = rng.choice([-1.0, 1.0], len(free))
         yield probe

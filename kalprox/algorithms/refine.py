@@ -232,7 +232,8 @@ def refine(
         with products of the Jacobian and vectors and without a matrix of d x d numbers. It is that of the dense
         refinement, up to `tol`; only the covariance is approximate. X may be a sparse matrix, which stays sparse. Each
         step makes as many passes over the rows as conjugate gradients take; see `Refined.products`. The noise variance
-        is the residual sum of squares divided by degrees of freedom that are estimated to 1%, with random vectors.
+        is the residual sum of squares divided by degrees of freedom that are estimated with 4 to 16 random vectors, to
+        1% unless they are a small part of the rows.
 
     Returns
     -------

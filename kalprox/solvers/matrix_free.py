@@ -199,10 +199,13 @@ def conjugate_gradients(
         curve = float(v @ Hv)
         if not curve > 1e-14 * float(v @ (scales * v)):
             if not x.any():
-                x, Hx = v, Hv
+                x, Hx = v.copy(), Hv
             break
         along = left / curve
-        x, Hx, r = x + along * v, Hx + along * Hv, r - along * on_free(Hv)
+        x += along * v
+        Hv *= along
+        Hx += Hv
+        r = r - on_free(Hv)
         z = solve(r)
         before, left = left, float(r @ z)
         if not left > share**2 * first:
