@@ -8,7 +8,7 @@ EXTRAS := dask,estimator,files,formula,processes,report,river
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all docs wheel-test attack bench uncertainty classes living lint clean
+.PHONY: demo test test-all docs wheel-test attack bench uncertainty classes living large lint clean
 
 demo: .venv/.run
 	$(BIN)/kalprox demo
@@ -56,6 +56,10 @@ classes: .bench/.run
 # Drift, changes, dictionaries, decisions, a process that stays on: rewrites docs/explanation/living.md. make living ARGS=--quick
 living: .bench/.run
 	.bench/bin/python -m benchmarks.living $(ARGS)
+
+# Structures and networks, beside optax: rewrites docs/explanation/large.md. make large ARGS=--quick
+large: .bench/.run
+	.bench/bin/python -m benchmarks.large $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
