@@ -232,7 +232,7 @@ class MatrixFreeProblem(Problem):
             return 0
 
         self.source.fold(fold)
-        return found.moved_to(point.theta)
+        return replace(found, mean=point.theta)
 
 
 def _probes(free: Array, d: int) -> Iterator[Array]:

@@ -103,7 +103,7 @@ class _Search:
         """The size of the optimality residual, of the free coordinates or of all."""
         q = self.terms.descent(self.t, self.r)
         q = q if free is None else np.where(free, q, 0.0)
-        return float(q @ (q / self._scales())) ** 0.5
+        return float(np.sqrt(q @ (q / self._scales())))
 
     def _move(self, t: np.ndarray, change: np.ndarray, Hchange: np.ndarray) -> None:
         self.t, self.p, self.r = t, self.p + change, self.r - Hchange

@@ -85,7 +85,8 @@ class SmoothTerms:
         return float(self.g.value(t))
 
     def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
-        return r - np.asarray(self.g.grad(t))
+        found: np.ndarray = r - np.asarray(self.g.grad(t))
+        return found
 
     def curvature(self, t: np.ndarray) -> Curvature:
         h = np.asarray(self.g.hessian(t), float)
@@ -125,7 +126,8 @@ class RootTerms(SmoothTerms):
         self.A, self.squares = A, (A**2).sum(axis=0)
 
     def descent(self, t: np.ndarray, r: np.ndarray) -> np.ndarray:
-        return r - self.A.T @ (self.A @ t)
+        found: np.ndarray = r - self.A.T @ (self.A @ t)
+        return found
 
     def curvature(self, t: np.ndarray) -> Curvature:
         return (lambda v: self.A.T @ (self.A @ v)), self.squares
