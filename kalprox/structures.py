@@ -17,21 +17,21 @@ from kalprox._arrays import Array
 from kalprox.information.structured import Structured
 from kalprox.linalg.block_diagonal import Layout
 
-__all__ = ["Blocks", "Dense", "Diagonal", "LastLayer", "LowRank", "Structure", "UnderstatedWarning", "structure_of"]
+__all__ = ["Blocks", "Dense", "Diagonal", "LastLayer", "LowRank", "Structure", "structure_of"]
 
 
 class UnderstatedWarning(UserWarning):
-    """The standard errors of the coefficients are too small, because the structure drops correlations.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> warnings.filterwarnings("ignore", category=UnderstatedWarning)
-    """
+    """The standard errors of the coefficients are too small, because the structure drops correlations."""
 
 
 class Structure(ABC):
-    """The base class of the structures."""
+    """The base class of the structures.
+
+    Examples
+    --------
+    >>> isinstance(LowRank(20), Structure)
+    True
+    """
 
     @abstractmethod
     def start(self, mean: Array, precision: Any) -> Structured:
@@ -77,6 +77,13 @@ class Dense(Structure):
         Returns
         -------
         kalprox.information.structured.Structured
+
+        Examples
+        --------
+        >>> Dense().start(np.zeros(2), 1.0)
+        Traceback (most recent call last):
+            ...
+        TypeError: The dense structure is that of kalprox.Information: use Information.from_prior.
         """
         raise TypeError("The dense structure is that of kalprox.Information: use Information.from_prior.")
 

@@ -2,8 +2,9 @@
 
 Each block of rows is a proximal step: the estimate after it minimises the loss of its rows plus the metric of all rows
 before it, 1/2 (theta - m)'P(theta - m). For a linear model and the Gaussian likelihood one step is exact. For a
-nonlinear model the step is iterated, each time linearised at the point found last, and damped so that the sum falls.
-Rows that say as much as all before them about some direction are taken in smaller pieces.
+nonlinear model the step is iterated, each time linearised at the point found last, and damped so that the sum falls;
+a block on which that does not converge is taken in smaller pieces. Losses of linear models that are not quadratic are
+fitted to their moments under the belief, in pieces that say less than all rows before them.
 """
 
 import warnings

@@ -23,10 +23,10 @@ from kalprox.sources import Block
 
 __all__ = ["Found", "learn_pieces"]
 
-_MUCH = 1.0  # if the leverages of a piece add up to more, it says as much as all rows before it about some direction
-_STEPS = 5  # of Gauss-Newton's method within a piece
+_MUCH = 1.0  # if the leverages of rows that are matched add up to more, they are taken in smaller pieces
+_STEPS = 10  # of Gauss-Newton's method within a piece; one that needs more is taken in two
 _HALVINGS = 8  # of a step that does not descend
-_GOOD = 0.5, 1.5  # of the decrease that the linearisation promised: within these it is good enough
+_GOOD = 0.98, 1.02  # of the decrease that the linearisation promised: within these it is good enough
 _BYTES = 1 << 28  # of the Jacobian of a piece
 
 
@@ -92,9 +92,9 @@ def _power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def _learn(state: State, found: Found, block: Block, length: int, left: Array | None) -> tuple[Found, int]:
+def _learn(state: State, before: Found, block: Block, length: int, left: Array | None) -> tuple[Found, int]:
     """Return what is known after some of the first `length` rows of a block, and how many they are."""
-    p, (data, theta, learned) = state.problem, found
+    p, (data, theta, learned) = state.problem, before
     if p.likelihood.parameter is not None and learned is None:
         learned = first_numbers(p.model, p.likelihood, theta, block)
     likelihood = p.likelihood if learned is None else learned.likelihood(p.likelihood)
@@ -106,22 +106,29 @@ def _learn(state: State, found: Found, block: Block, length: int, left: Array | 
     arrays = (block.X, block.y, block.weights, block.counts, block.squares)
     at, total = linearised(theta, variance if averaged else None, *arrays)
     check_expansion(at, len(block))
-    taken = min(length, max(1, int(np.searchsorted(np.asarray(total), _MUCH, side="right"))))
-    if taken < length:
-        at, block = _first(at, taken, len(block)), _first_rows(block, taken)
-        arrays = (block.X, block.y, block.weights, block.counts, block.squares)
+    taken = length
+    if total is not None:
+        taken = min(length, max(1, int(np.searchsorted(np.asarray(total), _MUCH, side="right"))))
+    outputs, rows_of = len(at.f) // len(block), len(block)
+    while True:
+        part, here = (block, at) if taken == length else (_first_rows(block, taken), _first(at, taken, rows_of))
+        if p.exact or averaged:
+            new = _folded(data, here, theta, taken * outputs)
+            found, good = _mode(new, state.inner, theta), True
+        else:
+            step = proximal_step(data, state.inner, p.model, likelihood, theta, part, here, taken * outputs)
+            new, found, good = step
+        if good or taken == 1:
+            break
+        taken //= 2
     if learned is not None:
         spread = None if variance is None else Spread(StructuredFactor(data.precision), variance)
-        learned = next_numbers(learned, p.likelihood, at, block, spread, left)
-    rows = taken * (len(at.f) // len(block))
-    if p.exact or averaged:
-        new = _folded(data, at, theta, rows)
-        return Found(new, _mode(new, state.inner, theta), learned), taken
-    new, theta = proximal_step(data, state.inner, p.model, likelihood, theta, block, at, rows)
+        learned = next_numbers(learned, p.likelihood, here, part, spread, left)
     if likelihood.majorizes:  # what rows add to the information is not what a step descends with
-        at, _ = linearised(theta, variance, *arrays)
-        new = replace(_folded(data, at, theta, rows), mean=theta)
-    return Found(new, theta, learned), taken
+        arrays = (part.X, part.y, part.weights, part.counts, part.squares)
+        at, _ = linearised(found, variance, *arrays)
+        new = replace(_folded(data, at, found, taken * outputs), mean=found)
+    return Found(new, found, learned), taken
 
 
 def proximal_step(
@@ -133,7 +140,7 @@ def proximal_step(
     block: Block,
     at: Expansion,
     taken: int,
-) -> tuple[Structured, Array]:
+) -> tuple[Structured, Array, bool]:
     """Minimise the loss of the first rows of a block plus 1/2 ||theta - m||_P^2 + g.
 
     The block is linearised at theta, as `at`, and then at every point that damped steps of Gauss-Newton's method reach;
@@ -145,6 +152,8 @@ def proximal_step(
         The information with these rows.
     theta : array of shape (d,)
         The minimiser.
+    good : bool
+        Whether it is one: False if ten steps were not enough.
     """
     rows = model, likelihood, block.X, block.y, block.weights
     propose = _on(data, _proposal) if isinstance(g, Zero) else _proposal
@@ -155,7 +164,7 @@ def proximal_step(
         here, there, promised = (float(a) for a in np.asarray(numbers))
         ratio = (here - there) / promised if promised > 0 else 1.0
         if _GOOD[0] <= ratio <= _GOOD[1] or abs(promised) <= rounding * abs(here):
-            return new, trial
+            return new, trial, True
         step, size = trial - theta, 1.0
         while not there <= here and size > 0.5**_HALVINGS:
             size /= 2
@@ -166,7 +175,7 @@ def proximal_step(
         theta = trial
         at, _ = _on(data, _linearised)(model, likelihood, data, theta, None, *rows[2:], block.counts, block.squares)
         check_expansion(at, len(block))
-    return replace(_folded(data, at, theta, taken), mean=theta), theta
+    return replace(_folded(data, at, theta, taken), mean=theta), theta, False
 
 
 def _on(data: Structured, function: Any) -> Any:
@@ -185,15 +194,17 @@ def _linearised(
     weights: Array,
     counts: Array | None,
     squares: Array | None,
-) -> tuple[Expansion, Array]:
-    """Return the expansion of a block, and the sum of the leverages of its rows up to each of them.
+) -> tuple[Expansion, Array | None]:
+    """Return the expansion of a block to descend with, and None.
 
-    With the variance of the noise, the loss is fitted to its moments under the belief. Without it the expansion is one
-    to descend with. See `expand`.
+    With the variance of the noise, the loss is fitted to its moments under the belief (see `expand`), and the second
+    result is the sum of the leverages of the rows up to each of them.
     """
     spread = None if variance is None else Spread(StructuredFactor(data.precision), variance)
     block = Block(X, y, weights, counts=counts, squares=squares)
     at = expand(model, likelihood, theta, block, spread, descent=spread is None)
+    if spread is None:
+        return at, None
     leverage = data.leverage(at.D)
     leverage = leverage if at.weights is None else leverage * at.weights
     return at, leverage.reshape(len(y), -1).sum(axis=1).cumsum()

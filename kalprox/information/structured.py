@@ -43,6 +43,7 @@ from kalprox.solvers.prox import Prox
 __all__ = ["Structured"]
 
 _PER_RANK = 4  # rows that are taken together, in units of the rank: the cost of a row is least between 1 and 4
+_EXACT = 1e-4  # the relative rounding error up to which a solution needs no correction
 _HOPELESS = 0.5  # the relative rounding error from which on a correction would not converge
 _FEWEST = 16  # rows that are taken together, at least
 
@@ -71,7 +72,8 @@ class Structured(PickledFields):
         The sum of the squared errors of the predictions of the rows, in units of their standard deviations: e'S^-1 e
         for each block. If P is exact, it is the minimum of the sum above.
     traces : array of shape (2,)
-        The trace of the rows' precision in units of p0, and the part of it that has moved from W to B.
+        The trace of the rows' precision in units of p0, and the part of it that has moved from W to B and left
+        correlations behind that B has no place for.
     rank : int
         The number of directions that stay.
     """
@@ -133,7 +135,10 @@ class Structured(PickledFields):
 
     @property
     def dropped(self) -> Array:
-        """The share of the rows' precision, in units of the prior's, of which only the part within B is known."""
+        """The share of the rows' precision, in units of the prior's, whose correlations the structure has dropped.
+
+        Correlations of some rows may cancel with those of others, so that it is an upper estimate.
+        """
         xp = namespace(self.traces)
         return xp.where(self.traces[0] > 0, self.traces[1] / xp.where(self.traces[0] > 0, self.traces[0], 1), 0)
 
@@ -355,8 +360,8 @@ def _append(
     c = P.inner(_placed(e, place, len(G)))
     move = base.solve(combined(c, G))
     if D.dtype == np.float32:  # rows that say much more than the prior leave few digits to the first solution
-        better = move + P.solve(combined(e, D) - P.apply(move))
-        move = xp.where(P.rounding < _HOPELESS, better, move)
+        needed = (P.rounding > _EXACT) & (P.rounding < _HOPELESS)
+        move = cond(needed, lambda: move + P.solve(combined(e, D) - P.apply(move)), lambda: move)
     sums = {"rows": counts.sum(), "squares": squares.sum(), "rss": (e * _from(c, place, b)).sum()}
     sums = {name: getattr(info, name) + value.astype(info.rows.dtype) for name, value in sums.items()}
     seen = (D**2 / info._prior_diagonal[None]).sum().astype(info.traces.dtype)
@@ -395,7 +400,7 @@ def _truncated(info: Structured) -> Structured:
     """Return the information with `rank` directions."""
     found = truncated(info.precision, info.rank)
     xp = namespace(info.mean)
-    lost = (found.dropped / info._prior_diagonal).sum().astype(info.traces.dtype)
+    lost = (found.share * (found.dropped / info._prior_diagonal).sum()).astype(info.traces.dtype)
     traces = info.traces + xp.stack([0 * lost, lost])
     return _with_directions(replace(info, traces=traces), found.matrix)
 

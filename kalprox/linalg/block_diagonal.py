@@ -109,12 +109,25 @@ class BlockDiagonal:
         mix : array of shape (m, k), optional
             The rows to add are mix V instead, and `squared` is their diagonal.
         """
+        dense = tuple(A + _gram_stack(rows) for A, rows in zip(self.dense, self._parts(V, mix), strict=True))
+        p = self.p + (squares(V) if squared is None else squared)
+        return replace(self, p=_kept(p, self), dense=dense)
+
+    def _parts(self, V: Array, mix: Array | None) -> list[Array]:
+        """Return the columns of V, or of mix V, of the dense blocks, each of shape (m, n, s)."""
         rows = [V[:, i].reshape(len(V), -1) for i in self.layout.index]
         rows = rows if mix is None else [product(mix, columns) for columns in rows]
-        shapes = [(-1, *i.shape) for i in self.layout.index]
-        dense = (A + _gram_stack(a.reshape(s)) for A, a, s in zip(self.dense, rows, shapes, strict=True))
-        p = self.p + (squares(V) if squared is None else squared)
-        return replace(self, p=_kept(p, self), dense=tuple(dense))
+        return [columns.reshape((-1, *i.shape)) for columns, i in zip(rows, self.layout.index, strict=True)]
+
+    def square_within(self, V: Array, squared: Array, mix: Array | None = None) -> Array:
+        """Return the sum of the squares of those entries of V'V that `plus_rows` adds, in the metric of B."""
+        xp = namespace(self.p)
+        single = _put(squared / self.p, self.layout, [xp.zeros(i.shape, self.p.dtype) for i in self.layout.index])
+        total = (single**2).sum()
+        for Li, rows in zip(self._roots, self._parts(V, mix), strict=True):
+            turned = xp.moveaxis(_turned(Li, rows), 1, 0)
+            total = total + ((turned @ xp.swapaxes(turned, 1, 2)) ** 2).sum()
+        return total
 
     def plus_diagonal(self, h: Array) -> "BlockDiagonal":
         """Return B + diag(h)."""

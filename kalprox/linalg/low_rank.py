@@ -1,6 +1,7 @@
 """A precision matrix B + W'W: block-diagonal plus a few directions, solved by Woodbury's identity."""
 
 from functools import cached_property
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -40,8 +41,7 @@ class PlusLowRank:
 
     @property
     def rounding(self) -> Array:
-        """The rounding error of W'W along its largest direction, in the metric of B: where it is not small, digits of
-        B are lost."""
+        """The rounding error of W'W along its largest direction in the metric of B, which loses as many digits."""
         eps = float(np.finfo(np.dtype(self.gram.dtype)).eps)
         return eps * namespace(self.gram).max(self.gram.diagonal(), initial=0)
 
@@ -146,10 +146,14 @@ class Truncated(NamedTuple):
     matrix : PlusLowRank
     dropped : array of shape (d,)
         What of the diagonal of W'W has moved to the base.
+    share : scalar array
+        How much of that the base does not know: the share of the sum of squares of what has moved, in the metric of
+        the base, that does not fit its structure.
     """
 
     matrix: PlusLowRank
     dropped: Array
+    share: Array
 
 
 def truncated(matrix: PlusLowRank, rank: int) -> Truncated:
@@ -168,18 +172,25 @@ def truncated(matrix: PlusLowRank, rank: int) -> Truncated:
     Truncated
         Its W has `rank` rows.
     """
-    base, W = matrix.base, matrix.W
+    base, W, xp = matrix.base, matrix.W, namespace(matrix.W)
     if rank == 0:
-        dropped = squares(W)
-        return Truncated(PlusLowRank(base.plus_rows(W, dropped), W[:0], matrix.gram[:0, :0]), dropped)
-    xp = namespace(W)
+        dropped, gram = squares(W), matrix.gram
+        share = _beyond(xp, base.square_within(W, dropped), (gram**2).sum())
+        return Truncated(PlusLowRank(base.plus_rows(W, dropped), W[:0], gram[:0, :0]), dropped, share)
     values, vectors = xp.linalg.eigh(matrix.gram)
     eps = float(np.finfo(np.dtype(W.dtype)).eps)
-    lost = xp.maximum(values[:-rank], 0).sum() > len(values) * eps * xp.maximum(values, 0).sum()
+    rest = xp.maximum(values[:-rank], 0)
+    lost = rest.sum() > len(values) * eps * xp.maximum(values, 0).sum()
     kept = combined(vectors[:, -rank:].T, W)
     dropped = xp.where(lost, xp.maximum(squares(W) - squares(kept), 0), 0)
-    rest = xp.where(lost, vectors[:, :-rank].T, 0)  # rounding is not added to the base
-    return Truncated(PlusLowRank.of(base.plus_rows(W, dropped, rest), kept), dropped)
+    mix = xp.where(lost, vectors[:, :-rank].T, 0)  # rounding is not added to the base
+    share = _beyond(xp, base.square_within(W, dropped, mix), (rest**2).sum())
+    return Truncated(PlusLowRank.of(base.plus_rows(W, dropped, mix), kept), dropped, share)
+
+
+def _beyond(xp: ModuleType, within: Array, total: Array) -> Array:
+    """Return the share of a sum of squares that is not within the structure."""
+    return xp.where(total > 0, xp.clip(1 - within / xp.where(total > 0, total, 1), 0, 1), 0)
 
 
 def cross(A: Array, B: Array) -> Array:

@@ -77,7 +77,7 @@ def test_forgetting_by_time_is_that_of_the_dense_filter():
     np.testing.assert_allclose(both[1].var(), both[0].var(), rtol=1e-7)
 
 
-@pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
+@pytest.mark.parametrize("xp", [np, pytest.param(jnp, marks=pytest.mark.slow)], ids=["numpy", "jax"])
 def test_the_step_of_a_nonlinear_block_is_proximal(xp):
     """Its end is a stationary point of the loss of the block plus 1/2 ||theta - m||_P^2."""
     rng = np.random.default_rng(0)
@@ -91,7 +91,7 @@ def test_the_step_of_a_nonlinear_block_is_proximal(xp):
         theta = xp.asarray(m0 + 0.5)
         at, _ = structured_step._on(info, structured_step._linearised)(model, likelihood, info, theta, None, *arrays)
         for _ in range(20):  # a step that is good enough stops early: repeat it from where it ended
-            new, found = structured_step.proximal_step(info, Zero(), model, likelihood, theta, block, at, 8)
+            new, found, good = structured_step.proximal_step(info, Zero(), model, likelihood, theta, block, at, 8)
             moved, theta = float(abs(found - theta).max()), found
             at, _ = structured_step._on(info, structured_step._linearised)(
                 model, likelihood, info, theta, None, *arrays
@@ -99,6 +99,7 @@ def test_the_step_of_a_nonlinear_block_is_proximal(xp):
         theta, pulled = np.asarray(theta), np.asarray(info.apply(theta - info.mean))
     h = np.tanh(X @ theta)
     gradient = pulled - X.T @ ((1 - h**2) * (y - h))
+    assert good
     assert moved < 1e-8
     assert np.abs(gradient).max() < 1e-6
     np.testing.assert_allclose(new.mean, theta, atol=1e-7)
@@ -170,7 +171,7 @@ def test_only_what_is_understated_warns_and_once():
     alg = kp.proximal_filter(kp.models.Linear(), Zero(), gamma=4.0, structure="diagonal")
     state = through(alg, alg.init(np.zeros(6), 1.0), X, y)
     state.predict(X)
-    with pytest.warns(UnderstatedWarning, match=r"too small: of 100% of the precision"):
+    with pytest.warns(UnderstatedWarning, match=r"too small: of \d\d% of the precision"):
         state.var()
     state.var()  # a second warning would be an error
     state.cov()
@@ -193,6 +194,7 @@ def test_a_state_can_be_pickled_and_goes_on():
     np.testing.assert_array_equal(alg.step(again, X, y).mean, alg.step(state, X, y).mean)
 
 
+@pytest.mark.slow
 def test_jax_arrays_compile_a_step_once():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(160, 4)).astype(np.float32)
