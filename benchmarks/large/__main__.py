@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import one_core
-from benchmarks.machine import describe
+from benchmarks.machine import describe, load
 from benchmarks.page import insert
 from benchmarks.table import plain
 
@@ -39,6 +39,7 @@ def main() -> None:
         results[section] = {
             "date": datetime.date.today().isoformat(),
             "cpu": describe()["cpu"],
+            "load": load()[0],
             "minutes": round((time.perf_counter() - begin) / 60, 1),
             "quick": options.quick,
             "numbers": numbers,
@@ -54,7 +55,8 @@ def write_page(page: Path, results: dict[str, Any]) -> None:
     for section, found in results.items():
         tables: dict[str, str] = import_module(f"benchmarks.large.{section}").parts(found["numbers"])
         tables[f"{section} run"] = (
-            f"{found['date']}, {found['cpu']}, {found['minutes']} minutes{', --quick' * found['quick']}."
+            f"{found['date']}, {found['cpu']}, {found['minutes']} minutes{', --quick' * found['quick']}; the load of the "
+            f"machine was {found.get('load', 0):.1f}, above 1 other processes were running too."
         )
         parts |= {name: f"\n{text}\n" for name, text in tables.items()}
     insert(page, parts)

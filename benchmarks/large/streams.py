@@ -23,7 +23,7 @@ def measure(quick: bool) -> list[dict[str, Any]]:
     """Return the scores of all models on both streams, of the rows after the first 1,000."""
     found = []
     for stream, rows in ROWS.items():
-        n = min(4000, rows) if quick else rows
+        n = min(2500, rows) if quick else rows
         X, y = (a[:n] for a in (bikeshare() if stream == "Bikeshare" else flights(n)))
         X = X[:, X.std(axis=0) > 0]
         found += [{"stream": stream, "rows": len(y), "inputs": X.shape[1], **one} for one in _models(X, y)]
