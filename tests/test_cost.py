@@ -220,6 +220,7 @@ def test_a_fleet_of_which_one_is_in_doubt_is_right_about_all():
         np.testing.assert_allclose(theta[i], np.linalg.lstsq(X[i], y[i], rcond=None)[0], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_choice_that_is_rarely_made_has_gradients():
     """Backwards too, as `lax.cond` has: of the estimate by lam, and by y, in a batch and alone."""
     X, y = (np.stack(a) for a in zip(*(rows(40, 3, seed) for seed in range(2)), strict=True))

@@ -182,6 +182,7 @@ def test_every_script_is_listed():
     assert set(SHOWN) == {path.name for path in SCRIPTS}, "say in SHOWN what each script prints"
 
 
+@pytest.mark.slow  # `make docs`, which builds the gallery, runs every script too
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_example_prints_what_it_says_and_draws_a_figure(script):
     run = subprocess.run(

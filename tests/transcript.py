@@ -21,6 +21,8 @@ __all__ = ["run"]
 
 ROOT = Path(__file__).parents[1]
 
+_PROGRESS = re.compile(r" *\d+%  [\d,]+ rows")
+
 
 def run(page: str, scope: dict[str, Any] | None = None) -> str:
     """Return the page with the outputs of its commands as they are now; the names that it defines go to `scope`.
@@ -42,13 +44,17 @@ def _block(kind: str, text: str, scope: dict[str, Any]) -> str:
 
 
 def _commands(text: str) -> Iterator[str]:
-    """Each command and what it prints, to standard output and then to standard error."""
+    """Each command and what it prints, to standard output and then to standard error.
+
+    Lines of progress, which only appear where a command takes more than five seconds, are left out.
+    """
     environment = os.environ | {"COLUMNS": "80", "PYTHONPATH": str(ROOT)}
     for line in re.findall(r"^\$ (.*)\n", text, flags=re.M):
         command = re.sub(r"^kalprox ", f"{sys.executable} -m kalprox ", line)
         done = subprocess.run(command, shell=True, capture_output=True, encoding="utf-8", env=environment)
         printed = (done.stdout + done.stderr).replace(f"{Path.cwd()}{os.sep}", "")
-        yield f"$ {line}\n" + "".join(f"{part.rstrip()}\n" for part in printed.splitlines())
+        lines = [part for part in printed.splitlines() if not _PROGRESS.match(part)]
+        yield f"$ {line}\n" + "".join(f"{part.rstrip()}\n" for part in lines)
         if done.returncode:
             yield f"(exit code {done.returncode})\n"
 

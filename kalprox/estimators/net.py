@@ -20,7 +20,7 @@ _FIRST = 1000  # rows whose residuals from a linear fit give the first noise var
 class _Net(BaseEstimator):
     """What both estimators do: make the filter from the first rows, and learn."""
 
-    hidden: tuple[int, ...]
+    hidden: Any
     activation: str
     network: Any
     structure: Any

@@ -25,7 +25,7 @@ from kalprox.learning.weak_prior import coef_regularizer, first_theta
 from kalprox.likelihoods import Likelihood
 from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.noise import Noise
-from kalprox.posterior import AnyFactor, Posterior
+from kalprox.posterior import Posterior
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
 from kalprox.structures import UnderstatedWarning
@@ -52,7 +52,7 @@ class StructuredPosterior(Posterior):
         return self._noise
 
     @cached_property
-    def factors(self) -> list[AnyFactor]:
+    def factors(self) -> list[Any]:  # of StructuredFactor, which is read as the others are
         return [StructuredFactor(self.data.precision, self._held)]
 
     def output_variance(self, f: Array, D: Any) -> Array:
@@ -226,7 +226,7 @@ class StructuredBelief(Belief):
         J = inputs_of(self.model, np.asarray(self.posterior.mean), inputs)
         return J.value(), J
 
-    def path(self, alphas: Array | None) -> Path:
+    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         return _refuse("path", "Fit once for each alpha.")
 
     def merge(self, other: Belief) -> "StructuredBelief":

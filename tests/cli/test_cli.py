@@ -71,6 +71,7 @@ def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path)
     assert "3, 4" in page  # the seeds are on the page
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_reproduce_all_is_repeatable_cached_and_reads_well_in_a_browser(small, tmp_path):
     options = ("--quick", "--seeds", 2, "--seed", 5, "--out", tmp_path)
@@ -99,6 +100,7 @@ def test_reproduce_all_is_repeatable_cached_and_reads_well_in_a_browser(small, t
             assert all(min(browser.box(driver, svg)[2:]) > 100 for svg in drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_claims_follow_from_the_numbers(small, tmp_path):
     found = claims.compute(SMALL[claims], range(3), tmp_path, jobs=2)

@@ -178,7 +178,9 @@ def stream_of(kind, seed):
     return (X, y, range(200, 1000, 200), None, labels), "clustered", theta
 
 
-@pytest.mark.parametrize(("kind", "most"), [("time", 0.6), ("unequal", 0.9), ("groups", 0.85)])
+@pytest.mark.parametrize(
+    ("kind", "most"), [pytest.param("time", 0.6, marks=pytest.mark.slow), ("unequal", 0.9), ("groups", 0.85)]
+)
 def test_intervals_of_coefficients_cover(kind, most):
     seeds, hits = 100, []
     for seed in range(seeds):
