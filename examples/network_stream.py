@@ -56,7 +56,9 @@ for name, (mean, std) in found.items():
     z = (after - mean) / std
     score = np.mean(-np.log(std) - z**2 / 2 - np.log(2 * np.pi) / 2)
     inside = np.mean(np.abs(z) < 1.645)
-    print(f"{name:8} error {np.sqrt(np.mean((after - mean) ** 2)):5.1f} bikes, log score {score:.2f}, {inside:.0%} in 90%")
+    print(
+        f"{name:8} error {np.sqrt(np.mean((after - mean) ** 2)):5.1f} bikes, log score {score:.2f}, {inside:.0%} in 90%"
+    )
 
 # %%
 # The network has far smaller errors, and a higher log score. The intervals of both are too narrow: more bikes are

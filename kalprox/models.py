@@ -427,7 +427,7 @@ class Function(Model):
         # Blocks are padded to a few fixed sizes, so that other lengths do not recompile. The padding consists of copies
         # of the last row, at which fn is defined.
         b = len(X)
-        padded = np.concatenate([X, np.repeat(X[-1:], _padded_length(b, theta.size) - b, axis=0)])
+        padded = np.concatenate([X, np.repeat(X[-1:], padded_length(b, theta.size) - b, axis=0)])
         with jax.enable_x64(np.result_type(theta, X) == np.float64):
             h, D = _compiled_rows()(self.flat_fn, theta, padded)
             return np.asarray(h)[:b], np.asarray(D)[:b]
@@ -451,9 +451,16 @@ def _alone(theta: Array) -> list[Array]:
     return [theta]
 
 
-def _padded_length(b: int, d: int) -> int:
-    """Return the next power of two, at least 16 where few parameters make rows cheap."""
-    return max(16 if d <= _FEW else 1, 1 << (b - 1).bit_length())
+def padded_length(b: int, d: int = 1) -> int:
+    """Return the number of rows to which a block of b rows is padded: one of a few, so that JAX seldom compiles again.
+
+    It is a power of two, at least 16. With many parameters d, rows are dear, and at most a quarter of them is padding.
+    """
+    power = 1 << (b - 1).bit_length()
+    if d <= _FEW:
+        return max(16, power)
+    step = max(1, power // 8)
+    return -(-b // step) * step
 
 
 _FEW = 1024  # parameters

@@ -175,3 +175,10 @@ def test_predictions_in_chunks_are_those_of_all_rows(monkeypatch):
     parts = state.predict(X)
     np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-13)
     np.testing.assert_allclose(parts.std, whole.std, rtol=1e-13)
+
+
+def test_blocks_are_padded_to_few_lengths():
+    assert [models.padded_length(b) for b in (1, 16, 17, 80)] == [16, 16, 32, 128]
+    assert [models.padded_length(b, 10**6) for b in (1, 3, 8, 9, 80, 81)] == [1, 3, 8, 10, 80, 96]
+    lengths = {models.padded_length(b, 10**6) for b in range(1, 1025)}
+    assert len(lengths) < 45 and all(models.padded_length(b, 10**6) <= 1.25 * b for b in range(1, 1025))
