@@ -451,12 +451,16 @@ def _alone(theta: Array) -> list[Array]:
     return [theta]
 
 
-def padded_length(b: int, d: int) -> int:
-    """Return the number of rows to which a block of b rows is padded: one of a few, so that JAX does not compile again.
+def padded_length(b: int, d: int = 1) -> int:
+    """Return the number of rows to which a block of b rows is padded: one of a few, so that JAX seldom compiles again.
 
-    It is the next power of two, at least 16 where few parameters make rows cheap.
+    It is a power of two, at least 16. With many parameters d, rows are dear, and at most a quarter of them is padding.
     """
-    return max(16 if d <= _FEW else 1, 1 << (b - 1).bit_length())
+    power = 1 << (b - 1).bit_length()
+    if d <= _FEW:
+        return max(16, power)
+    step = max(1, power // 8)
+    return -(-b // step) * step
 
 
 _FEW = 1024  # parameters

@@ -114,6 +114,10 @@ SHOWN = {
         r"Vm +212\.6837 +6\.9471\d* .*\nK +0\.064121\d* +0\.00828\d+ ",
         r"not judged",
     ],
+    "network_stream.py": [
+        r"linear +error +4\d\.\d bikes, log score -5\.[34]\d, 8\d% in 90%",
+        r"network +error +3\d\.\d bikes, log score -(5\.0|4\.9)\d, 8\d% in 90%",
+    ],
     "own_model.py": [
         r"dips at 27\.0 and 44\.8 months",
         r"44\.311089 months, std error 0\.944080; NIST: 44\.311089, 0\.944080",

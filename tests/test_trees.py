@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 import kalprox as kp
 from kalprox import models
 from kalprox._trees import TreeLayout
+from kalprox.algorithms import structured_filter
 
 RNG = np.random.default_rng(3)
 
@@ -161,3 +162,23 @@ def test_trees_of_another_structure_are_refused():
         model.unflatten(np.ones(3))
     with pytest.raises(TypeError, match="params=tree"):
         models.Function(lambda theta, x: x).flatten({"a": np.ones(2)})
+
+
+def test_predictions_in_chunks_are_those_of_all_rows(monkeypatch):
+    tree, fn = next(trees(np.float64))
+    model, X = models.Function(fn, params=tree), RNG.normal(size=(150, 3))
+    alg = kp.proximal_filter(model, kp.regularizers.Zero(), structure=kp.structures.LowRank(4))
+    state = alg.step(alg.init(model.flatten(tree), 1.0), X[:20], RNG.normal(size=(20, 2)))
+    whole = state.predict(X)
+    assert whole.mean.shape == (150, 2)
+    monkeypatch.setattr(structured_filter, "_BYTES", 7 * 2 * 30 * 8)  # seven rows
+    parts = state.predict(X)
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-13)
+    np.testing.assert_allclose(parts.std, whole.std, rtol=1e-13)
+
+
+def test_blocks_are_padded_to_few_lengths():
+    assert [models.padded_length(b) for b in (1, 16, 17, 80)] == [16, 16, 32, 128]
+    assert [models.padded_length(b, 10**6) for b in (1, 3, 8, 9, 80, 81)] == [1, 3, 8, 10, 80, 96]
+    lengths = {models.padded_length(b, 10**6) for b in range(1, 1025)}
+    assert len(lengths) < 45 and all(models.padded_length(b, 10**6) <= 1.25 * b for b in range(1, 1025))

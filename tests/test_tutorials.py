@@ -214,12 +214,19 @@ def index(s, page):
     assert s.model.n_rows_seen_ == 6000 and list(s.model.to_frame().name) == ["intercept", "x0", "x1", "x2"]
 
 
+def large_models(s, page):
+    assert 0.1 < s.error < 0.12 and 0.9 < s.covered <= 1
+    assert s.right > 0.95 and s.model.params.size == 20 + 20 + 60
+    assert s.found["rank 20"][1] > s.found["diagonal"][1]
+    assert all(0.5 < rms < 1.2 for rms, _ in s.found.values())
+
+
 FACTS = {
     ".": [index],
     "tutorials": [first_stream, from_scikit_learn, from_river, from_statsmodels, from_vowpal_wabbit],
     "how-to": [
         *(time_ordered_rows, forgetting, own_model, classes_and_counts, save_and_serve, choose_alpha),
-        *(decisions, river, stream),
+        *(decisions, river, stream, large_models),
     ],
     "explanation": [idea],
 }

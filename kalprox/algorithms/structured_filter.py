@@ -151,12 +151,14 @@ class StructuredState(PickledFields):
         Predictive
         """
         xp, mean = namespace(X), self.mean
-        most = max(1, _BYTES // (mean.nbytes or 1))
-        parts = []
-        for start in range(0, max(len(X), 1), most):
+        parts: list[tuple[Array, Array]] = []
+        start, most = 0, 1 if mean.nbytes > _BYTES else min(len(X), 16)
+        while start < len(X) or not parts:
             f, D = self.problem.model.linearize_rows(mean, X[start : start + most])
             parts.append((f, self.posterior.output_variance(f, D)))
-            most = max(1, _BYTES // max(D[:1].nbytes, 1))
+            start += most
+            most = max(1, _BYTES // max(D[:1].nbytes, 1))  # now that the number of outputs is known
+            most = 1 << (most.bit_length() - 1)  # few lengths, so that few are compiled
         f, leverage = parts[0] if len(parts) == 1 else tuple(xp.concatenate(a) for a in zip(*parts, strict=True))
         return self.posterior.predictive(f, leverage, sigma)
 

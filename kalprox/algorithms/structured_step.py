@@ -17,7 +17,7 @@ from kalprox.information.structured import Structured, append, piece_rows
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 from kalprox.linalg.structured_factor import StructuredFactor
-from kalprox.models import Linear, Model, Predictor
+from kalprox.models import Linear, Model, Predictor, padded_length
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import Block
 
@@ -283,7 +283,10 @@ def _outputs(model: Model, theta: Array, X: Array) -> Array:
     if isinstance(model, Predictor):
         with np.errstate(all="ignore"):
             return model.value(theta, X)
-    return call_jax(partial(compiled(_values), model), theta, X)
+    b = len(X)
+    if namespace(theta, X) is np:  # of one of a few lengths, as in `Function.linearize_rows`
+        X = np.concatenate([X, np.repeat(X[-1:], padded_length(b) - b, axis=0)])
+    return call_jax(partial(compiled(_values), model), theta, X)[:b]
 
 
 def _values(model: Any, theta: Array, X: Array) -> Array:

@@ -29,7 +29,7 @@ class _Net(BaseEstimator):
 
     def _check_parameters(self) -> None:
         sizes = self.hidden if isinstance(self.hidden, (tuple, list)) else [self.hidden]
-        if not all(isinstance(size, numbers.Integral) and size >= 1 for size in sizes):
+        if not all(isinstance(size, numbers.Integral) and int(size) >= 1 for size in sizes):
             raise ValueError(f"hidden must be the numbers of units of the hidden layers; got {self.hidden!r}.")
         if self.activation not in GAINS:
             raise ValueError(f"activation must be one of {', '.join(GAINS)}; got {self.activation!r}.")
@@ -90,7 +90,8 @@ class KalproxNetRegressor(RegressorMixin, _Net):
 
     The weights have a normal belief, which the proximal filter updates block by block; predictions are averaged over
     it. Inputs and targets are centred and scaled by the mean and standard deviation of the rows of the first call, all
-    rows for `fit`; give `partial_fit` some hundred rows first. The noise variance is learned.
+    rows for `fit`; give `partial_fit` some hundred rows first. The noise variance is learned from the errors of all
+    predictions, those of the first rows included, and is too large as long as these are many.
 
     Parameters
     ----------
@@ -245,7 +246,7 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
     """Classification by a network that learns in one pass, without a learning rate; its probabilities are averaged.
 
     The weights have a normal belief, which the proximal filter updates block by block. Probabilities are averages over
-    it, so that rows unlike those learned get probabilities near equal. Inputs are centred and scaled by the mean and
+    it, and so less extreme where it is wide. Inputs are centred and scaled by the mean and
     standard deviation of the rows of the first call, all rows for `fit`; give `partial_fit` some hundred rows first.
 
     Parameters
