@@ -128,6 +128,9 @@ class KalproxNetRegressor(RegressorMixin, _Net):
     >>> mean, std = model.predict([[0.5], [10.0]], return_std=True)
     >>> bool(abs(mean[0] - np.sin(1.0)) < 0.15), bool(std[1] > std[0])
     (True, True)
+    >>> low, high = model.partial_fit(X[:50], y[:50]).predict_interval([[0.5]], level=0.9)
+    >>> bool(low[0] < np.sin(1.0) < high[0])
+    True
     """
 
     def __init__(
@@ -284,6 +287,8 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
     >>> model = KalproxNetClassifier(hidden=(20,)).fit(X, y)
     >>> model.predict([[0.0, 0.0], [2.0, 2.0]])
     array(['in', 'out'], dtype='<U3')
+    >>> model.partial_fit(X[:50], y[:50]).predict_proba([[2.0, 2.0]]).argmax(axis=1)  # of model.classes_
+    array([1])
     """
 
     def __init__(
