@@ -355,11 +355,12 @@ def gradient_of(model: Model, likelihood: Likelihood, theta: Array, block: Block
 
 def product_of(model: Model, likelihood: Likelihood, theta: Array, v: Array, block: Block) -> Array:
     """Return J'WJ v for a block, linearised at theta."""
-    if model.linear and likelihood.quadratic:  # the weights do not depend on theta
+    if likelihood.quadratic:  # the weights do not depend on the outputs
         block = counting(block)
         inputs = inputs_of(model, np.asarray(theta, block.y.dtype), block.X)
         Jv = inputs.times(v)
-        return np.asarray(inputs.transposed(Jv if block.weights is None else block.weights * Jv))
+        w = block.weights if block.weights is None or Jv.ndim == 1 else block.weights[:, None]
+        return np.asarray(inputs.transposed(Jv if w is None else w * Jv))
     at = expand(model, likelihood, theta, block)
     return at.transposed(at.weights * at.times(v))
 
