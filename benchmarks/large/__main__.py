@@ -55,8 +55,8 @@ def write_page(page: Path, results: dict[str, Any]) -> None:
     for section, found in results.items():
         tables: dict[str, str] = import_module(f"benchmarks.large.{section}").parts(found["numbers"])
         tables[f"{section} run"] = (
-            f"{found['date']}, {found['cpu']}, {found['minutes']} minutes{', --quick' * found['quick']}; the load of "
-            f"the machine was {found.get('load', 0):.1f}, above 1 other processes were running too."
+            f"{found['date']}, {found['cpu']}, {found['minutes']} minutes{', --quick' * found['quick']}, with a load "
+            f"of {found['load']:.1f}: above 1, other processes were running too, and the times are too long."
         )
         parts |= {name: f"\n{text}\n" for name, text in tables.items()}
     insert(page, parts)

@@ -28,8 +28,8 @@ class _Net(BaseEstimator):
     random_state: Any
 
     def _check_parameters(self) -> None:
-        sizes = self.hidden if isinstance(self.hidden, (tuple, list)) else [self.hidden]
-        if not all(isinstance(size, numbers.Integral) and int(size) >= 1 for size in sizes):
+        sizes = np.asarray(self.hidden)
+        if sizes.ndim != 1 or not (np.issubdtype(sizes.dtype, np.integer) or not sizes.size) or (sizes < 1).any():
             raise ValueError(f"hidden must be the numbers of units of the hidden layers; got {self.hidden!r}.")
         if self.activation not in GAINS:
             raise ValueError(f"activation must be one of {', '.join(GAINS)}; got {self.activation!r}.")

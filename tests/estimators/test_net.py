@@ -27,15 +27,15 @@ def waves(n, seed=0):
 
 
 def test_a_regressor_learns_a_curve_and_its_noise():
-    X, y = waves(2000)
-    model = KalproxNetRegressor(hidden=(20,)).fit(X, y)
+    X, y = waves(1280)
+    model = KalproxNetRegressor(hidden=(8,)).fit(X, y)
     new, target = waves(1000, seed=1)
     mean, std = model.predict(new, return_std=True)
     low, high = model.predict_interval(new, 0.9)
     assert ((mean - target) ** 2).mean() < 2 * 0.1**2  # the noise is half of it, at least
     assert 0.85 <= ((low <= target) & (target <= high)).mean() <= 1.0
     assert 0.1 * 0.9 < std.mean() < 0.1 * 2 and 0.01 / 1.5 < model.noise_var_ < 0.04
-    assert model.n_rows_seen_ == 2000
+    assert model.n_rows_seen_ == 1280
 
 
 def test_the_parts_in_which_rows_come_hardly_matter():
@@ -49,9 +49,20 @@ def test_the_parts_in_which_rows_come_hardly_matter():
     np.testing.assert_allclose(whole.predict(X), parts.predict(X), atol=0.01)
 
 
+def test_fit_is_one_pass_over_the_rows_in_a_random_order():
+    X, y = waves(160)
+    order = np.random.RandomState(0).permutation(160)
+    model = KalproxNetRegressor(hidden=(8,)).fit(X, y)
+    same = KalproxNetRegressor(hidden=(8,)).partial_fit(X[order], y[order])
+    for a, b in zip(model.predict(X, return_std=True), same.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+    twice = KalproxNetRegressor(hidden=(8,)).fit(X[:80], y[:80]).fit(X, y)
+    np.testing.assert_array_equal(twice.predict(X), model.predict(X))
+
+
 def test_the_prior_is_that_of_the_first_values():
-    X, y = waves(100)
-    model = KalproxNetRegressor(hidden=(8,), prior_std=0.5, structure="diagonal").partial_fit(X, y)
+    X, y = waves(80)
+    model = KalproxNetRegressor(hidden=(8,), prior_std=0.5).partial_fit(X, y)
     state = model._state
     start = DenseStart((8,), "tanh")(int(np.random.RandomState(0).randint(2**31)), 1, 1)
     theta = state.problem.model.flatten(start)
@@ -78,6 +89,7 @@ def test_a_classifier_learns_classes_and_averages_probabilities():
     np.testing.assert_array_equal(again.predict_proba(X), p)
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_and_every_structure():
     X, y = load_diabetes(return_X_y=True)
 
@@ -94,13 +106,15 @@ def test_a_network_of_ones_own_and_every_structure():
     assert clone(model).network[0] is init
 
 
+@pytest.mark.slow
 def test_float32_rows_stay_float32():
-    """The difference is small beside the noise, of 0.1. (The steps of a network with kinks depend on single bits.)"""
-    X, y = waves(1000)
+    X, y = waves(160)
     model = KalproxNetRegressor(hidden=(8,)).fit(X.astype(np.float32), y)
-    assert model.predict(X.astype(np.float32)).dtype == np.float32
-    wide = KalproxNetRegressor(hidden=(8,)).fit(X, y)
-    np.testing.assert_allclose(model.predict(X), wide.predict(X), atol=0.03)
+    narrow = model.predict(X.astype(np.float32), return_std=True)
+    assert narrow[0].dtype == np.float32
+    wide = KalproxNetRegressor(hidden=(8,)).fit(X, y).predict(X, return_std=True)
+    assert (abs(narrow[0] - wide[0]) < 0.5 * wide[1]).all()  # steps are halved where rounding decides that they fail
+    np.testing.assert_allclose(narrow[1], wide[1], rtol=0.2)
 
 
 def test_networks_and_prior_scales():
@@ -128,7 +142,7 @@ def test_wrong_parameters_are_refused(parameters, message):
 
 def test_classes_are_those_of_the_first_call():
     X, y = load_iris(return_X_y=True)
-    model = KalproxNetClassifier(hidden=(4,))
+    model = KalproxNetClassifier(hidden=(10,))
     with pytest.raises(ValueError, match="first call of partial_fit"):
         model.partial_fit(X, y)
     model.partial_fit(X, y, classes=[0, 1, 2])
