@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import one_core
+from benchmarks.large import accelerator
 from benchmarks.machine import describe, load
 from benchmarks.page import insert
 from benchmarks.table import plain
@@ -59,7 +60,8 @@ def write_page(page: Path, results: dict[str, Any]) -> None:
             f"of {found['load']:.1f}: above 1, other processes were running too, and the times are too long."
         )
         parts |= {name: f"\n{text}\n" for name, text in tables.items()}
-    insert(page, parts)
+    on_device = accelerator.parts(json.loads((ROOT / "results" / "large-h200.json").read_text()))
+    insert(page, parts | {name: f"\n{text}\n" for name, text in on_device.items()})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import kalprox as kp
+from benchmarks.table import grid
 
 INPUTS, HIDDEN, RANKS = 20, (64, 256, 1000, 3000), (10, 50)
 SECONDS = 5.0  # of steps that are timed, after those that compile
@@ -72,6 +73,13 @@ def measure(hidden: int, rank: int) -> dict[str, Any]:
         "µs a row": round(1e6 * elapsed / taken / rows, 1),
         "error": round(error, 3),
     }
+
+
+def parts(found: dict[str, Any]) -> dict[str, str]:
+    """Return the table of a file that `main` has written, as Markdown."""
+    names = ["parameters", "rank", "rows of a block", "compile and first step, s", "µs a row", "error"]
+    rows = [[f"{run[name]:,}" for name in names] for run in found["runs"]]
+    return {"accelerator": f"{found['device']}, JAX {found['jax']}.\n\n{grid(names, rows)}"}
 
 
 def _stepped(alg: Any, state: Any, block: Any) -> Any:
