@@ -128,6 +128,9 @@ class KalproxNetRegressor(RegressorMixin, _Net):
     >>> mean, std = model.predict([[0.5], [10.0]], return_std=True)
     >>> bool(abs(mean[0] - np.sin(1.0)) < 0.15), bool(std[1] > std[0])
     (True, True)
+    >>> low, high = model.partial_fit(X[:80], y[:80]).predict_interval([[0.5]], level=0.9)
+    >>> bool(low[0] < np.sin(1.0) < high[0])
+    True
     """
 
     def __init__(
@@ -284,6 +287,12 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
     >>> model = KalproxNetClassifier(hidden=(20,)).fit(X, y)
     >>> model.predict([[0.0, 0.0], [2.0, 2.0]])
     array(['in', 'out'], dtype='<U3')
+    >>> stream = KalproxNetClassifier(hidden=(20,))
+    >>> for start in range(0, 400, 100):
+    ...     rows = slice(start, start + 100)
+    ...     _ = stream.partial_fit(X[rows], y[rows], classes=["in", "out"])
+    >>> bool(stream.predict_proba([[0.0, 0.0]])[0, 0] > 0.7)
+    True
     """
 
     def __init__(
