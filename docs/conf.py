@@ -129,7 +129,7 @@ def _skip_inherited_from_elsewhere(
 
 def _public() -> dict[str, str]:
     """The places of public names on the site, by how docstrings write them: in full, and classes without a module."""
-    modules = ("covariance", "forgetting", "likelihoods", "models", "regularizers")
+    modules = ("covariance", "forgetting", "likelihoods", "models", "regularizers", "structures")
     names = [name for name in kalprox.__all__ if name not in modules]
     names += [f"{module}.{name}" for module in modules for name in getattr(kalprox, module).__all__]
     short = {name.rpartition(".")[2]: f"kalprox.{name}" for name in names if name.rpartition(".")[2][0].isupper()}
