@@ -46,7 +46,7 @@ _NO_ORDER = (
     "partial_fit or without an engine"
 )
 _SEVERAL_PASSES = (
-    "a nonlinear model was fitted in several passes over the same rows, so that no row was predicted before it was "
+    "the model was fitted in several passes over the same rows, so that no row was predicted before it was "
     "learned: learn the rows as a stream, with partial_fit or in one pass"
 )
 _FIRST_CLASSES = (
