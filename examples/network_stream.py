@@ -34,7 +34,7 @@ y = count[24:]
 # Both models learn the first 1,000 hours. Then each day is predicted, from all days before, and learned. The network
 # has 20 hidden units. Of the precision matrix of its weights, 20 directions are kept beside the diagonal.
 
-FIRST, DAY, END = 1000, 24, 4600
+FIRST, DAY, END = 1000, 24, 2440
 
 
 def forecasts(model: kp.KalproxRegressor | kp.KalproxNetRegressor) -> tuple[np.ndarray, np.ndarray]:
