@@ -80,6 +80,7 @@ def on_terminal(folder, *arguments):
     return b"".join(parts).decode()
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_names_and_values_do_not_control_the_terminal(tmp_path):
     """In file names, column names, levels, refused cells, unknown options: the escape, never the character."""

@@ -231,10 +231,14 @@ FACTS = {
     ],
     "explanation": [idea],
 }
+AT_ONCE = (index, first_stream, from_scikit_learn, classes_and_counts, save_and_serve, stream)
 PAGES = [(folder, check) for folder, checks in FACTS.items() for check in checks]
+CASES = [  # `make docs` runs the code of all pages; commands, and what the text states, are checked here
+    pytest.param(*page, id=page[1].__name__, marks=[] if page[1] in AT_ONCE else pytest.mark.slow) for page in PAGES
+]
 
 
-@pytest.mark.parametrize(("folder", "check"), PAGES, ids=[check.__name__ for _, check in PAGES])
+@pytest.mark.parametrize(("folder", "check"), CASES)
 def test_a_page_runs_as_typed_and_what_it_states_is_true(folder, check, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = f"{check.__name__}.md"

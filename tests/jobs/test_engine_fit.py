@@ -245,6 +245,7 @@ def dask_processes(folder):
         log.close()
 
 
+@pytest.mark.slow
 def test_a_lost_scheduler_costs_one_pass(folder, tmp_path):
     """Killed with SIGKILL after a whole pass: the command says so, and goes on on another cluster, bit for bit."""
     common = [

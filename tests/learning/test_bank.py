@@ -127,6 +127,7 @@ def test_a_row_that_counts_twice_moves_the_weights_as_two_rows():
     assert twice.weights.sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_the_loss_to_the_best_member_is_bounded_on_still_streams():
     """At most log(K M) and what the smallest rate and the share of the rates cost in n rows, in every stream."""
     losses = []

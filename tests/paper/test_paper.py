@@ -356,6 +356,7 @@ def running(pid):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="looks for the processes in Linux's /proc")
 def test_a_killed_run_resumes_and_gives_the_same_numbers_whatever_jobs(tmp_path):

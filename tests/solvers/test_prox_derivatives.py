@@ -107,6 +107,7 @@ def test_where_the_rank_is_deficient():
         )
 
 
+@pytest.mark.slow
 def test_second_derivatives():
     with jax.enable_x64(True):
 
