@@ -33,7 +33,7 @@ from kalprox.structures import UnderstatedWarning
 __all__ = ["StructuredBelief"]
 
 _FREE = ("diagnose", "max_passes", "tol", "targets", "missing_targets")  # settings that may change between batches
-_WEAK = 1e-8  # the precision of an intercept in a stream, in units of the noise
+_WEAK = 1e-5  # the precision of what has no penalty in a stream, in units of the noise: less would lose digits
 _LOST = 1e-6  # the share of the precision below which nothing is said of what a structure drops
 
 
@@ -111,7 +111,10 @@ class StructuredBelief(Belief):
         design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False, centred=not sparse)
         h = diagonal_curvature(coef_regularizer(settings, design), design.size)
         assert h is not None
-        data = settings.structure.start(np.zeros(design.size), np.where(h > 0, h, _WEAK))
+        mean = np.zeros(design.size)
+        if settings.fit_intercept:
+            mean[0] = _mean_target(blocks)  # so that the weak prior does not pull
+        data = settings.structure.start(mean, np.where(h > 0, h, _WEAK))
         none = Moments(0.0, 0 * moments.mean, 0 * moments.squares)
         return cls(settings, data, design, Noise.known(settings.gamma or 1.0), settings.likelihood, seen=none)
 
@@ -250,6 +253,17 @@ def _check_stream(settings: Settings) -> None:
             "It needs link='identity', likelihood='gaussian', penalty='ridge' or None, forget=1 and standardize=False. "
             "Use fit, or kalprox.proximal_filter(..., structure=...).",
         )
+
+
+def _mean_target(blocks: list[Block]) -> float:
+    """Return the mean of the targets, less their offsets; 0 if no row has a weight."""
+    total, weight = 0.0, 0.0
+    for block in blocks:
+        w = np.ones(len(block.y)) if block.weights is None else block.weights
+        used = w > 0
+        y = block.y if block.offset is None else block.y - block.offset
+        total, weight = total + float(w[used] @ y[used]), weight + float(w[used].sum())
+    return total / weight if weight else 0.0
 
 
 def _refuse(what: str, instead: str) -> NoReturn:

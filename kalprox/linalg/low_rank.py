@@ -118,10 +118,14 @@ class PlusLowRank:
         return e + self.base.solve(combined(t, self.W))  # P^-1 (L e + W'f) for rows (e, f), with B = L L'
 
     def variances(self) -> Array:
-        """Return the diagonal of P^-1, shape (d,). O(d k^2)."""
-        F = self._removed()
-        v = self.base.inverse_diagonal() - (F**2).sum(axis=0)
-        return namespace(v).maximum(v, 0)
+        """Return the diagonal of P^-1, shape (d,). O(d k^2).
+
+        Where the directions say nearly all there is to know, the difference to B^-1 has lost its digits. That can be so
+        for k coordinates at most, since the shares of the directions sum to k or less: these are done by `leverage`.
+        """
+        v = self.base.inverse_diagonal() - (self._removed() ** 2).sum(axis=0)
+        units = self._best_known(v)
+        return _with_values(v, units, self.leverage(units))
 
     def sandwich_variances(self, h: Array) -> Array:
         """Return the diagonal of P^-1 diag(h) P^-1, shape (d,). O(d k^2)."""
@@ -129,7 +133,14 @@ class PlusLowRank:
         hF = F * h[None]
         v = self.base.sandwich_diagonal(h) - 2 * (F * self.base.solve(hF)).sum(axis=0)
         v = v + (combined(cross(hF, F), F) * F).sum(axis=0)
-        return namespace(v).maximum(v, 0)
+        units = self._best_known(self.base.inverse_diagonal() - (F**2).sum(axis=0))
+        return _with_values(v, units, (self.solve(units) ** 2 * h[None]).sum(axis=1))
+
+    def _best_known(self, variances: Array) -> Array:
+        """Return unit vectors, one per row, of the k coordinates to whose precision the directions add most."""
+        xp = namespace(self.W)
+        best = xp.argsort(variances / self.base.inverse_diagonal())[: len(self.W)]
+        return (best[:, None] == xp.arange(self.d)[None]).astype(self.W.dtype)
 
     def _removed(self) -> Array:
         """F of shape (k, d) with P^-1 = B^-1 - F'F."""
@@ -201,6 +212,11 @@ def truncated(matrix: PlusLowRank, rank: int) -> Truncated:
 def _beyond(xp: ModuleType, within: Array, total: Array) -> Array:
     """Return the share of a sum of squares that is not within the structure."""
     return xp.where(total > 0, xp.clip(1 - within / xp.where(total > 0, total, 1), 0, 1), 0)
+
+
+def _with_values(v: Array, units: Array, values: Array) -> Array:
+    """Return v with these values at the coordinates of the unit vectors."""
+    return v + combined(values - units @ v, units) if len(units) else v
 
 
 def cross(A: Array, B: Array) -> Array:

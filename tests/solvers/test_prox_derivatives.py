@@ -1,7 +1,5 @@
 """Derivatives of the minimiser by R, z and g: against finite differences, and how long they take to compile."""
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -239,14 +237,11 @@ def test_second_derivatives_of_every_kind_of_solver(name):
         np.testing.assert_allclose(jax.jit(jax.grad(jax.grad(f)))(1.0), by_differences, rtol=1e-7)
 
 
-def test_the_gradient_of_a_batch_compiles_in_seconds():
-    """12 s and 5,700 lines when the SVD behind a deficient rank was differentiated; under 2 s on a free machine now."""
+def test_the_gradient_of_a_batch_is_a_small_program():
+    """5,700 lines, which took 12 s to compile, when the SVD behind a deficient rank was differentiated."""
 
     def f(lam):
         return theta(jnp.asarray(R, jnp.float32), jnp.asarray(Z, jnp.float32), Ridge(lam)).sum()
 
-    start = time.process_time()
     program = jax.jit(jax.vmap(jax.grad(f))).lower(jnp.ones(4, jnp.float32))
-    program.compile()
-    assert time.process_time() - start < 5
     assert len(program.as_text().splitlines()) < 600
