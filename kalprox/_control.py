@@ -25,6 +25,7 @@ __all__ = [
     "cond_rare",
     "fori_loop",
     "full_precision",
+    "on_cpu",
     "select",
     "unrolling",
     "while_loop",
@@ -128,7 +129,7 @@ def batched_in_groups(function: F, most: int) -> F:
             return function(*jax.tree_util.tree_unflatten(tree, chosen))
 
         own = [a for a, b in zip(leaves, batched, strict=True) if b]
-        if jax.default_backend() != "cpu" or most >= axis_size:
+        if not on_cpu() or most >= axis_size:
             out = jax.vmap(member)(own)
         else:
             out = jax.lax.map(member, own, batch_size=most if most > 1 else None)
@@ -260,7 +261,7 @@ def called(function: Callable[..., Any]) -> Callable[..., Any]:
     import jax
     from jax.experimental.xla_metadata import set_xla_metadata
 
-    if jax.default_backend() != "cpu":
+    if not on_cpu():
         return function
     compiled = jax.jit(function)
 
@@ -272,15 +273,20 @@ def called(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def on_cpu() -> bool:
+    """Whether JAX computes on the CPU unless told otherwise."""
+    import jax
+
+    return bool(jax.default_backend() == "cpu")
+
+
 def unrolling() -> int:
     """Return how many steps of a loop over small operations to compile in a row.
 
     On a GPU every operation is launched by itself, and fewer are needed where the last ones of a step are joined with
     the first ones of the next. On a CPU nothing is gained, and compiling takes longer.
     """
-    import jax
-
-    return 1 if jax.default_backend() == "cpu" else 4
+    return 1 if on_cpu() else 4
 
 
 def compiled_on_jax(function: F) -> F:

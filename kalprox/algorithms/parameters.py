@@ -10,7 +10,7 @@ from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Model
 from kalprox.sources import Block
 
-__all__ = ["first_numbers", "learned_by", "next_numbers"]
+__all__ = ["first_numbers", "learned_by", "next_numbers", "warn_of_outliers"]
 
 _GUESSED = 10.0  # the weight of a guess, in rows
 _MANY = 100  # rows, before which a share of outliers says little
@@ -43,16 +43,23 @@ def next_numbers(
     outliers, unless the rows are `held` and will be refined again.
     """
     found = learned.plus(given, sums_of(learned.likelihood(given), at, block, covariance), left)
-    if given.majorizes and not held and not is_traced(found):
-        before, now = (float(sums[-2] / max(sums[-1], _MANY)) for sums in (learned.sums, found.sums))
-        if before <= _REJECTED < now:
-            warnings.warn(
-                f"{now:.0%} of the rows so far are outliers for the estimate. Either most of the first rows were "
-                "outliers, or the coefficients have changed since: use refine, or fit, on all rows, or forget < 1.",
-                RuntimeWarning,
-                stacklevel=5,
-            )
+    if not held and not is_traced(found):
+        warn_of_outliers(given, learned, found)
     return found
+
+
+def warn_of_outliers(given: Likelihood, before: Learned, now: Learned) -> None:
+    """Warn if more than 40% of the rows have become outliers."""
+    if not given.majorizes:
+        return
+    earlier, share = (float(sums[-2] / max(sums[-1], _MANY)) for sums in (before.sums, now.sums))
+    if earlier <= _REJECTED < share:
+        warnings.warn(
+            f"{share:.0%} of the rows so far are outliers for the estimate. Either most of the first rows were "
+            "outliers, or the coefficients have changed since: use refine, or fit, on all rows, or forget < 1.",
+            RuntimeWarning,
+            stacklevel=6,
+        )
 
 
 def learned_by(fit: Refined) -> Learned | None:

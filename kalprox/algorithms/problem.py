@@ -6,6 +6,7 @@ import numpy as np
 
 from kalprox._arrays import Array, is_traced, masked, namespace, pytree, static
 from kalprox._checks import check_finite, check_floating, check_positive, check_same_length
+from kalprox._control import compiled
 from kalprox.information.linearized import Expansion
 from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
@@ -43,10 +44,19 @@ def checked_rows(X: Array, y: Array, weights: Array | None) -> Array:
     check_same_length(X, y)
     if weights is None:
         weights = namespace(X, y).ones(len(y), y.dtype)
+    jax_arrays = namespace(X, y, weights) is not np and not is_traced(X, y, weights)
+    if jax_arrays and np.shape(weights) == (len(y),) and bool(compiled(_fine)(X, y, weights)):
+        return weights
     check_positive("weights", weights, strict=False)
     for name, a in (("X", X), ("y", y)):
         check_finite(name, masked(weights, a))
     return weights
+
+
+def _fine(X: Array, y: Array, weights: Array) -> Array:
+    """Whether all numbers are finite and no weight is negative: the checks of `checked_rows` as one program."""
+    finite = [namespace(a).isfinite(a).all() for a in (weights, masked(weights, X), masked(weights, y))]
+    return (weights >= 0).all() & finite[0] & finite[1] & finite[2]
 
 
 def check_expansion(at: Expansion, rows: int) -> None:

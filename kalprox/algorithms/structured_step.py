@@ -2,18 +2,19 @@
 
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kalprox._arrays import Array, is_traced, masked, namespace
-from kalprox._control import call_jax, compiled
-from kalprox.algorithms.parameters import first_numbers, next_numbers
+from kalprox._arrays import Array, asarray_like, is_traced, masked, namespace
+from kalprox._control import call_jax, compiled, cond, on_cpu, while_loop
+from kalprox.algorithms.parameters import first_numbers, next_numbers, warn_of_outliers
 from kalprox.algorithms.problem import Problem, check_expansion
 from kalprox.algorithms.row_scan import window
 from kalprox.algorithms.structured_posterior import StructuredPosterior
 from kalprox.information.linearized import Expansion, Spread, expand
-from kalprox.information.structured import Structured, append, piece_rows
+from kalprox.information.structured import Structured, append, piece_rows, with_room
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 from kalprox.linalg.structured_factor import StructuredFactor
@@ -26,8 +27,9 @@ __all__ = ["Found", "learn_pieces"]
 _MUCH = 1.0  # if the leverages of rows that are matched add up to more, they are taken in smaller pieces
 _STEPS = 10  # of Gauss-Newton's method within a piece; one that needs more is taken in two
 _HALVINGS = 8  # of a step that does not descend
-_GOOD = 0.98, 1.02  # of the decrease that the linearisation promised: within these it is good enough
-_BYTES = 1 << 28  # of the Jacobian of a piece
+_GOOD = 0.02  # the error of the promised losses, as a share of the promised decrease, with which a step is good enough
+_CLOSE = 0.1  # the same for one row, in units of the noise variance
+_BYTES = 1 << 28  # of the Jacobian of a piece; on an accelerator, whose memory is larger, 16 times as much
 
 
 class State(Protocol):
@@ -68,67 +70,114 @@ def learn_pieces(state: State, block: Block, left: Array | None) -> Found:
     -------
     Found
     """
-    p = state.problem
+    p, before = state.problem, state.learned
     if p.exact and isinstance(p.model, Linear) and p.model.outputs is None:
         data = state.data.fold(block.X, block.y, block.weights, block.counts, block.squares)
-        return Found(data, state.estimate, state.learned)
-    if is_traced(block.X, block.y, block.weights, state.data):
-        raise TypeError("The steps of a nonlinear model depend on values and cannot be traced: step outside jit.")
-    found = Found(state.data, state.estimate, state.learned)
-    outputs = int(np.prod(block.y.shape[1:], initial=1))
-    rows = max(1, piece_rows(state.data.rank) // outputs)
-    rows = max(1, min(rows, _BYTES // (outputs * state.data.mean.nbytes or 1)))
-    rows, n = min(rows, _power_of_two(len(block))), len(block)
-    start, length, padded = 0, rows, _padded(block, rows)
-    while start < n:
-        length = min(length, n - start)
-        found, taken = _learn(state, found, _part(padded, start, length, rows), length, left)
-        start, left = start + taken, None
-        length = min(2 * taken, rows)
+        return Found(data, state.estimate, before)
+    rows = _longest(state.data, block)
+    if before is not None and left is not None:
+        before = Learned(before.numbers, left * before.sums)
+    elif before is None and p.likelihood.parameter is not None:
+        before = first_numbers(p.model, p.likelihood, state.estimate, _part(block, 0, min(rows, len(block)), rows))
+    start = Found(state.data, state.estimate, before)
+    arrays, xp = _arrays(block), namespace(state.data.mean, block.X, block.y)
+    if xp is np or not (isinstance(state.inner, Zero) or is_traced(start, arrays)):  # a prox with kinks is on the host
+        found = _learn_pieces(p, state.inner, start, arrays, rows=rows, n=len(block), loops=np)
+    else:
+        found = compiled(_learn_pieces, "rows", "n", "loops")(
+            p, state.inner, start, arrays, rows=rows, n=len(block), loops=xp
+        )
+    if not is_traced(found):
+        if not all(np.isfinite(np.asarray(a)).all() for a in (found.data.traces, found.data.rss)):
+            check_expansion(expand(p.model, p.likelihood, state.estimate, block, descent=True), len(block))
+            raise ValueError("The model has no finite value or derivative near the estimate: the block is rejected.")
+        if before is not None and found.learned is not None:
+            warn_of_outliers(p.likelihood, before, found.learned)
     return found
 
 
+def _longest(data: Structured, block: Block) -> int:
+    """Return how many rows a piece has, at most.
+
+    On NumPy arrays it is a power of two, and all pieces have such lengths: JAX compiles a function for a few. On JAX
+    arrays all pieces have one shape, and are of equal lengths.
+    """
+    outputs, rows_of_D = int(np.prod(block.y.shape[1:], initial=1)), piece_rows(data.rank)
+    size = data.mean.size * data.mean.dtype.itemsize * outputs
+    on_host = namespace(data.mean) is np
+    most = _BYTES if on_host or on_cpu() else 16 * _BYTES
+    rows = min(max(1, min(rows_of_D // outputs, most // max(size, 1))), len(block))
+    return _power_of_two(rows) if on_host else -(-len(block) // -(-len(block) // rows))
+
+
 def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
+    """Return the largest power of two up to n."""
+    return 1 << (n.bit_length() - 1)
 
 
-def _learn(state: State, before: Found, block: Block, length: int, left: Array | None) -> tuple[Found, int]:
-    """Return what is known after some of the first `length` rows of a block, and how many they are."""
-    p, (data, theta, learned) = state.problem, before
-    if p.likelihood.parameter is not None and learned is None:
-        learned = first_numbers(p.model, p.likelihood, theta, block)
+def _learn_pieces(
+    p: Problem, g: Regularizer, start: Found, arrays: tuple[Array | None, ...], *, rows: int, n: int, loops: ModuleType
+) -> Found:
+    """Return what is known after n rows, in pieces of up to `rows` rows; one that does not converge is halved.
+
+    The loops are those of Python if `loops` is NumPy, and else compiled.
+    """
+    block = _padded(Block(arrays[0], arrays[1], arrays[2], counts=arrays[3], squares=arrays[4]), rows)
+    xp = namespace(start.data.mean)
+    integer = int if loops is np else partial(xp.asarray, dtype=np.int32)
+
+    def more(carry: Any) -> Any:
+        return carry[1] < n
+
+    def piece(carry: Any) -> Any:
+        before, first, length = carry
+        length = xp.minimum(length, n - first)
+        if loops is np:  # few lengths, so that a function of JAX is compiled for few
+            length = _power_of_two(int(length))
+        found, taken = _learn(p, g, before, _part(block, first, length, rows), length, loops)
+        longer = xp.where(taken > 0, xp.minimum(2 * taken, rows), length // 2)
+        return found, integer(first + taken), integer(longer)
+
+    found: Found = while_loop(loops, more, piece, (start, integer(0), integer(rows)))[0]
+    return found
+
+
+def _learn(
+    p: Problem, g: Regularizer, before: Found, block: Block, length: Any, loops: ModuleType
+) -> tuple[Found, Any]:
+    """Return what is known after some of the first `length` rows of a block, and how many: 0 if they are too many."""
+    data, theta, learned = before
+    outputs, xp = int(np.prod(block.y.shape[1:], initial=1)), namespace(data.mean)
     likelihood = p.likelihood if learned is None else learned.likelihood(p.likelihood)
     averaged = p.model.linear and not likelihood.quadratic and not likelihood.majorizes
-    variance = None
-    if averaged or likelihood.majorizes:
-        variance = StructuredPosterior(data, Zero(), gamma=p.gamma, likelihood=likelihood).noise.variance
-    linearised = partial(_on(data, _linearised), p.model, likelihood, data)
-    arrays = (block.X, block.y, block.weights, block.counts, block.squares)
-    at, total = linearised(theta, variance if averaged else None, *arrays)
-    check_expansion(at, len(block))
-    taken = length
-    if total is not None:
-        taken = min(length, max(1, int(np.searchsorted(np.asarray(total), _MUCH, side="right"))))
-    outputs, rows_of = len(at.f) // len(block), len(block)
-    while True:
-        part, here = (block, at) if taken == length else (_first_rows(block, taken), _first(at, taken, rows_of))
-        if p.exact or averaged:
-            new = _folded(data, here, theta, taken * outputs)
-            found, good = _mode(new, state.inner, theta), True
-        else:
-            step = proximal_step(data, state.inner, p.model, likelihood, theta, part, here, taken * outputs)
-            new, found, good = step
-        if good or taken == 1:
-            break
-        taken //= 2
+    variance = StructuredPosterior(data, Zero(), gamma=p.gamma, likelihood=likelihood).noise.variance
+    spread = Spread(StructuredFactor(data.precision), variance) if averaged or likelihood.majorizes else None
+    data = with_room(data, length * outputs)
+    if p.exact or averaged:
+        at = expand(p.model, likelihood, theta, block, spread if averaged else None, descent=not averaged)
+        check_expansion(at, len(block))
+        taken = length
+        if averaged:
+            leverage = data.leverage(at.D) if at.weights is None else data.leverage(at.D) * at.weights
+            total = leverage.reshape(len(block), -1).sum(axis=1).cumsum()
+            taken = xp.clip((total <= _MUCH).sum(), 1, length)
+        block, at = _first_rows(block, taken), _first(at, taken, len(block))
+        new = _folded(data, at, theta, taken * outputs)
+        found = _mode(new, g, theta)
+    else:
+        unit = xp.where((variance > 0) & xp.isfinite(variance), variance, 0)
+        new, found, good = proximal_step(data, g, p.model, likelihood, theta, block, length, unit, loops)
+        taken = xp.where(good | (length == 1), length, 0)
+    after = Found(new, found, learned)
     if learned is not None:
-        spread = None if variance is None else Spread(StructuredFactor(data.precision), variance)
-        learned = next_numbers(learned, p.likelihood, here, part, spread, left)
+        at = expand(p.model, likelihood, theta, block, spread if averaged else None, descent=not averaged)
+        after = after._replace(learned=next_numbers(learned, p.likelihood, at, block, spread, None, held=True))
     if likelihood.majorizes:  # what rows add to the information is not what a step descends with
-        arrays = (part.X, part.y, part.weights, part.counts, part.squares)
-        at, _ = linearised(found, variance, *arrays)
-        new = replace(_folded(data, at, found, taken * outputs), mean=found)
-    return Found(new, found, learned), taken
+        at = expand(p.model, likelihood, found, block, spread)
+        after = after._replace(data=replace(_folded(data, at, found, taken * outputs), mean=found))
+    if loops is np:
+        return after if taken else Found(data, theta, learned), taken
+    return cond(taken > 0, lambda: after, lambda: Found(data, theta, learned)), taken
 
 
 def proximal_step(
@@ -138,13 +187,32 @@ def proximal_step(
     likelihood: Likelihood,
     theta: Array,
     block: Block,
-    at: Expansion,
-    taken: int,
-) -> tuple[Structured, Array, bool]:
+    length: Any,
+    unit: Any,
+    loops: ModuleType = np,
+) -> tuple[Structured, Array, Any]:
     """Minimise the loss of the first rows of a block plus 1/2 ||theta - m||_P^2 + g.
 
-    The block is linearised at theta, as `at`, and then at every point that damped steps of Gauss-Newton's method reach;
-    once only if the linearisation promised what the step has brought.
+    The block is linearised at theta, and then at every point that damped steps of Gauss-Newton's method reach: once
+    only, if the losses there are those that the linearisation promised. They are compared row by row, because the
+    errors of some rows cancel those of others in the sum. An error of a tenth of the noise variance in each row, which
+    is that of outputs wrong by about a tenth of the noise's standard deviation, is good enough.
+
+    Parameters
+    ----------
+    data : Structured
+        P and m, with room for the rows.
+    g : Regularizer
+    model, likelihood : Model, Likelihood
+    theta : array of shape (d,)
+        Where the first step starts.
+    block : Block
+        On JAX arrays, rows after the first `length` have weight 0.
+    length : int
+    unit : float
+        The variance of the noise, of which the sum is in units; 0 if it is not known.
+    loops : module
+        NumPy for loops of Python, and jax.numpy for compiled ones.
 
     Returns
     -------
@@ -155,59 +223,44 @@ def proximal_step(
     good : bool
         Whether it is one: False if ten steps were not enough.
     """
-    rows = model, likelihood, block.X, block.y, block.weights
-    propose = _on(data, _proposal) if isinstance(g, Zero) else _proposal
-    objective = _on(data, _objective) if isinstance(g, Zero) else _objective
+    xp, outputs = namespace(theta), int(np.prod(block.y.shape[1:], initial=1))
     rounding = float(np.finfo(np.dtype(theta.dtype)).eps) ** 0.5
-    for _ in range(_STEPS):
-        new, trial, numbers = propose(data, g, *rows, theta, at, taken)
-        here, there, promised = (float(a) for a in np.asarray(numbers))
-        ratio = (here - there) / promised if promised > 0 else 1.0
-        if _GOOD[0] <= ratio <= _GOOD[1] or abs(promised) <= rounding * abs(here):
-            return new, trial, True
-        step, size = trial - theta, 1.0
-        while not there <= here and size > 0.5**_HALVINGS:
-            size /= 2
-            trial = theta + size * step
-            there = float(objective(data, g, *rows, trial))
-        if not there <= here:
-            break
-        theta = trial
-        at, _ = _on(data, _linearised)(model, likelihood, data, theta, None, *rows[2:], block.counts, block.squares)
+    enough = asarray_like(_CLOSE * unit, theta) * asarray_like(length, theta)
+
+    def unfinished(carry: Any) -> Any:
+        return ~carry[3] & ~carry[4] & (carry[0] < _STEPS)
+
+    def step(carry: Any) -> Any:
+        i, theta = carry[:2]
+        at = expand(model, likelihood, theta, block, descent=True)
         check_expansion(at, len(block))
-    return replace(_folded(data, at, theta, taken), mean=theta), theta, False
+        found = _proposal(data, g, model, likelihood, block, theta, at, length * outputs)
+        new, trial, here, there, promised, error = found
+        good = (error <= xp.maximum(_GOOD * promised, enough)) | (xp.abs(promised) <= rounding * xp.abs(here))
+        trial, there = _descended(loops, _Objective(data, g, model, likelihood, block), theta, trial, here, there, good)
+        stuck = ~good & ~(there <= here)
+        return i + 1, xp.where(stuck, theta, trial), new, good, stuck
+
+    no = xp.zeros((), bool)
+    _, theta, new, good, _ = while_loop(loops, unfinished, step, (xp.zeros((), np.int32), theta, data, no, no))
+    return replace(new, mean=xp.where(good, new.mean, theta)), theta, good
 
 
-def _on(data: Structured, function: Any) -> Any:
-    """Return a function, compiled where the arrays are JAX's."""
-    return function if namespace(data.mean) is np else compiled(function)
+def _descended(
+    loops: ModuleType, objective: Any, theta: Array, trial: Array, here: Array, there: Array, good: Any
+) -> tuple[Array, Array]:
+    """Return a point between theta and a trial at which the sum is not larger than at theta, and the sum there."""
 
+    def too_far(carry: Any) -> Any:
+        return ~good & ~(carry[1] <= here) & (carry[0] > 0.5**_HALVINGS)
 
-def _linearised(
-    model: Model,
-    likelihood: Likelihood,
-    data: Structured,
-    theta: Array,
-    variance: Array | None,
-    X: Array,
-    y: Array,
-    weights: Array,
-    counts: Array | None,
-    squares: Array | None,
-) -> tuple[Expansion, Array | None]:
-    """Return the expansion of a block to descend with, and None.
+    def halved(carry: Any) -> Any:
+        size = carry[0] / 2
+        return size, objective(theta + size * (trial - theta))
 
-    With the variance of the noise, the loss is fitted to its moments under the belief (see `expand`), and the second
-    result is the sum of the leverages of the rows up to each of them.
-    """
-    spread = None if variance is None else Spread(StructuredFactor(data.precision), variance)
-    block = Block(X, y, weights, counts=counts, squares=squares)
-    at = expand(model, likelihood, theta, block, spread, descent=spread is None)
-    if spread is None:
-        return at, None
-    leverage = data.leverage(at.D)
-    leverage = leverage if at.weights is None else leverage * at.weights
-    return at, leverage.reshape(len(y), -1).sum(axis=1).cumsum()
+    one = namespace(trial).ones((), trial.dtype)
+    size, there = while_loop(loops, too_far, halved, (one, there))
+    return theta + size * (trial - theta), there
 
 
 def _proposal(
@@ -215,40 +268,49 @@ def _proposal(
     g: Regularizer,
     model: Model,
     likelihood: Likelihood,
-    X: Array,
-    y: Array,
-    weights: Array,
+    block: Block,
     theta: Array,
     at: Expansion,
     taken: Any,
-) -> tuple[Structured, Array, Array]:
-    """Return the information with a block as linearised, the minimiser, and how much the sum falls there.
-
-    The numbers are the sum at theta, that at the minimiser, and the decrease that the linearisation promised.
-    """
+) -> "_Proposal":
+    """Return the minimiser of the sum with the block as linearised at theta."""
     new = _folded(data, at, theta, taken)
     trial = _mode(new, g, theta)
     moved = at.D @ (trial - theta)
     change = moved * (moved / 2 - at.targets)
-    change = (change if at.weights is None else at.weights * change).sum()
+    change = (change if at.weights is None else at.weights * change).reshape(len(block), -1).sum(axis=1)
     before, after = _beyond(data, g, theta), _beyond(data, g, trial)
-    here = _loss(likelihood, at.f.reshape(y.shape), y, weights)
-    there = _loss(likelihood, _outputs(model, trial, X), y, weights)
-    return new, trial, namespace(theta).stack([here + before, there + after, before - after - change])
+    here = _losses(likelihood, at.f.reshape(block.y.shape), block)
+    there = _losses(likelihood, _outputs(model, trial, block.X), block)
+    with np.errstate(all="ignore"):
+        error = _finite(namespace(here).abs(there - here - change).sum())
+    promised = before - after - change.sum()
+    return _Proposal(new, trial, _finite(here.sum()) + before, _finite(there.sum()) + after, promised, error)
 
 
-def _objective(
-    data: Structured,
-    g: Regularizer,
-    model: Model,
-    likelihood: Likelihood,
-    X: Array,
-    y: Array,
-    weights: Array,
-    theta: Array,
-) -> Array:
-    """Return the loss of a block plus 1/2 ||theta - m||_P^2 + g."""
-    return _loss(likelihood, _outputs(model, theta, X), y, weights) + _beyond(data, g, theta)
+class _Proposal(NamedTuple):
+    """The information with a block as linearised, the minimiser, and how good the linearisation was."""
+
+    new: Structured
+    trial: Array
+    here: Array  # the sum at theta
+    there: Array  # the sum at the minimiser
+    promised: Array  # the decrease that the linearisation promised
+    error: Array  # the absolute errors of the promised losses, added up over rows
+
+
+class _Objective(NamedTuple):
+    """The loss of a block plus 1/2 ||theta - m||_P^2 + g."""
+
+    data: Structured
+    g: Regularizer
+    model: Model
+    likelihood: Likelihood
+    block: Block
+
+    def __call__(self, theta: Array) -> Array:
+        losses = _losses(self.likelihood, _outputs(self.model, theta, self.block.X), self.block)
+        return _finite(losses.sum()) + _beyond(self.data, self.g, theta)
 
 
 def _beyond(data: Structured, g: Regularizer, theta: Array) -> Array:
@@ -270,12 +332,17 @@ def _mode(data: Structured, g: Regularizer, start: Array) -> Array:
     return data.mean if isinstance(g, Zero) else data.minimise(g, start).theta
 
 
-def _loss(likelihood: Likelihood, f: Array, y: Array, weights: Array) -> Array:
-    """Return the loss of a block, infinite where it is not a number."""
+def _losses(likelihood: Likelihood, f: Array, block: Block) -> Array:
+    """Return the loss of each row of a block, times its weight."""
     with np.errstate(all="ignore"):
-        losses = masked(weights, likelihood.loss(y, f)).reshape(len(y), -1).sum(axis=1)
-        total = (weights * losses).sum()
-        return namespace(total).where(namespace(total).isfinite(total), total, np.inf)
+        losses = masked(block.weights, likelihood.loss(block.y, f)).reshape(len(block), -1).sum(axis=1)
+        return losses if block.weights is None else block.weights * losses
+
+
+def _finite(total: Array) -> Array:
+    """Return a sum of losses, infinite where it is not a number."""
+    xp = namespace(total)
+    return xp.where(xp.isfinite(total), total, np.inf)
 
 
 def _outputs(model: Model, theta: Array, X: Array) -> Array:
@@ -300,23 +367,26 @@ def _padded(block: Block, more: int) -> Block:
     xp = namespace(block.X)
     if xp is np:
         return block
-    fields = (block.X, block.y, block.weights, block.counts, block.squares)
     X, y, weights, counts, squares = (
-        None if a is None else xp.concatenate([a, xp.repeat(a[-1:], more, axis=0)]) for a in fields
+        None if a is None else xp.concatenate([a, xp.repeat(a[-1:], more, axis=0)]) for a in _arrays(block)
     )
     return Block(X, y, weights, counts=counts, squares=squares)
 
 
-def _part(block: Block, start: int, length: int, shape: int) -> Block:
+def _part(block: Block, start: Any, length: Any, shape: int) -> Block:
     """Return `length` rows of a block; on JAX arrays they are `shape` rows, of which the last have weight 0."""
-    fields = (block.X, block.y, block.weights, block.counts, block.squares)
-    shape = length if namespace(block.X) is np else shape
-    X, y, weights, counts, squares = (None if a is None else window(a, start, shape) for a in fields)
+    on_numpy = namespace(block.X) is np
+    shape = length if on_numpy else shape
+    X, y, weights, counts, squares = (None if a is None else window(a, start, shape) for a in _arrays(block))
     part = Block(X, y, weights, counts=counts, squares=squares)
-    return part if shape == length else _first_rows(part, length)
+    return part if on_numpy else _first_rows(part, length)
 
 
-def _first_rows(block: Block, taken: int) -> Block:
+def _arrays(block: Block) -> tuple[Array | None, ...]:
+    return block.X, block.y, block.weights, block.counts, block.squares
+
+
+def _first_rows(block: Block, taken: Any) -> Block:
     """Return the first rows of a block; on JAX arrays, whose shapes stay, the others have weight 0."""
     if namespace(block.X) is np:
         return _part(block, 0, taken, taken)
@@ -325,7 +395,7 @@ def _first_rows(block: Block, taken: int) -> Block:
     return Block(block.X, block.y, weights, counts=counts, squares=squares)
 
 
-def _first(at: Expansion, taken: int, rows: int) -> Expansion:
+def _first(at: Expansion, taken: Any, rows: int) -> Expansion:
     """Return the expansion of the first rows of a block, as `_first_rows`."""
     n = taken * (len(at.f) // rows)  # a row of the block is one row for each output
     if namespace(at.D) is np:
@@ -339,6 +409,6 @@ def _first(at: Expansion, taken: int, rows: int) -> Expansion:
     return at._replace(weights=weights, counts=weights if counts is None else counts, squares=squares)
 
 
-def _masked(values: Array, n: int) -> Array:
+def _masked(values: Array, n: Any) -> Array:
     xp = namespace(values)
     return xp.where(xp.arange(len(values)) < n, values, 0)

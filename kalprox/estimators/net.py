@@ -1,6 +1,7 @@
 """Networks that learn in one pass and know how sure they are, as scikit-learn estimators."""
 
 import numbers
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from kalprox.estimators.regressor import KalproxRegressor
 __all__ = ["KalproxNetClassifier", "KalproxNetRegressor"]
 
 _FIRST = 1000  # rows whose residuals from a linear fit give the first noise variance of a regression
+_FEW = 30  # rows from which the scale of the inputs is known badly: a standard deviation to 13%
 
 
 class _Net(BaseEstimator):
@@ -57,6 +59,16 @@ class _Net(BaseEstimator):
         alg = proximal_filter(model, Zero(), gamma=gamma, structure=structure, likelihood=likelihood)
         v0 = (self.prior_std * stds) ** 2 / np.asarray(1.0 if noise is None else noise, X.dtype)
         self._filter, self._state, self.n_rows_seen_ = alg, alg.init(mean, v0), 0
+
+    def _warn_of_few(self, X: Array) -> None:
+        """Warn if the rows of the first call of `partial_fit` are too few to know the scale of the inputs."""
+        if len(X) < _FEW:
+            warnings.warn(
+                f"Inputs are centred and scaled by the rows of the first call, and it has {len(X)} row(s) only: a "
+                "column that varies little among them becomes too large. Give some hundred rows first.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _learn(self, X: Array, y: Array) -> Self:
         self._state = self._filter.step(self._state, self._scaled(X), y)
@@ -182,6 +194,7 @@ class KalproxNetRegressor(RegressorMixin, _Net):
         first = not self.__sklearn_is_fitted__()
         X, y = self._rows(X, y, reset=first)
         if first:
+            self._warn_of_few(X)
             self._begin(X, y)
         return self._learn(X.astype(self.center_.dtype), self._unit(y))
 
@@ -345,6 +358,7 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
         if first:
             if classes is None:
                 raise ValueError("classes must be given in the first call of partial_fit: all that y will ever have.")
+            self._warn_of_few(X)
             self._begin(X, np.unique(classes))
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes must be those of the first call, {self.classes_}; got {classes}.")
@@ -388,7 +402,7 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
         from kalprox.likelihoods import Bernoulli, Categorical
 
         if len(classes) < 2:
-            raise ValueError(f"y must have at least two classes; it has one class, {classes[0]!r}.")
+            raise ValueError(f"y must have at least two classes; got one class only, {classes.tolist()}.")
         self.classes_ = classes
         outputs = 0 if len(classes) == 2 else len(classes)
         self._make(X, outputs, Categorical() if outputs else Bernoulli(), None)

@@ -33,6 +33,7 @@ from kalprox._checks import all_finite, check_finite, check_floating, check_posi
 from kalprox._control import compiled, cond
 from kalprox._pickling import PickledFields
 from kalprox.linalg.block_diagonal import BlockDiagonal, Layout
+from kalprox.linalg.block_diagonal import squares as squares_of
 from kalprox.linalg.low_rank import PlusLowRank, combined, cross, truncated
 from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.linalg.triangle import product
@@ -188,7 +189,7 @@ class Structured(PickledFields):
         info = self
         for start, stop in _pieces(len(D), piece_rows(self.rank)):
             rows, y, w, n, n2 = (a[start:stop] for a in (D, *numbers))
-            info = append(info, rows, y, w, n, n2, stop - start)
+            info = append(with_room(info, stop - start), rows, y, w, n, n2, stop - start)
         if not all_finite(info.mean):
             for name, values in (("D", D), ("targets", targets)):
                 check_finite(name, values)
@@ -374,7 +375,10 @@ def _priors(a: Structured, b: Structured) -> list[tuple[Array, Array]]:
 def append(
     info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array, taken: Any
 ) -> Structured:
-    """Return the information with at most `piece_rows` rows, of which those after the first `taken` have weight 0."""
+    """Return the information with at most `piece_rows` rows, of which those after the first `taken` have weight 0.
+
+    It must have room for the first `taken`; see `with_room`.
+    """
     step = _append if namespace(info.mean, D) is np else compiled(_append)
     found: Structured = step(info, D, targets, weights, counts, squares, taken)
     return found
@@ -385,7 +389,6 @@ def _append(
 ) -> Structured:
     xp, b = namespace(info.mean, D), len(D)
     taken = taken if xp is np else xp.asarray(taken, np.int32)
-    info = _with_room(info, taken)
     root = xp.sqrt(weights)
     D, e = root[:, None] * D, root * (targets - product(D, info.mean))
     D, e, place = _fitted(info, D, e)
@@ -399,7 +402,7 @@ def _append(
         move = cond(needed, lambda: move + P.solve(combined(e, D) - P.apply(move)), lambda: move)
     sums = {"rows": counts.sum(), "squares": squares.sum(), "rss": (e * _from(c, place, b)).sum()}
     sums = {name: getattr(info, name) + value.astype(info.rows.dtype) for name, value in sums.items()}
-    seen = (D**2 / info._prior_diagonal[None]).sum().astype(info.traces.dtype)
+    seen = (squares_of(D) / info._prior_diagonal).sum().astype(info.traces.dtype)
     traces = info.traces + xp.stack([seen, 0 * seen])
     info = replace(info, precision=P, used=info.used + taken, mean=info.mean + move, traces=traces, **sums)
     return info if info.rank else _truncated(info)
@@ -410,10 +413,14 @@ def _room(rank: int) -> int:
     return rank + piece_rows(rank) if rank else 0
 
 
-def _with_room(info: Structured, b: Any) -> Structured:
+def with_room(info: Structured, b: Any) -> Structured:
     """Return the information with room for b more directions."""
     if info.rank == 0:
         return info
+    return (_with_room if namespace(info.mean) is np else compiled(_with_room))(info, b)
+
+
+def _with_room(info: Structured, b: Any) -> Structured:
     return cond(info.used + b > _room(info.rank), lambda: _truncated(info), lambda: info)
 
 

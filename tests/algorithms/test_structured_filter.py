@@ -10,6 +10,7 @@ import pytest
 
 import kalprox as kp
 from kalprox.algorithms import structured_step
+from kalprox.information.structured import with_room
 from kalprox.regularizers import L1, Box, Ridge, SmoothL1, Zero
 from kalprox.structures import Blocks, LastLayer, LowRank, UnderstatedWarning
 
@@ -86,16 +87,12 @@ def test_the_step_of_a_nonlinear_block_is_proximal(xp):
     with jax.enable_x64(True):
         model, likelihood = kp.models.GLM("tanh"), kp.likelihoods.Gaussian()
         info = LowRank(2).start(xp.asarray(m0), xp.asarray(3.0)).fold(xp.asarray(0.3 * X), xp.asarray(y))
+        info = with_room(info, 8)
         block = kp.sources.Block(xp.asarray(X), xp.asarray(y), xp.ones(8))
-        arrays = (block.X, block.y, block.weights, None, None)
         theta = xp.asarray(m0 + 0.5)
-        at, _ = structured_step._on(info, structured_step._linearised)(model, likelihood, info, theta, None, *arrays)
         for _ in range(20):  # a step that is good enough stops early: repeat it from where it ended
-            new, found, good = structured_step.proximal_step(info, Zero(), model, likelihood, theta, block, at, 8)
+            new, found, good = structured_step.proximal_step(info, Zero(), model, likelihood, theta, block, 8, 0.01, xp)
             moved, theta = float(abs(found - theta).max()), found
-            at, _ = structured_step._on(info, structured_step._linearised)(
-                model, likelihood, info, theta, None, *arrays
-            )
         theta, pulled = np.asarray(theta), np.asarray(info.apply(theta - info.mean))
     h = np.tanh(X @ theta)
     gradient = pulled - X.T @ ((1 - h**2) * (y - h))
@@ -195,21 +192,65 @@ def test_a_state_can_be_pickled_and_goes_on():
 
 
 @pytest.mark.slow
-def test_jax_arrays_compile_a_step_once():
+def test_a_step_ends_near_the_minimiser():
+    """The distance, in the metric of the belief, for rows that bend; without a limit it would be ten times as large."""
+    rng, model, likelihood = np.random.default_rng(0), kp.models.GLM("tanh"), kp.likelihoods.Gaussian()
+    far = []
+    for _ in range(100):
+        X, m0 = rng.normal(size=(8, 5)), 0.3 * rng.normal(size=5)
+        y = np.tanh(X @ rng.normal(size=5)) + 0.1 * rng.normal(size=8)
+        info, block = with_room(LowRank(2).start(m0, 0.3), 8), kp.sources.Block(X, y, np.ones(8))
+        ends = []
+        for unit, times in ((0.01, 1), (0.0, 20), (1e3, 1)):  # as it is, to the end, and one step
+            theta = m0
+            for _ in range(times):
+                new, theta, _ = structured_step.proximal_step(info, Zero(), model, likelihood, theta, block, 8, unit)
+            ends.append((new, theta))
+        metric, end = ends[1]
+        far.append([float((t - end) @ metric.apply(t - end)) / 0.01 / 8 for _, t in (ends[0], ends[2])])
+    as_it_is, one_step = np.median(far, axis=0)
+    assert as_it_is < 0.02
+    assert one_step > 10 * as_it_is
+
+
+@pytest.mark.slow
+def test_jax_arrays_compile_a_step_once_and_trace():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(160, 4)).astype(np.float32)
     y = np.tanh(X @ np.ones(4, np.float32)).astype(np.float32)
     alg = kp.proximal_filter(kp.models.GLM("tanh"), Zero(), gamma=10.0, structure=LowRank(2))
-    state = alg.init(jnp.zeros(4), 1.0)
-    sizes = []
+    state = traced = alg.init(jnp.zeros(4), 1.0)
+    sizes, traces = [], []
+
+    @jax.jit
+    def step(state, X, y):
+        traces.append(len(traces))
+        return alg.step(state, X, y)
+
+    program = structured_step.compiled(structured_step._learn_pieces, "rows", "n", "loops")
     for i in range(0, 160, 32):
-        state = alg.step(state, jnp.asarray(X[i : i + 32]), jnp.asarray(y[i : i + 32]))
-        sizes.append(structured_step.compiled(structured_step._proposal)._cache_size())
+        rows = jnp.asarray(X[i : i + 32]), jnp.asarray(y[i : i + 32])
+        state, traced = alg.step(state, *rows), step(traced, *rows)
+        sizes.append(program._cache_size())
     assert len(set(sizes)) == 1
+    assert len(traces) == 1
     numpy = alg.init(np.zeros(4, np.float32), 1.0)
     for i in range(0, 160, 32):
         numpy = alg.step(numpy, X[i : i + 32], y[i : i + 32])
     np.testing.assert_allclose(state.mean, numpy.mean, atol=2e-4)
+    np.testing.assert_allclose(state.posterior.var(), numpy.posterior.var(), rtol=2e-3)
+    np.testing.assert_allclose(traced.mean, state.mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("xp", [np, pytest.param(jnp, marks=pytest.mark.slow)], ids=["numpy", "jax"])
+def test_a_block_without_a_value_is_rejected(xp):
+    model = kp.models.Function(lambda theta, x: jnp.log(theta[0] * x))
+    alg = kp.proximal_filter(model, Zero(), structure="diagonal")
+    state = alg.init(xp.ones(1, np.float32), 1.0)
+    X, y = xp.asarray([1.0, -1.0, 2.0], np.float32), xp.zeros(3, np.float32)
+    with pytest.raises(ValueError, match=r"no finite value or derivative at the current estimate in row\(s\) 1 "):
+        alg.step(state, X, y)
+    assert float(alg.step(state, X, y, weights=xp.asarray([1.0, 0.0, 1.0], np.float32)).rows) == 2
 
 
 def test_what_is_refused():

@@ -15,9 +15,19 @@ from kalprox.estimators.networks import Dense, DenseStart, prior_stds
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Inputs are centred and scaled by the rows of the first call")
 @parametrize_with_checks([KalproxNetRegressor(hidden=(10,)), KalproxNetClassifier(hidden=(10,))])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+def test_a_first_batch_of_few_rows_warns():
+    X, y = waves(40)
+    with pytest.warns(UserWarning, match=r"has 5 row\(s\) only: .*Give some hundred rows first"):
+        KalproxNetRegressor(hidden=(2,)).partial_fit(X[:5], y[:5])
+    with pytest.warns(UserWarning, match=r"has 1 row\(s\) only"):
+        KalproxNetClassifier(hidden=(2,)).partial_fit(X[:1], y[:1] > 0, classes=[False, True])
+    KalproxNetRegressor(hidden=(2,)).fit(X[:20], y[:20]).partial_fit(X[20:21], y[20:21])
 
 
 def waves(n, seed=0):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kalprox.information.structured import append, piece_rows
+from kalprox.information.structured import append, piece_rows, with_room
 from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Quadratic, Ridge, SmoothL1, Weighted, Zero
 from kalprox.solvers.prox import prox
 from kalprox.structures import Blocks, Dense, Diagonal, LastLayer, LowRank, structure_of
@@ -263,7 +263,7 @@ def test_rows_of_weight_zero_at_the_end_take_no_place():
         plain = LowRank(2).start(m0, p0)
         for taken in (1, 3, 5, 2, 8, 16, 4):
             v = jnp.asarray(np.where(np.arange(16) < taken, w, 0))
-            padded = append(padded, jnp.asarray(X), jnp.asarray(y), v, v, v, taken)
+            padded = append(with_room(padded, taken), jnp.asarray(X), jnp.asarray(y), v, v, v, taken)
             plain = plain.fold(X[:taken], y[:taken], w[:taken])
             assert int(padded.used) == int(plain.used)
         np.testing.assert_allclose(padded.mean, plain.mean, rtol=1e-9)
