@@ -185,6 +185,7 @@ def primitives(jaxpr, chosen=False):
             yield from primitives(part, chosen or (equation.primitive.name == "cond" and i > 0))
 
 
+@pytest.mark.slow
 def test_a_fleet_looks_for_singular_values_only_where_one_of_it_is_in_doubt():
     """On a GPU that is 4 ms a filter at d = 50 against 6 us: batched, a `cond` works out both of its branches."""
     alg = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(0.1), gamma=1.0)
@@ -204,6 +205,7 @@ def test_a_fleet_looks_for_singular_values_only_where_one_of_it_is_in_doubt():
         np.testing.assert_allclose(batched[i], jnp.stack([a[i] for a in alone]), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_fleet_of_which_one_is_in_doubt_is_right_about_all():
     """Among five, one with a column that is another's copy: solved by its singular values, the others by their own."""
     X, y = (np.stack(a) for a in zip(*(rows(40, 3, seed) for seed in range(5)), strict=True))

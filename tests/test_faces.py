@@ -133,6 +133,7 @@ def test_all_faces_agree(case, tmp_path):
             np.testing.assert_allclose(scale_, scale, rtol=tol, err_msg=f"{name}: predictive std")
 
 
+@pytest.mark.slow
 def test_columns_equal_to_100_eps_are_undetermined_for_the_filter_too():
     """Over a million rows rounding alone tells such columns apart, so that no digit of their coefficients is known."""
     rng = np.random.default_rng(0)

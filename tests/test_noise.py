@@ -288,6 +288,7 @@ def test_log_evidence_refuses_an_improper_prior(g):
 CELLS = [(0.1, 30, 5), (0.1, 100, 20), (1.0, 30, 5), (1.0, 100, 20), (1.0, 1000, 10), (5.0, 30, 5), (5.0, 1000, 20)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "ridge", "l1"])
 def test_95_percent_intervals_cover_95_percent(kind):
     """200 data sets a cell, one new observation each; the noise level unknown."""

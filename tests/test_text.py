@@ -112,6 +112,7 @@ def test_names_and_values_do_not_control_the_terminal(tmp_path):
     assert not {c for c in html if not c.isprintable() and c not in "\n\t"} and "owned" in html
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_page_escapes_names_and_levels(tmp_path):
     """In tables, titles, figures and settings; the page has no scripts."""

@@ -8,6 +8,7 @@ from transcript import run
 PAGES = Path(__file__).parents[1] / "docs"
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("name", ["tutorials/from_a_messy_file.md"])
 def test_a_transcript_is_what_the_commands_print(name):

@@ -45,6 +45,7 @@ def own_checks():
                 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "check"), list(own_checks()))
 def test_river_checks(model, check):
     check(model.clone())

@@ -68,6 +68,7 @@ def test_the_exact_prox_of_a_zero_row_stays():
     np.testing.assert_array_equal(t, theta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["identity", "sigmoid"])
 def test_ipg_is_variable_metric_ipg_with_the_identity(link):
     X, y, _ = behind_link(link, n=200)

@@ -21,6 +21,7 @@ ALGORITHMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x64", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("library", [np, jnp], ids=["numpy", "jax"])
 @pytest.mark.parametrize("name", ALGORITHMS)

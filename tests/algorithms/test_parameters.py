@@ -44,6 +44,7 @@ def stream(X, y, likelihood, length=100, g=ZERO, **options):
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [*ROBUST, NegativeBinomial()], ids=name)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_shuffled_stream_ends_near_the_batch_with_its_parameter(likelihood, seed):
@@ -86,6 +87,7 @@ def bursts(n, share, length=50, seed=0):
     return np.concatenate([np.arange(length) + length * s for s in starts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "size"), [("anywhere", 10.0), ("first", 1e3), ("bursts", 10.0), ("bursts", 1e3), ("sorted", 10.0)]
 )

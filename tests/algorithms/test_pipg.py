@@ -31,6 +31,7 @@ def close(state, mean, V, rtol):
     assert np.abs(state.cov() - V).max() <= rtol * np.abs(V).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.0, 1e-3], ids=["q=0", "q>0"])
 @pytest.mark.parametrize("name", REGULARIZERS)
 @pytest.mark.parametrize("link", oracle.LINKS)

@@ -420,6 +420,7 @@ def test_the_refined_sigmoid_is_covered_over_thirty_fits():
 # -- JAX, and runs ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_on_jax_arrays_it_compiles_and_sweeps_by_vmap():
     X, y, _ = rows()
     with jax.enable_x64(True):

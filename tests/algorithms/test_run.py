@@ -234,6 +234,7 @@ def test_the_papers_own_intervals_are_over_confident_with_a_regulariser_and_righ
     assert found[0.3].nis > 1.5 and found[0.3].coverage < 0.9
 
 
+@pytest.mark.slow
 def test_calibration_of_several_outputs_of_rows_of_any_shape_and_in_jax_arrays():
     rng = np.random.default_rng(1)
     X, theta = rng.normal(size=(900, 3, 2)), np.array([1.0, -0.5])
@@ -254,6 +255,7 @@ def test_calibration_of_several_outputs_of_rows_of_any_shape_and_in_jax_arrays()
     np.testing.assert_allclose(on_device.calibration.squares, out.calibration.squares, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_calibration_compiles_once_for_all_rows_and_numbers_and_maps_over_gamma():
     traces = 0
 

@@ -30,6 +30,7 @@ def wrong(family, seeds, launcher):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_wrong(family, launcher):
     assert wrong(family, range(FAMILIES[family].few), launcher) == []

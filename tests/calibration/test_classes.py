@@ -247,6 +247,7 @@ def test_many_rows_do_not_reject_trifles():
         assert min(check.p_value for check in verdict.checks) < 1e-3
 
 
+@pytest.mark.slow
 def test_jax_gives_the_same_sums():
     rng = np.random.default_rng(10)
     p = stated("half", 300, rng)

@@ -133,6 +133,7 @@ def test_a_spread_that_grows_otherwise_than_stated_names_the_negative_binomial()
     assert "unequal spread" in verdict.findings and 'likelihood="negative-binomial"' in str(verdict)
 
 
+@pytest.mark.slow
 def test_jax_gives_the_same_sums():
     rng = np.random.default_rng(2)
     predicted, y = drawn("mean 1", 200, rng)

@@ -73,6 +73,7 @@ def test_one_row_at_a_time():
     assert_same(c, plain(mean, std, y))
 
 
+@pytest.mark.slow
 def test_jax_gives_the_same_in_blocks_and_at_once():
     mean, std, y = rows(640)
     weights = np.arange(640.0) % 3

@@ -33,6 +33,7 @@ def ended(*arguments, **options):
         return process.wait(), process.stderr.read()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["show", "path", "predict"])
 def test_a_reader_that_goes_away_is_no_error_of_kalprox(command, files):
     source, model = files

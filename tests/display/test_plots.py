@@ -113,6 +113,7 @@ def texts(ax):
     return [*labels, *([] if ax.get_legend() is None else ax.get_legend().get_texts())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLOTS)
 @pytest.mark.filterwarnings("ignore::kalprox.learning.belief.PenaltyTooStrong")
 def test_given_axes_are_drawn_on_and_returned_and_no_figure_is_made(name):

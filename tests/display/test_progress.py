@@ -102,6 +102,7 @@ def test_without_a_display_a_run_is_the_same(monkeypatch):
     assert ran(progress=True).trace.rows[-1] == 2000
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_real_kernel_shows_the_bar_the_model_and_its_plot():
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")

@@ -280,6 +280,7 @@ def kill_and_compare(kills):
             engine.fold(partitions[2:4], fails)
 
 
+@pytest.mark.slow
 def test_two_killed_workers_change_no_bit(capfd):
     kill_and_compare(2)
     assert "Compute Failed" not in capfd.readouterr().err  # the workers do not log the error that is raised here

@@ -106,6 +106,7 @@ def test_two_passes_of_a_function(engine):
         np.testing.assert_allclose(found.information.solve(), expected.information.solve(), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_flights_in_48_files(engine, tmp_path):
     check_flights(engine, tmp_path)
 

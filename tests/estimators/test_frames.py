@@ -218,6 +218,7 @@ def test_what_partial_fit_of_a_frame_needs_is_said(folder):
         KalproxRegressor().partial_fit(np.ones((3, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["array", "frame", "files"])
 def test_a_model_saved_in_python_serves_every_command(kind, folder, tmp_path):
     file, X = tmp_path / "model.kalprox", np.random.default_rng(0).normal(size=(60, 2))

@@ -132,6 +132,7 @@ def test_every_row_of_a_long_stream_is_judged(tmp_path):
         np.testing.assert_array_equal(getattr(resumed.diagnostics_, f.name), getattr(straight.diagnostics_, f.name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"alpha": 5.0}, {"penalty": None}, {"noise": 2.0}, {"fit_intercept": False}])
 def test_each_row_is_judged_by_what_was_known_before_it(settings):
     X, y = linear_data(n=120, d=4)

@@ -266,6 +266,7 @@ def test_coverage_of_a_table_is_what_a_count_says(name, sizes):
         assert undetermined >= len(np.unique(X, axis=1).T) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The noise level cannot be learned")  # after the first rows
 def test_coverage_of_the_flights_is_what_a_count_says(flights):
     _, X, y = flights

@@ -25,6 +25,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_stream_batch_merge_and_weights_agree(settings):
     X, y = linear_data()
@@ -47,6 +48,7 @@ def test_stream_batch_merge_and_weights_agree(settings):
     assert batch.n_rows_seen_ == stream.n_rows_seen_ == merged.n_rows_seen_ == (weights > 0).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_several_targets_are_as_many_models(settings):
     X, Y = linear_data(k=3)

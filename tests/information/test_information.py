@@ -496,6 +496,7 @@ def test_float32_gives_the_float64_answer(library, block):
     np.testing.assert_allclose(info.rss, exact.rss, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_jax_is_numpy():
     rng = np.random.default_rng(11)
     with jax.enable_x64(True):
@@ -527,6 +528,7 @@ def test_jax_is_numpy():
             assert_same(merge(prior[1], theirs), merge(prior[0], ours))
 
 
+@pytest.mark.slow
 def test_jit_scan_and_vmap():
     rng = np.random.default_rng(12)
     X, y = (jnp.asarray(a, jnp.float32) for a in (rng.standard_normal((5, 30, 3)), rng.standard_normal((5, 30))))

@@ -187,6 +187,7 @@ def assert_same_arrays(one, job):
 # interrupted, disk full, damaged
 
 
+@pytest.mark.slow
 def test_interrupted_and_out_of_disk_it_keeps_the_last_checkpoint(job):
     """Out of disk: no file may grow beyond what the first checkpoint takes, and some more."""
     one = job.new("interrupted")

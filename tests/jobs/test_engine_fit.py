@@ -69,6 +69,7 @@ def test_names_of_an_earlier_fit_are_forgotten():
     assert not hasattr(model.set_params(engine="local").fit(X, y), "feature_names_in_")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [{"alpha": 2.0}, {"penalty": "l1", "alpha": 50.0}, {"link": "tanh", "standardize": True}], ids=str
 )
@@ -88,6 +89,7 @@ def test_dask_arrays(client, settings):
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_refine_on_an_engine(client, folder):
     X, y = data()
     model = kp.models.Function(lambda theta, x: theta[0] * kp.models.GLM("tanh").value(theta[1:], x))
@@ -133,6 +135,7 @@ def test_bad_rows_in_a_chunk_are_named_or_skipped(client):
     assert model.n_rows_rejected_ == 1
 
 
+@pytest.mark.slow
 def test_a_spark_frame(spark):
     X, y = data(600)
     frame = spark.createDataFrame([(*map(float, row), float(t)) for row, t in zip(X, y, strict=True)], [*NAMES, "y"])
@@ -163,6 +166,7 @@ def test_a_function_that_uses_the_library_goes_to_a_worker():
     assert pickle.loads(cloudpickle.dumps(fn))() == "tanh"
 
 
+@pytest.mark.slow
 def test_the_command_in_processes(folder, tmp_path):
     """Run as a user does: its processes are started from the main module, which is the command's own."""
     common = ["fit", folder, "-y", "y", "--features", "a,b,c,d", "--link", "tanh", "--max-bad", 5, "--partitions", 3]
@@ -171,6 +175,7 @@ def test_the_command_in_processes(folder, tmp_path):
     assert (tmp_path / "processes").read_bytes() == (tmp_path / "local").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", "dask", "spark"])
 def test_the_command_on_an_engine(engine, folder, tmp_path, client, request):
     where = {"dask": ["--scheduler", client.scheduler.address], "spark": ["--engine", "spark"]}

@@ -150,6 +150,7 @@ def test_contrasts_that_contradict_the_other_options(data):
     assert fitted(data, "sorted.csv", "--penalty", "box").columns.references == {}
 
 
+@pytest.mark.slow
 def test_the_reference_is_named_where_coefficients_are(data):
     model = fitted(data, "sorted.csv")
     against = f"carrier against 9E, origin against {model.columns.references['origin']}"
@@ -170,6 +171,7 @@ def test_levels_that_are_not_listed_stop_the_fit_with_a_remedy(data):
     assert unknown.count == (~frame.carrier.isin(["9E", "AA"])).sum() and unknown.filled == N
 
 
+@pytest.mark.slow
 def test_too_many_levels_may_be_hashed(data):
     out = fitted(data, "tails.csv", code=3)
     assert "column 'tail' has 3,000 levels, more than the 1,000 allowed" in out and "--hash tail" in out
@@ -192,6 +194,7 @@ def test_too_many_levels_may_be_hashed(data):
     assert "tail=#0" in (data / "h.html").read_text()
 
 
+@pytest.mark.slow
 def test_standard_input_of_the_installed_command(data):
     """Said where it is stored; and an endless stream learns as it arrives where the levels are given."""
     with open(data / "sorted.csv", "rb") as rows:

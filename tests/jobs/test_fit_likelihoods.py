@@ -122,6 +122,7 @@ class Stop(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "settings", "options"),
     [

@@ -62,6 +62,7 @@ def test_100_000_levels_are_refused_before_a_row_is_read(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_without_collector")
 @pytest.mark.parametrize(
     "settings",

@@ -175,6 +175,7 @@ def test_predictions_into_a_pipe(folder):
         assert got[0] == Path(same).read_bytes() and stat.S_ISFIFO(os.stat(pipe).st_mode)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_standard_output_and_process_substitution(folder):
     run("fit", "rows.csv", "--target", "y", "--max-bad", 9, "--out", "direct")
@@ -191,6 +192,7 @@ def test_standard_output_and_process_substitution(folder):
 # other processes
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_refused_process_does_not_touch_the_files_of_the_first(folder):
     files = "--out", "new", "--quarantine", "bad.csv", "--events", "events"

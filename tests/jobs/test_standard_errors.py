@@ -105,6 +105,7 @@ def test_on_dask(client, kind):
     np.testing.assert_allclose(errors(model), reference(X, y, day, kind), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_spark(spark, kind):
     X, y, day = rows()
@@ -302,6 +303,7 @@ def job(source, checkpoint=None, *, stop=lambda progress: False, every=500, memo
     return FitJob(table, settings, checkpoint=checkpoint, every=every, engine=engine, partitions=3, watch=watch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [1, 1 << 18], ids=["blocks of 64 rows", "blocks of 409 rows"])
 @pytest.mark.parametrize("link", ["identity", "exp"])
 @pytest.mark.parametrize("kind", KINDS)

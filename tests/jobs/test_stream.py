@@ -308,6 +308,7 @@ def test_a_stream_without_samples_keeps_no_values(tmp_path):
     assert TableModel.load(tmp_path / "m.kalprox").learner.n_held == 0
 
 
+@pytest.mark.slow
 def test_forgetting_by_time_is_that_of_fit_and_rows_fade_until_they_are_asked(tmp_path):
     rows = [{"t": 0.5 * i, **row} for i, row in enumerate(rows_of(300))]
     options = ["--time", "t", "--half-life", 20]

@@ -71,6 +71,7 @@ def test_an_unlucky_first_block_does_not_decide(block):
     assert risk(model, theta) < 2 * risk(plain, theta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -212,6 +213,7 @@ def test_noise_exceeds_the_safe_alpha_in_one_case_of_a_hundred(n, d):
     assert exceeds.mean() < scipy.stats.beta(1, 99).ppf(0.995)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal", ["none", "one", "weak", "dense"])
 @pytest.mark.parametrize(("n", "d"), [(5, 1), (5, 50), (12, 5), (20, 50), (31, 10)])
 def test_few_rows_are_never_predicted_worse_than_by_the_mean(n, d, signal):

@@ -66,6 +66,7 @@ def mixed_by_hand(log_prob, rates=RATES, share=LOSS):
 # ---- weights ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", [None, "ridge"])
 def test_weights_are_those_of_members_that_run_alone(penalty):
     X, y = drifting(0, n=120)
@@ -274,6 +275,7 @@ def test_classes_row_by_row_and_in_blocks_are_the_same():
     assert whole.coef_[0, 0] > fixed.coef_[0, 0]  # which remembers the slopes of the beginning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -57,6 +57,7 @@ def test_a_random_walk_predicts_as_the_kalman_filter_does(name):
     np.testing.assert_allclose(learner.belief.covariance, V[1:, 1:], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", [None, "ridge", "l1"])
 @pytest.mark.parametrize("kind", [WALKS["all"][0], WALKS["intercept"][0], Directional(0.9)])
 def test_any_division_into_batches_gives_the_same(kind, penalty):

@@ -44,6 +44,7 @@ def assert_alike(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> No
         np.testing.assert_allclose(value[finite], expected[finite], rtol=0, atol=1e-9 * size, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 40, 85, 119, 180])
 @pytest.mark.parametrize(
     "settings",

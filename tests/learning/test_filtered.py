@@ -119,6 +119,7 @@ def test_a_warm_up_that_has_not_ended_is_not_convergence():
     assert model.converged_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["sigmoid", "exp"])
 @pytest.mark.parametrize("batch", [1, 30])
 def test_a_sorted_stream_resumes_bit_for_bit(link, batch, tmp_path):
@@ -206,6 +207,7 @@ def test_the_weak_prior_is_weak_where_there_is_little_noise(noise, shuffled):
     assert abs(model.coef_[0] - fit.coef_[0]) < 0.25 * fit.coef_std_[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", [(0.0, np.inf), (-0.1, 0.1), (0.2, 3.0)])
 def test_converged_with_bounds_is_optimality(bounds):
     """The projected gradient is zero wherever `converged_` says so; bounds that exclude zero are no bad start."""

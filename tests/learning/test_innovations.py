@@ -150,6 +150,7 @@ def score(X, y, w, size, **settings):
     return model.diagnostics_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["", "targets", "frequency", "precision"])
 @pytest.mark.parametrize("name", STREAMS)
 def test_the_score_does_not_depend_on_the_batches(name, kind):

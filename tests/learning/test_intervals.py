@@ -65,6 +65,7 @@ def test_what_the_rows_do_not_determine_has_no_bounds():
     assert np.isneginf(few._belief.intercept_interval()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "d"), [(60, 20), (200, 50)])
 def test_the_debiased_interval_covers_where_the_conditional_one_does_not(n, d):
     streams, hits = 40, []

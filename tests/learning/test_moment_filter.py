@@ -38,6 +38,7 @@ def by_moments(model):
     return isinstance(model._learner._recent.filter, moment_filter.MomentFilter)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [60, 2300], ids=["exact innovations", "scorer"])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_predictions_are_those_of_all_rows_learned_at_once(settings, first):

@@ -113,6 +113,7 @@ def test_an_empty_store_is_saved(tmp_path):
     _same(PendingRows.restored(3, _stored(PendingRows(5), tmp_path)), PendingRows(5))
 
 
+@pytest.mark.slow
 def test_many_long_keys_are_saved(tmp_path):
     pending = PendingRows(40_000)
     for i in range(40_000):  # more text than the header of a model file may have

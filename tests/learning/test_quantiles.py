@@ -134,6 +134,7 @@ def flights():
     return rows[["dep_delay", "air_time", "distance", "hour"]].to_numpy(float), rows["arr_delay"].to_numpy(float)
 
 
+@pytest.mark.slow
 def test_flights_one_by_one_and_in_blocks():
     X, y = flights()
     i = CONFORMAL_LEVELS.index(0.9)

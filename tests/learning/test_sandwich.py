@@ -178,6 +178,7 @@ def stream_of(kind, seed):
     return (X, y, range(200, 1000, 200), None, labels), "clustered", theta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "most"), [pytest.param("time", 0.6, marks=pytest.mark.slow), ("unequal", 0.9), ("groups", 0.85)]
 )

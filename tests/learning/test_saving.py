@@ -45,6 +45,7 @@ def check_odd_fit(seed, file, **fixed):
     return True
 
 
+@pytest.mark.slow
 def test_odd_linear_fits_are_loaded_and_learn_on_identically(tmp_path):
     seeds = (*range(10), *range(45, 60))  # others take seconds each
     saved = [check_odd_fit(seed, tmp_path / "model", link="identity", method="exact") for seed in seeds]

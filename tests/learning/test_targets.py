@@ -43,6 +43,7 @@ def test_targets_outside_the_range_are_refused_by_row(kind, how):
         assert getattr(meant, how)(X[: len(y)], y).n_rows_seen_ == len(y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("link", "mean", "noise"),
     [("sigmoid", SIGMOID, 0.1), ("sigmoid", SIGMOID, 1.0), ("tanh", np.tanh(U), 0.5), ("exp", np.exp(U), 0.3)],

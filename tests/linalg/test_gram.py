@@ -26,6 +26,7 @@ def no_qr(monkeypatch):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [1.0, 1e-3, 1e-6])
 @pytest.mark.parametrize("k", [1, 2])
 def test_targets_that_the_columns_explain_need_no_qr(no_qr, noise, k):
@@ -54,6 +55,7 @@ def test_a_column_of_zeros_stays_zero(no_qr):
     assert (found[2] == 0).all() and (found[:, 2] == 0).all() and np.isfinite(found).all()
 
 
+@pytest.mark.slow
 def test_of_a_batch_only_the_collinear_member_is_left_to_qr():
     members = [stack(5, 1, 0.1, seed)[1] for seed in range(4)]
     members[2][:, 1] = members[2][:, 0] + 1e-5 * members[2][:, 1]

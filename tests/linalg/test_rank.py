@@ -35,6 +35,7 @@ def test_the_tolerance_is_the_documented_one():
             assert tolerance_of(d, jnp.float32(rows), np.float32) == pytest.approx(expected * 2.0**29, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 2.0**-30, 2.0**30])
 @pytest.mark.parametrize(
     ("rows", "gap", "full"),

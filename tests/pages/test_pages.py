@@ -239,6 +239,7 @@ def test_labels_stand_beside_their_lines_and_do_not_overlap():
     ]
 
 
+@pytest.mark.slow
 def test_a_figure_has_a_second_drawing_for_narrow_screens_unless_it_is_narrow(page, tmp_path):
     assert page.read_text().count("<svg") == 2 * len(DRAWINGS)
     small = dataclasses.replace(figure("calibration"), size=(4.0, 4.0))

@@ -6,6 +6,7 @@ import pytest
 from kalprox.paper import demo_stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_change_is_found_and_forgetting_repairs_it(seed):
     found = demo_stream.compute(demo_stream.Settings(), seed)

@@ -148,6 +148,7 @@ def write_all(folder):
         cached(folder, "slow", {"i": i}, lambda i=i: slowly({"i": i}))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_two_processes_at_once(tmp_path):
     context = get_context("spawn")
@@ -166,6 +167,7 @@ def failing(settings):
     raise ArithmeticError("no such number")
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_order_progress_and_a_failing_task(tmp_path):
     tasks = [Task("slow", {"i": i}, slowly) for i in range(4)]
@@ -261,6 +263,7 @@ def test_ridge_pipg_settles_where_g_counts_once_per_row(tmp_path, monkeypatch):
 # --- the sparse experiment
 
 
+@pytest.mark.slow
 def test_sparse_estimates_are_those_of_the_public_names(sparses):
     rows = problems.sparse(SPARSE.n, SPARSE.d, SPARSE.sizes[1], SEEDS[2])
     np.testing.assert_array_equal(sparses["truth"][1, 2], rows.theta)
@@ -322,6 +325,7 @@ def test_sparse_coverage_counts_taps_within_two_sigma(sparses):
 # --- both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["ridge", "sparse"])
 def test_figures_hold_their_numbers_and_the_words_are_derived(which, ridges, sparses):
     module, results = (ridge_report, ridges[0]) if which == "ridge" else (sparse_report, sparses)

@@ -371,6 +371,7 @@ def test_settings_are_those_that_differ_and_the_first_three(models):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_model_that_was_saved_and_loaded_has_the_same_page(models, pages, tmp_path):
     for name in ("flights", "sigmoid", "hostile"):
         models[name].save(tmp_path / "m.kpx")

@@ -69,6 +69,7 @@ FAST = ("ridge by lam", "by R")  # compiling one takes 5 s; the others are for `
 EVERY_CASE = [pytest.param(case, marks=[] if case in FAST else pytest.mark.slow) for case in CASES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", EVERY_CASE)
 def test_forwards_backwards_and_by_differences(case):
     f, x = CASES[case]
@@ -147,6 +148,7 @@ def direction(tree, seed):
     return jax.tree.map(lambda a: jnp.where(jnp.isfinite(a) & (a != 0), rng.normal(size=a.shape), 0), tree)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_G_PARAMETER)
 def test_every_g_by_r_and_z_and_its_parameters_at_once(name):
     """Forwards, backwards, by central differences, in a batch; each is traced once for any numbers."""
@@ -185,6 +187,7 @@ def test_every_g_by_r_and_z_and_its_parameters_at_once(name):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("g", "expected"),
     [

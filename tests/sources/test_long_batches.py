@@ -24,6 +24,7 @@ def test_what_is_left_never_underflows(dtype):
     assert 0 < left < 1e-37 and weights[-1] == pytest.approx(1) and weights[0] == 0
 
 
+@pytest.mark.slow
 def test_a_batch_longer_than_its_forgetting(rows):
     X, y = rows
     whole = KalproxRegressor(penalty=None, forget=0.9).partial_fit(X, y).partial_fit(X, y)

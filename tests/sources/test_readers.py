@@ -118,6 +118,7 @@ def test_fuzz_mutations(changes):
     same_for_any_chunk(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(st.tuples(POISON, POISON, POISON), max_size=8).map(lambda cells: [b"".join(cell) for cell in cells]))
 def test_fuzz_cells(cells):
