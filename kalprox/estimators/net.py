@@ -22,12 +22,22 @@ _FEW = 30  # rows from which the scale of the inputs is known badly: a standard 
 class _Net(BaseEstimator):
     """What both estimators do: make the filter from the first rows, and learn."""
 
-    hidden: Any
-    activation: str
-    network: Any
-    structure: Any
-    prior_std: float
-    random_state: Any
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (50,),
+        *,
+        activation: str = "tanh",
+        network: Any = None,
+        structure: Any = None,
+        prior_std: float = 1.0,
+        random_state: Any = 0,
+    ) -> None:
+        self.hidden = hidden
+        self.activation = activation
+        self.network = network
+        self.structure = structure
+        self.prior_std = prior_std
+        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         sizes = np.asarray(self.hidden)
@@ -144,23 +154,6 @@ class KalproxNetRegressor(RegressorMixin, _Net):
     >>> bool(low[0] < np.sin(1.0) < high[0])
     True
     """
-
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (50,),
-        *,
-        activation: str = "tanh",
-        network: Any = None,
-        structure: Any = None,
-        prior_std: float = 1.0,
-        random_state: Any = 0,
-    ) -> None:
-        self.hidden = hidden
-        self.activation = activation
-        self.network = network
-        self.structure = structure
-        self.prior_std = prior_std
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn all rows in one pass, in a random order, and forget what was learned before.
@@ -303,23 +296,6 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
     >>> model.partial_fit(X[:50], y[:50]).predict_proba([[2.0, 2.0]]).argmax(axis=1)  # of model.classes_
     array([1])
     """
-
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (50,),
-        *,
-        activation: str = "tanh",
-        network: Any = None,
-        structure: Any = None,
-        prior_std: float = 1.0,
-        random_state: Any = 0,
-    ) -> None:
-        self.hidden = hidden
-        self.activation = activation
-        self.network = network
-        self.structure = structure
-        self.prior_std = prior_std
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn all rows in one pass, in a random order, and forget what was learned before.
