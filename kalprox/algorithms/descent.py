@@ -261,6 +261,7 @@ def _accelerated(problem: Problem, point: Point, local: Local, p: Array) -> Arra
 
 
 _MEMORY = 10  # the number of earlier steps in Anderson mixing
+_QUICK = 0.1  # where a step is this share of the last, they shrink quadratically, and mixing would slow them down
 _MANY = 4  # more passes than this at the rate of the last one are worth one for the Hessian
 
 
@@ -288,6 +289,8 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
             ratio = float(np.linalg.norm(S * next_p) / np.linalg.norm(S * p))
             if ratio < 0.9:
                 point, p = trial, next_p
+                if ratio < _QUICK and problem.is_straight:
+                    thetas, steps = [], []
                 thetas, steps = [*thetas[-_MEMORY:], point.theta], [*steps[-_MEMORY:], p]
                 left = relative_length(S, p, point.theta)
                 if not tried and left * ratio**_MANY > enough and problem.passes < max_passes - 1:
