@@ -32,9 +32,10 @@ from kalprox._arrays import (
 from kalprox._checks import all_finite, check_finite, check_floating, check_positive, concrete
 from kalprox._control import compiled, cond
 from kalprox._pickling import PickledFields
+from kalprox.information.sparse_rows import fold_sparse
 from kalprox.linalg.block_diagonal import BlockDiagonal, Layout
 from kalprox.linalg.block_diagonal import squares as squares_of
-from kalprox.linalg.low_rank import PlusLowRank, combined, cross, truncated
+from kalprox.linalg.low_rank import PlusLowRank, Truncated, combined, cross, truncated
 from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.linalg.triangle import product
 from kalprox.regularizers import Regularizer
@@ -45,7 +46,6 @@ from kalprox.solvers.prox import Prox
 __all__ = ["Structured"]
 
 _PER_RANK = 4  # rows that are taken together, in units of the rank: the cost of a row is least between 1 and 4
-_SPARSE = 64  # rows of a sparse matrix that are made dense together, on the columns that they touch
 _EXACT = 1e-4  # the relative rounding error up to which a solution needs no correction
 _HOPELESS = 0.5  # the relative rounding error from which on a correction would not converge
 _FEWEST = 16  # rows that are taken together, at least
@@ -158,7 +158,7 @@ class Structured(PickledFields):
         Parameters
         ----------
         D : array of shape (b, d)
-            May be a sparse matrix, if the information has NumPy arrays.
+            May be a sparse matrix, if the information has NumPy arrays; see `kalprox.information.sparse_rows`.
         targets : array of shape (b,)
         weights : array of shape (b,), optional
             Finite and >= 0. A row of weight 0 is ignored, even if it contains NaN.
@@ -174,7 +174,8 @@ class Structured(PickledFields):
                 f"D must have shape (b, {self.d}) and targets (b,); got shapes {D.shape} and {targets.shape}."
             )
         if scipy.sparse.issparse(D):
-            return self._fold_sparse(D.tocsr(), targets, weights, counts, squares)
+            how: dict[str, Any] = {"longest": piece_rows(self.rank), "keep": _kept}
+            return fold_sparse(self, D.tocsr(), targets, weights, counts, squares, **how)
         check_floating("D", D)
         check_floating("targets", targets)
         if weights is not None:
@@ -195,36 +196,6 @@ class Structured(PickledFields):
                 check_finite(name, values)
             raise ValueError(f"The rows are too large for {D.dtype}: their squares overflow. Scale the columns down.")
         return info
-
-    def _fold_sparse(self, D: Any, targets: Array, *more: Array | None) -> "Structured":
-        """`fold` of a sparse matrix of rows.
-
-        For a diagonal, rows are dense on the columns that a piece of them touches, and nowhere else. With directions,
-        each of which may have all columns, a piece of rows is made dense.
-        """
-        pieces = ((slice(*ends), [None if a is None else a[slice(*ends)] for a in more]) for ends in self._ends(D))
-        if self.rank or self.precision.base.layout.groups:
-            info = self
-            for rows, numbers in pieces:
-                info = info.fold(D[rows].toarray(), targets[rows], *numbers)
-            return info
-        p, mean, info = self.precision.base.p.copy(), self.mean.copy(), self
-        for rows, numbers in pieces:
-            columns = np.unique(D[rows].indices)
-            info = replace(
-                info,
-                precision=PlusLowRank.of(BlockDiagonal(p[columns]), np.zeros((0, len(columns)))),
-                mean=mean[columns],
-                prior_mean=self.prior_mean[columns],
-                prior_precision=self._prior_diagonal[columns],
-            ).fold(D[rows][:, columns].toarray(), targets[rows], *numbers)
-            p[columns], mean[columns] = info.precision.base.p, info.mean
-        whole = PlusLowRank.of(BlockDiagonal(p), np.zeros((0, self.d)))
-        prior = {"prior_mean": self.prior_mean, "prior_precision": self.prior_precision}
-        return replace(info, precision=whole, mean=mean, **prior)
-
-    def _ends(self, D: Any) -> Iterator[tuple[int, int]]:
-        return _pieces(D.shape[0], max(_SPARSE, piece_rows(self.rank)))
 
     def forget(self, rho: Any) -> "Structured":
         """Return the information with the weight of every row multiplied by rho; the prior stays. O(d rank).
@@ -440,7 +411,11 @@ def _fitted(info: Structured, D: Array, e: Array) -> tuple[Array, Array, Any]:
 
 def _truncated(info: Structured) -> Structured:
     """Return the information with `rank` directions."""
-    found = truncated(info.precision, info.rank)
+    return _kept(info, truncated(info.precision, info.rank))
+
+
+def _kept(info: Structured, found: Truncated) -> Structured:
+    """Return the information with a precision that was truncated, and the account of what was dropped."""
     xp = namespace(info.mean)
     lost = (found.share * (found.dropped / info._prior_diagonal).sum()).astype(info.traces.dtype)
     traces = info.traces + xp.stack([0 * lost, lost])

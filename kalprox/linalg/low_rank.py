@@ -1,5 +1,6 @@
 """A precision matrix B + W'W: block-diagonal plus a few directions, solved by Woodbury's identity."""
 
+from collections.abc import Callable
 from functools import cached_property
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from kalprox._arrays import Array, namespace, pytree
 from kalprox.linalg.block_diagonal import BlockDiagonal, squares
 from kalprox.linalg.triangle import lapack, product
 
-__all__ = ["PlusLowRank", "Truncated", "combined", "cross", "truncated"]
+__all__ = ["PlusLowRank", "Truncated", "combined", "cross", "inner_root", "largest", "truncated"]
 
 
 @pytree
@@ -48,16 +49,8 @@ class PlusLowRank:
 
     @cached_property
     def _root(self) -> Array:
-        """C^-1 with C C' = I + W B^-1 W'.
-
-        The rounding error of the products is added to the diagonal: in float32, directions that say 10^7 times as much
-        as the base would otherwise leave a matrix that is not positive definite.
-        """
-        xp, gram = namespace(self.gram), self.gram
-        rounding = 2 * float(np.finfo(np.dtype(gram.dtype)).eps) * gram.trace()
-        if xp is np:
-            gram = gram.astype(float)
-        return xp.linalg.inv(xp.linalg.cholesky(gram + (1 + rounding) * xp.eye(len(gram), dtype=gram.dtype)))
+        """C^-1 with C C' = I + W B^-1 W'."""
+        return inner_root(self.gram)
 
     @cached_property
     def _inner(self) -> Array:
@@ -198,12 +191,34 @@ def truncated(matrix: PlusLowRank, rank: int) -> Truncated:
         dropped, gram = squares(W), matrix.gram
         share = _beyond(xp, base.square_within(W, dropped), (gram**2).sum())
         return Truncated(PlusLowRank(base.plus_rows(W, dropped), W[:0], gram[:0, :0]), dropped, share)
-    values, vectors = xp.linalg.eigh(matrix.gram)
-    eps = float(np.finfo(np.dtype(W.dtype)).eps)
+    return largest(base, matrix.gram, rank, squares(W), lambda U: combined(U, W), W)
+
+
+def largest(
+    base: BlockDiagonal, gram: Array, rank: int, squared: Array, mixed: Callable[[Array], Array], W: Array
+) -> Truncated:
+    """Do what `truncated` does for rank > 0, given what it needs of the directions.
+
+    Parameters
+    ----------
+    base : BlockDiagonal
+    gram : array of shape (k, k)
+        The products of the directions in the metric of the base.
+    rank : int
+    squared : array of shape (d,)
+        The sums of the squares of the columns of the directions.
+    mixed : callable
+        Takes an array U of shape (m, k) and returns combinations of the directions, shape (m, d).
+    W : array of shape (k, d)
+        The directions, of which only the columns of dense blocks of the base are read.
+    """
+    xp = namespace(gram)
+    values, vectors = xp.linalg.eigh(gram)
+    eps = float(np.finfo(np.dtype(gram.dtype)).eps)
     rest = xp.maximum(values[:-rank], 0)
     lost = rest.sum() > len(values) * eps * xp.maximum(values, 0).sum()
-    kept = combined(vectors[:, -rank:].T, W)
-    dropped = xp.where(lost, xp.maximum(squares(W) - squares(kept), 0), 0)
+    kept = mixed(vectors[:, -rank:].T)
+    dropped = xp.where(lost, xp.maximum(squared - squares(kept), 0), 0)
     mix = xp.where(lost, vectors[:, :-rank].T, 0)  # rounding is not added to the base
     share = _beyond(xp, base.square_within(W, dropped, mix), (rest**2).sum())
     return Truncated(PlusLowRank.of(base.plus_rows(W, dropped, mix), kept), dropped, share)
@@ -212,6 +227,19 @@ def truncated(matrix: PlusLowRank, rank: int) -> Truncated:
 def _beyond(xp: ModuleType, within: Array, total: Array) -> Array:
     """Return the share of a sum of squares that is not within the structure."""
     return xp.where(total > 0, xp.clip(1 - within / xp.where(total > 0, total, 1), 0, 1), 0)
+
+
+def inner_root(gram: Array) -> Array:
+    """Return C^-1 with C C' = I + gram.
+
+    The rounding error of the products is added to the diagonal: in float32, directions that say 10^7 times as much as
+    the base would otherwise leave a matrix that is not positive definite.
+    """
+    xp = namespace(gram)
+    rounding = 2 * float(np.finfo(np.dtype(gram.dtype)).eps) * gram.trace()
+    if xp is np:
+        gram = gram.astype(float)
+    return xp.linalg.inv(xp.linalg.cholesky(gram + (1 + rounding) * xp.eye(len(gram), dtype=gram.dtype)))
 
 
 def _with_values(v: Array, units: Array, values: Array) -> Array:
