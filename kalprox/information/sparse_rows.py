@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,9 @@ from kalprox.linalg.block_diagonal import BlockDiagonal
 from kalprox.linalg.block_diagonal import squares as squares_of
 from kalprox.linalg.low_rank import PlusLowRank, Truncated, combined, inner_root, largest
 
-if TYPE_CHECKING:
-    from kalprox.information.structured import Structured
-
 __all__ = ["fold_sparse"]
+
+Structured = Any  # kalprox.information.structured.Structured, which imports this file
 
 _ROWS = 64  # that are made dense together on the columns that they touch, at least
 
@@ -31,7 +30,7 @@ class _Piece(NamedTuple):
 
 
 def fold_sparse(
-    info: "Structured",
+    info: Structured,
     D: Any,
     targets: Array,
     weights: Array | None = None,
@@ -39,8 +38,8 @@ def fold_sparse(
     squares: Array | None = None,
     *,
     longest: int,
-    keep: Callable[["Structured", Truncated], "Structured"],
-) -> "Structured":
+    keep: Callable[[Structured, Truncated], Structured],
+) -> Structured:
     """Return an information of NumPy arrays with a block of sparse rows; see `Structured.fold`.
 
     Rows are dense on the columns that a piece of them touches, and nowhere else, unless the structure has dense blocks
@@ -91,7 +90,7 @@ def _touched(D: Any) -> tuple[Array, Array]:
     return columns, dense
 
 
-def _on_the_diagonal(info: "Structured", pieces: Iterable[_Piece]) -> "Structured":
+def _on_the_diagonal(info: Structured, pieces: Iterable[_Piece]) -> Structured:
     """Fold pieces into an information whose precision is diagonal. O(d), and the number of entries of the rows."""
     p, mean, whole = info.precision.base.p.copy(), info.mean.copy(), info
     p0 = np.broadcast_to(info.prior_precision, (info.d,))
@@ -111,8 +110,8 @@ def _on_the_diagonal(info: "Structured", pieces: Iterable[_Piece]) -> "Structure
 
 
 def _with_directions(
-    info: "Structured", piece: _Piece, keep: Callable[["Structured", Truncated], "Structured"]
-) -> "Structured":
+    info: Structured, piece: _Piece, keep: Callable[[Structured, Truncated], Structured]
+) -> Structured:
     """Fold a piece into an information whose precision is diagonal, but for directions, of which `rank` stay."""
     P = info.precision
     columns, D = _touched(piece.D)
