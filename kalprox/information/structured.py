@@ -175,7 +175,8 @@ class Structured(PickledFields):
             )
         if scipy.sparse.issparse(D):
             how: dict[str, Any] = {"longest": piece_rows(self.rank), "keep": _kept}
-            return fold_sparse(self, D.tocsr(), targets, weights, counts, squares, **how)
+            found: Structured = fold_sparse(self, D.tocsr(), targets, weights, counts, squares, **how)
+            return found
         check_floating("D", D)
         check_floating("targets", targets)
         if weights is not None:
