@@ -80,8 +80,9 @@ class Commands(click.Group):
             sys.exit(code)
 
 
-# Kinds of forgetting, as the library writes them, and their options.
-_FORGETTING = {
+# What the library writes, and the options for it: an option that is left out, and kinds of forgetting.
+_SPELLED = {
+    r"set structure=None": "leave out --structure",
     r"Use a number, or ByTime, which": "Use --forget, or --time and --half-life, which",
     r"forget=ByTime\((?:half_life=)?([^()]*)\)": r"--half-life \1",
     r"forget=Window\(rows=([^()]*)\)": r"--window \1",
@@ -113,7 +114,7 @@ def _with_options(text: str, command: click.Command | None) -> str:
     underscore, so that other words stay as they are.
     """
     text = re.sub(r" \(--[^)]* on the command line\)", "", text)
-    for pattern, spelled in _FORGETTING.items():
+    for pattern, spelled in _SPELLED.items():
         text = re.sub(pattern, spelled, text)
     for parameter in command.params if command else []:
         name, option = re.escape(parameter.name or ""), max(parameter.opts, key=len)

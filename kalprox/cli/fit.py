@@ -15,6 +15,7 @@ from kalprox.cli.options import (
     READING,
     NumberOr,
     RegistryChoice,
+    StructureName,
     is_given,
     output_options,
     reading_options,
@@ -78,7 +79,15 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     type=int,
     metavar="B",
     help="Hash the columns of --hash, and the words of --words, into one space of 2^B columns with signs, B at most "
-    "12: memory does not depend on how many different levels and words there are. Some share a coefficient.",
+    "12, or 20 with --structure: memory does not depend on how many different levels and words there are. Some share a "
+    "coefficient.",
+)
+@click.option(
+    "--structure",
+    type=StructureName(),
+    help="For many columns: keep of the information its diagonal, or also R directions (20 by default) instead of a "
+    "matrix. Rows stay sparse, and are learned in one pass, with a ridge penalty or none. Standard errors of "
+    "coefficients are then too small where columns go together; predictions are affected far less.",
 )
 @click.option(
     "--dates",
@@ -462,6 +471,7 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
             hashed=_bins(given["hashed"]),
             words=given["words"],
             hash_bits=given["hash_bits"],
+            sparse=given["structure"] is not None,
             spool=given["spool"],
             watch=lambda text: None if quiet else echo(text, err=True),
             cluster=given["clusters"],
@@ -530,6 +540,8 @@ def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
         settings["groups"] = columns.groups
     if given["change_points"] is not None:
         settings["change_points"] = True if given["change_points"] == "auto" else given["change_points"]
+    if given["structure"] is not None:
+        settings["structure"] = given["structure"]
     if given["noise"] is not None:
         settings["noise"] = given["noise"]
     if given["method"] == "paper":

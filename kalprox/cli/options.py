@@ -20,6 +20,7 @@ __all__ = [
     "NumberOr",
     "Pace",
     "RegistryChoice",
+    "StructureName",
     "is_given",
     "output_options",
     "reading_options",
@@ -82,6 +83,22 @@ class NumberOr(click.ParamType):
             self.fail(f"expected a number, or {self.word}; got {value!r}.", param, ctx)
         found: float = self.number.convert(number, param, ctx)
         return found
+
+
+class StructureName(click.ParamType):
+    """A structure of many coefficients: diagonal, or low-rank with a number of directions."""
+
+    name = "diagonal|low-rank[:R]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or value == "diagonal":
+            return value
+        found = re.fullmatch(r"low-rank(?::([1-9]\d*))?", value)
+        if found is None:
+            self.fail(f"expected diagonal, low-rank, or low-rank:R with R directions; got {value!r}.", param, ctx)
+        from kalprox.structures import LowRank
+
+        return LowRank() if found[1] is None else LowRank(int(found[1]))
 
 
 class Bytes(click.ParamType):

@@ -43,8 +43,8 @@ class FitJob:
     sources : tuple of str
         The files as the user named them, for the report.
     passes : int, optional
-        The maximum number of passes over the rows. By default a linear model, for which one pass is exact, and standard
-        input take one pass; a nonlinear model takes passes until it converges.
+        The maximum number of passes over the rows. By default a linear model, for which one pass is exact, standard
+        input and a model with a structure take one pass; another model takes passes until it converges.
     quarantine, max_bad
         See `kalprox.sources.quarantine.Quarantine`.
     quarantine_outliers : bool
@@ -100,7 +100,9 @@ class FitJob:
         if out is not None and not (folder := Path(os.path.realpath(out)).parent).is_dir():
             raise NotADirectoryError(f"There is no folder {folder} for the model.")  # before reading any row
         classes = len(self.table.columns.classes)
-        check_memory(len(self.table.columns.names) * (classes if classes > 2 else 1), self.table.memory)
+        structure = Settings.of(**self.settings).structure
+        rank = None if structure is None else getattr(structure, "rank", 0)
+        check_memory(len(self.table.columns.names) * (classes if classes > 2 else 1), self.table.memory, rank)
         with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
             run = self._run(checkpoint)
             try:
@@ -136,6 +138,8 @@ class FitJob:
             raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
         if self.table.columns.offset is not None or self.table.columns.exposure is not None:
             check_offset(settings)
+        if settings.structure is not None:
+            self._check_structure()
         refines = self._refines(settings)
         if settings.change_points is not None and (
             refines or self.engine is not None or self.table.shuffle is not None
@@ -172,6 +176,16 @@ class FitJob:
             return RefiningRun(job, checkpoint)
         return StreamingRun(job, checkpoint)
 
+    def _check_structure(self) -> None:
+        """Raise a ValueError for what a model with a structure does not offer for files."""
+        if self.engine is not None:
+            raise ValueError("A model with a structure needs no engine: leave engine out, or set structure=None.")
+        if (self.passes or 1) > 1:
+            raise ValueError(
+                "Files are learned in one pass with a structure: passes must be 1. Rows in memory, such as a sparse "
+                "matrix, are refined by KalproxRegressor(structure=...).fit."
+            )
+
     def _check_outliers(self, settings: Settings) -> None:
         """Raise a ValueError if outliers cannot be written to the quarantine file."""
         if self.quarantine is None:
@@ -197,7 +211,8 @@ class FitJob:
         streams = STDIN in self.table.files or settings.forgets
         if streams and (self.passes or 1) > 1:
             raise ValueError("Standard input, or a model that forgets, allows only one pass: passes must be 1.")
-        return not settings.is_exact and settings.method == "exact" and not streams and self.passes != 1
+        refines = not settings.is_exact and settings.method == "exact" and settings.structure is None
+        return refines and not streams and self.passes != 1
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the job in JSON types; only the same job resumes from its checkpoint."""

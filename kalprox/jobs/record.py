@@ -98,7 +98,7 @@ class DataQuality:
         The first rejected rows, with the fields of `BadRow`.
     low, high, total : list of float
         Minimum, maximum and sum of each column; empty while there is no good row. The minima and maxima are values of
-        rows: they are empty, too, in a fit without samples.
+        rows: they are empty, too, in a fit without samples. All three are empty for sparse rows.
     notes : Notes
         Unknown levels, and numbers that were rounded.
     targets : list of float
@@ -121,8 +121,10 @@ class DataQuality:
     def after(self, block: Block, *, ranges: bool = True) -> "DataQuality":
         """Return the data quality after one more block; without `ranges`, which are values of rows, only with sums."""
         new = self._with_bad(list(block.bad), block.read, block.notes)
-        if len(block.X) == 0:
+        if len(block) == 0:
             return new
+        if hasattr(block.X, "toarray"):  # many columns, of which most are 0
+            return new if block.y is None else new._with_targets(block.target_sums())
         low, high = block.ranges() if ranges else ([], [])
         new = new if block.y is None else new._with_targets(block.target_sums())
         total = np.ones(len(block)) @ block.X

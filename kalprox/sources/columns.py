@@ -36,7 +36,7 @@ from kalprox.sources.encoding import (
 )
 from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError
 from kalprox.sources.files import stdin as standard_input
-from kalprox.sources.hashing import BITS, HashedSpace, check_bits, put_hashed
+from kalprox.sources.hashing import BITS, HashedSpace, check_bits, hashed_entries
 from kalprox.sources.inference import first_rows, holds_dates, infer_features
 from kalprox.sources.level_scan import most_frequent_first, scan_levels
 from kalprox.sources.levels import LevelIndex, in_order
@@ -47,7 +47,8 @@ __all__ = ["BINS", "SPOOL", "Columns", "Encoded"]
 
 Levels = Mapping[str, Sequence[str] | None]
 BINS = 1024  # of a hashed feature, by default
-_SHARED = ("shared", "words", "hash_bits")  # the fields of the hashed space
+_SHARED = ("shared", "words", "hash_bits", "sparse")  # the fields of the hashed space
+_WORDS = 64  # of a cell, by which the memory of sparse rows is reckoned
 SPOOL = 1 << 34  # bytes of standard input to store, by default
 
 
@@ -104,7 +105,9 @@ class Columns(PickledFields):
     words : tuple of str
         Those of `shared` that are texts: each of their words, in lower case, counts as often as it occurs.
     hash_bits : int
-        The size of the hashed space, at most 12; 0 without one.
+        The size of the hashed space, at most 12, or 20 if `sparse`; 0 without one.
+    sparse : bool
+        Whether X is a sparse matrix, for models whose information is held in a structure (see `kalprox.structures`).
 
     Examples
     --------
@@ -136,6 +139,7 @@ class Columns(PickledFields):
     shared: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     hash_bits: int = 0
+    sparse: bool = False
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -155,7 +159,9 @@ class Columns(PickledFields):
         if len(set(kinds)) < len(kinds) or sorted(self.features) != sorted(kinds):
             raise SourceError("Every feature must be in exactly one of numeric, categorical, dates, hashed and shared.")
         if self.shared or self.hash_bits:
-            check_bits(self.hash_bits)
+            check_bits(self.hash_bits, sparse=self.sparse)
+        if self.sparse and self.gaps:
+            raise SourceError("Features may be missing if rows are dense only: gaps=True needs sparse=False.")
         if not set(self.words) <= set(self.shared):
             raise SourceError("Every feature in words must be in shared.")
         if any(bins < 2 for bins in self.hashed.values()):
@@ -183,6 +189,13 @@ class Columns(PickledFields):
         return own if self._space is None else own + self._space.names
 
     @property
+    def row_size(self) -> int:
+        """The number of numbers that a row of X takes."""
+        if not self.sparse or self._space is None:
+            return len(self.names)
+        return len(self.names) - self._space.size + 2 * (len(self.shared) + _WORDS * len(self.words))
+
+    @property
     def groups(self) -> list[int]:
         """For each column of X the number of its feature: all levels of a categorical feature have the same number.
 
@@ -194,7 +207,7 @@ class Columns(PickledFields):
     @cached_property
     def _space(self) -> HashedSpace | None:
         """The columns that features share."""
-        return HashedSpace(self.hash_bits) if self.shared else None
+        return HashedSpace(self.hash_bits, sparse=self.sparse) if self.shared else None
 
     @cached_property
     def references(self) -> dict[str, str]:
@@ -248,6 +261,7 @@ class Columns(PickledFields):
         hashed: Mapping[str, int | None] | None = None,
         words: Sequence[str] = (),
         hash_bits: int | None = None,
+        sparse: bool = False,
         spool: int = SPOOL,
         watch: Callable[[str], None] = lambda text: None,
         format: str | None = None,
@@ -303,6 +317,8 @@ class Columns(PickledFields):
             Features that are texts, whose words are put into the hashed space.
         hash_bits : int, optional
             The size of the hashed space, 2^hash_bits columns; 10 by default, if there are `words`.
+        sparse : bool
+            Whether rows are sparse; see `Columns`.
         spool : int
             The largest number of bytes of standard input to store in a temporary file, where levels must be found.
         watch : callable
@@ -325,7 +341,7 @@ class Columns(PickledFields):
         options |= {"stdin": standard_input(stdin) if STDIN in files else None, "max_record": max_record}
         options |= {"decimal": decimal, "thousands": thousands}
         if hash_bits is not None:
-            check_bits(hash_bits)
+            check_bits(hash_bits, sparse=sparse)
         if contrast not in ("reference", "full") or (drop_first and contrast == "full"):
             raise SourceError(
                 f"contrast must be 'reference' or 'full', and 'reference' with drop_first; got {contrast!r}."
@@ -388,6 +404,7 @@ class Columns(PickledFields):
             shared=tuple(name for name in features if name in shared),
             words=tuple(words),
             hash_bits=hash_bits or 0,
+            sparse=sparse,
         )
         if not columns.names:
             raise SourceError(
@@ -427,7 +444,7 @@ class Columns(PickledFields):
             bad.note(self.cluster, faults)
         offset = encode_offset(table, self.offset, self.exposure, bad, notes)
         times = encode_times(table, self.time, self.time_is_date, bad)
-        X = np.empty((table.num_rows, len(self.names)))
+        X = np.empty((table.num_rows, len(self.names) - (0 if self._space is None else self._space.size)))
         numbers: dict[int, np.ndarray] = {}
         at = 0
         for name in self.features:
@@ -456,16 +473,28 @@ class Columns(PickledFields):
             at += width
         put_columns(numbers, X)
         if self._space is not None:
-            X[:, at:] = 0.0
-            keys = []
-            for name in self.shared:
-                found, faults = put_hashed(self._space, name, table.column(name), X[:, at:], words=name in self.words)
-                keys.append(found)
-                bad.note(name, faults)
-            notes.note_hashed(" + ".join(self.shared), self._space.size, np.unique(np.concatenate(keys)))
+            X = self._with_hashed(X, table, self._space, bad, notes)
         if self.weight is not None and w is not None:
             bad.note(self.weight, too_heavy(w, *((X,) if y is None else (X, y))))
         return Encoded(X, y, w, groups, bad.in_order(), notes.notes(), offset, times)
+
+    def _with_hashed(self, own: np.ndarray, table: Any, space: HashedSpace, bad: BadCells, notes: CellNotes) -> Any:
+        """Return X: the columns of their own that features have, and the columns that features share."""
+        found = []
+        for name in self.shared:
+            found.append(hashed_entries(space, name, table.column(name), words=name in self.words))
+            bad.note(name, found[-1].faults)
+        notes.note_hashed(" + ".join(self.shared), space.size, np.unique(np.concatenate([one.hashes for one in found])))
+        rows, places, values = (np.concatenate([one[i] for one in found]) for i in range(3))
+        if self.sparse:
+            from scipy.sparse import coo_array, csr_array, hstack
+
+            shape = (table.num_rows, space.size)
+            return hstack([csr_array(own), coo_array((values, (rows, places)), shape=shape)], format="csr")
+        X = np.zeros((table.num_rows, len(self.names)))
+        X[:, : own.shape[1]] = own
+        np.add.at(X, (rows, own.shape[1] + places), values)  # two features of a row may share a column
+        return X
 
     def _encoded_names(self, feature: str) -> list[str]:
         if feature in self.shared:

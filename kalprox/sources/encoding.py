@@ -37,7 +37,7 @@ class Encoded(NamedTuple):
 
     Attributes
     ----------
-    X : array of shape (n, d), float64
+    X : array of shape (n, d), float64, or a sparse matrix in CSR format
     y : array of shape (n,), or (n, m) for m > 2 classes, or None
     weights : array of shape (n,), or None
     groups : array of str of shape (n,), or None
@@ -52,7 +52,7 @@ class Encoded(NamedTuple):
         The time of each row; dates are days since 1970-01-01.
     """
 
-    X: np.ndarray
+    X: Any
     y: np.ndarray | None
     weights: np.ndarray | None
     groups: np.ndarray | None
@@ -65,7 +65,7 @@ class Encoded(NamedTuple):
         """Return some rows, by a mask or by their positions."""
         found = (None if a is None else a[which] for a in (*self[:4], self.offset, self.times))
         X, y, weights, groups, offset, times = found
-        return Encoded(X, y, weights, groups, self.bad, self.notes, offset, times)  # type: ignore[arg-type]
+        return Encoded(X, y, weights, groups, self.bad, self.notes, offset, times)
 
 
 class BadCells:
@@ -183,8 +183,12 @@ def encode_times(table: Any, time: str | None, dates: bool, bad: BadCells) -> np
     return values
 
 
-def too_heavy(weights: np.ndarray, *values: np.ndarray) -> Faults | None:
-    """The weights that are too large for the values of their rows, and those of rows that have a bad value."""
+def too_heavy(weights: np.ndarray, *values: Any) -> Faults | None:
+    """The weights that are too large for the values of their rows, and those of rows that have a bad value.
+
+    The values may be a sparse matrix.
+    """
+    values = tuple(abs(a).max(axis=1).toarray().ravel() if hasattr(a, "toarray") else a for a in values)
     if all_usable(weights, *values):
         return None
     values = tuple(np.where(np.isnan(a), 0.0, a) for a in values)  # which are missing, or bad for that reason

@@ -159,6 +159,11 @@ class FormulaColumns:
         return tuple(self.names)
 
     @property
+    def row_size(self) -> int:
+        """The number of numbers that a row of X takes."""
+        return len(self.names)
+
+    @property
     def groups(self) -> list[int]:
         """For each column of X the number of its term."""
         columns = [columns for _, _, columns in self._spec.structure[self.intercept :] if columns]

@@ -4,7 +4,7 @@ import numbers
 import re
 from collections import Counter
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,11 @@ from kalprox.sources.files import SourceError
 from kalprox.sources.levels import level_hash
 from kalprox.sources.quarantine import Reason
 
-__all__ = ["BITS", "MOST_BITS", "HashedSpace", "check_bits", "put_hashed"]
+__all__ = ["BITS", "MOST_BITS", "MOST_SPARSE_BITS", "HashedEntries", "HashedSpace", "check_bits", "hashed_entries"]
 
 BITS = 10  # by default
 MOST_BITS = 12  # whose information, a matrix of 4,096 x 4,096 numbers, takes 128 MiB
+MOST_SPARSE_BITS = 20  # of sparse rows, whose information is held in a structure: some vectors of 1,048,576 numbers
 _WORD = re.compile(r"\w+")
 _SIGN = 1 << 47  # the highest bit of a hash, which the columns do not depend on
 
@@ -35,6 +36,9 @@ class HashedSpace:
     ----------
     bits : int
         From 1 to 12: the information of all columns is held as one matrix.
+    sparse : bool
+        Whether rows are sparse, and their information is held in a structure (see `kalprox.structures`): `bits` may
+        then be up to 20.
 
     References
     ----------
@@ -45,10 +49,12 @@ class HashedSpace:
     --------
     >>> HashedSpace(10).place("carrier=UA")
     (983, 1.0)
+    >>> HashedSpace(20, sparse=True).size
+    1048576
     """
 
-    def __init__(self, bits: int) -> None:
-        check_bits(bits)
+    def __init__(self, bits: int, *, sparse: bool = False) -> None:
+        check_bits(bits, sparse=sparse)
         self.bits = int(bits)
         self.size = 1 << self.bits
 
@@ -63,23 +69,49 @@ class HashedSpace:
         return found % self.size, -1.0 if found & _SIGN else 1.0
 
 
-def check_bits(bits: int) -> None:
-    """Raise a SourceError unless this is a number of bits whose information fits into memory."""
+def check_bits(bits: int, *, sparse: bool = False) -> None:
+    """Raise a SourceError unless this is a number of bits whose information fits into memory.
+
+    With `sparse` the rows are sparse, and their information is held in a structure.
+    """
+    most = MOST_SPARSE_BITS if sparse else MOST_BITS
     if not (isinstance(bits, numbers.Integral) and bits >= 1):
-        raise SourceError(f"hash_bits must be a whole number from 1 to {MOST_BITS}; got {bits!r}.")
-    if bits > MOST_BITS:
-        size = 8 * 4.0**bits / 2**30
-        raise SourceError(
-            f"hash_bits must be at most {MOST_BITS}; got {bits}. The information of {2**bits:,} columns is one matrix, "
-            f"which would take {size:,.3g} GiB, and several times as much while it is computed. Use fewer bits: "
-            "more features then share a column. Models that hold less than the whole matrix are to come."
-        )
+        raise SourceError(f"hash_bits must be a whole number from 1 to {most}; got {bits!r}.")
+    if bits <= most:
+        return
+    fewer = "Use fewer bits: more features then share a column."
+    if sparse:
+        raise SourceError(f"hash_bits must be at most {most}, which are {2**most:,} columns; got {bits}. {fewer}")
+    size = 8 * 4.0**bits / 2**30
+    raise SourceError(
+        f"hash_bits must be at most {most}; got {bits}. The information of {2**bits:,} columns is one matrix, which "
+        f"would take {size:,.3g} GiB, and several times as much while it is computed. {fewer} Or set "
+        f"structure='diagonal', which keeps less than the whole matrix and allows up to {MOST_SPARSE_BITS} bits."
+    )
 
 
-def put_hashed(
-    space: HashedSpace, name: str, column: Any, X: np.ndarray, *, words: bool
-) -> tuple[np.ndarray, Faults | None]:
-    """Add a column of a table to rows of a hashed space: a feature for each level, or for each word of a text.
+class HashedEntries(NamedTuple):
+    """The entries of rows of a hashed space that come from one column of a table.
+
+    Attributes
+    ----------
+    rows, places, values : array of shape (k,)
+        The row and the column of each entry, and what is added there; an entry may occur twice.
+    hashes : array of uint64
+        Those of the features, each once.
+    faults : Faults or None
+        The cells that are missing.
+    """
+
+    rows: np.ndarray
+    places: np.ndarray
+    values: np.ndarray
+    hashes: np.ndarray
+    faults: Faults | None
+
+
+def hashed_entries(space: HashedSpace, name: str, column: Any, *, words: bool) -> HashedEntries:
+    """Return the entries of a column of a table: a feature for each level, or for each word of a text.
 
     Only the cells that differ are hashed. A word counts as often as it occurs in a cell.
 
@@ -89,17 +121,12 @@ def put_hashed(
     name : str
         The name of the column, with which the keys begin.
     column : pyarrow.Array or ChunkedArray
-    X : array of shape (n, space.size)
-        Where the features are added.
     words : bool
         Whether the cells are texts.
 
     Returns
     -------
-    hashes : array of uint64
-        Those of the features, each once.
-    faults : Faults or None
-        The cells that are missing.
+    HashedEntries
     """
     coded = plain(column).dictionary_encode(null_encoding="encode")
     labels, codes = cell_labels(coded.dictionary), to_numpy(coded.indices)
@@ -125,7 +152,6 @@ def put_hashed(
     values = np.where(hashes & np.uint64(_SIGN), -1.0, 1.0) * times
     places = (hashes % np.uint64(space.size)).astype(np.int64)
     rows = order[np.repeat(first[np.array(cells, int)], each) + within]
-    np.add.at(X, (rows, np.repeat(places, each)), np.repeat(values, each))  # two features of a row may share a column
     at_bad = np.flatnonzero(np.isin(codes, list(bad))) if bad else np.zeros(0, int)
     faults = Faults(at_bad, [bad[code] for code in codes[at_bad].tolist()]) if len(at_bad) else None
-    return np.unique(hashes), faults
+    return HashedEntries(rows, np.repeat(places, each), np.repeat(values, each), np.unique(hashes), faults)

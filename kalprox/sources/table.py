@@ -100,7 +100,7 @@ class Table:
         self._snapshot = snapshot or Snapshot(self.files)
         self.columns, self.skip_unreadable, self.shuffle, self.memory = columns, skip_unreadable, shuffle, memory
         self.samples = samples
-        d, m = len(columns.names), len(columns.classes)
+        d, m = columns.row_size, len(columns.classes)
         width = d + 2 if m <= 2 else m * m * (d + 1)  # of a row, or of its Jacobian if it has several classes
         self.block_rows = int(np.clip(memory // (_COPIES * 8 * width), 64, _MAX_ROWS))
         self._options: dict[str, Any] = {

@@ -54,6 +54,10 @@ class TableColumns(Protocol):
         """The names of the columns of X."""
 
     @property
+    def row_size(self) -> int:
+        """The number of numbers that a row of X takes."""
+
+    @property
     def groups(self) -> list[int]:
         """For each column of X the number of the feature, or of the term, that it belongs to."""
 

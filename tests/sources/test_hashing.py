@@ -47,6 +47,26 @@ def test_levels_and_words_share_one_space(bits):
     assert any("share a coefficient" in text for text in found.notes.texts()) is (note.shared > 0)
 
 
+@pytest.mark.parametrize("own", [{"numeric": ("x",)}, {}])
+@pytest.mark.parametrize("bits", [1, 8])
+def test_sparse_rows_are_the_dense_ones(own, bits):
+    """Two words of a row that share a column add up, bad rows are left out, and a weight is checked by its row."""
+    table = TABLE.append_column("w", pa.array([1.0, 1e300, 1.0, 1.0]))
+    how = {**own, "shared": ("tail", "note"), "words": ("note",), "hash_bits": bits, "weight": "w"}
+    dense, found = (Columns(**how, sparse=sparse).encode(table) for sparse in (False, True))
+    np.testing.assert_array_equal(found.X.toarray(), dense.X)
+    assert found.X.format == "csr" and found.X.has_canonical_format
+    assert found.bad == dense.bad and found.notes == dense.notes
+    np.testing.assert_array_equal(found.rows(np.array([2, 0])).X.toarray(), dense.X[[2, 0]])
+
+
+def test_the_memory_of_sparse_rows_is_that_of_their_entries():
+    columns = Columns(shared=("note",), words=("note",), hash_bits=20, sparse=True)
+    found = columns.encode(TABLE)
+    assert found.X.shape == (4, 2**20) and found.X.nnz == 8
+    assert columns.row_size < 1000 < Columns(shared=("note",), hash_bits=10).row_size
+
+
 def test_signs_keep_inner_products_right_on_average():
     """Over 400 pairs of rows of 30 words in 64 columns the mean error of x'z is within 4 standard errors of 0."""
     rng, space, errors = np.random.default_rng(0), HashedSpace(6), []
@@ -59,7 +79,7 @@ def test_signs_keep_inner_products_right_on_average():
 
 
 def test_columns_come_back_from_json():
-    columns = Columns("y", numeric=("x",), shared=("tail", "note"), words=("note",), hash_bits=5)
+    columns = Columns("y", numeric=("x",), shared=("tail", "note"), words=("note",), hash_bits=18, sparse=True)
     assert Columns.from_json(columns.to_json()) == columns
     assert "shared" not in Columns("y", numeric=("x",)).to_json()
 
@@ -68,8 +88,15 @@ def test_mistakes(tmp_path):
     for bits in (0, -1, 2.5):
         with pytest.raises(SourceError, match=r"hash_bits must be a whole number from 1 to 12"):
             check_bits(bits)
-    with pytest.raises(SourceError, match=r"at most 12; got 18.* 262,144 columns .* 512 GiB.*are to come"):
+    with pytest.raises(
+        SourceError, match=r"at most 12; got 18.* 262,144 columns .* 512 GiB.*structure='diagonal'.* 20 bits"
+    ):
         check_bits(18)
+    check_bits(20, sparse=True)
+    with pytest.raises(SourceError, match=r"at most 20, which are 1,048,576 columns; got 21"):
+        check_bits(21, sparse=True)
+    with pytest.raises(SourceError, match=r"gaps=True needs sparse=False"):
+        Columns(shared=("a",), hash_bits=3, sparse=True, gaps=True)
     with pytest.raises(SourceError, match=r"words must be in shared"):
         Columns(shared=("a",), words=("b",), hash_bits=3)
     (tmp_path / "a.csv").write_text("y,c,t\n1,a,b c\n2,b,c d\n")
