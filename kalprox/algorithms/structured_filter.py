@@ -231,7 +231,8 @@ def _step(
     block = Block(X, y, checked_rows(X, y, weights))
     problem.likelihood.check(masked(block.weights, y))
     state = replace(state, problem=problem)
-    if (known := concrete(block.weights)) is not None and not known.any():
+    known = np.ones(len(y)) if weights is None else concrete(weights)
+    if known is not None and not known.any():
         return state  # rows of weight 0 are no rows
     if isinstance(problem.forget, ByTime):
         block = replace(block, times=in_order(times, state.time, np.asarray(block.weights)))
@@ -240,14 +241,14 @@ def _step(
     data = state.data if left is None else state.data.forget(left)
     time = state.time if block.times is None else float(block.times[-1])
     block = Block(block.X, block.y, weights, counts=counts, squares=squares)
-    found = learn_pieces(replace(state, data=data, time=time), block, left)
-    _check_digits(found.data)
+    found, rounding = learn_pieces(replace(state, data=data, time=time), block, left)
+    _check_digits(rounding)
     return replace(state, data=found.data, estimate=found.estimate, learned=found.learned, time=time)
 
 
-def _check_digits(data: Structured) -> None:
+def _check_digits(rounding: Array) -> None:
     """Warn where rounding has reached what the estimate is known to."""
-    if is_traced(data) or data.mean.dtype != np.float32 or (lost := float(data.rounding)) < _ROUNDING:
+    if is_traced(rounding) or rounding.dtype != np.float32 or (lost := float(rounding)) < _ROUNDING:
         return
     warnings.warn(
         f"float32 has too few digits for what the rows say beside the prior: the error of the estimate by rounding is "

@@ -55,8 +55,8 @@ class Found(NamedTuple):
     learned: Learned | None
 
 
-def learn_pieces(state: State, block: Block, left: Array | None) -> Found:
-    """Return what is known after a block, of whose weights forgetting has left what is due.
+def learn_pieces(state: State, block: Block, left: Array | None) -> tuple[Found, Array]:
+    """Return what is known after a block, of whose weights forgetting has left what is due, and its rounding error.
 
     Parameters
     ----------
@@ -68,12 +68,14 @@ def learn_pieces(state: State, block: Block, left: Array | None) -> Found:
 
     Returns
     -------
-    Found
+    found : Found
+    rounding : array of shape ()
+        See `Structured.rounding`.
     """
     p, before = state.problem, state.learned
     if p.exact and isinstance(p.model, Linear) and p.model.outputs is None:
         data = state.data.fold(block.X, block.y, block.weights, block.counts, block.squares)
-        return Found(data, state.estimate, before)
+        return Found(data, state.estimate, before), data.rounding
     rows = _longest(state.data, block)
     if before is not None and left is not None:
         before = Learned(before.numbers, left * before.sums)
@@ -82,18 +84,20 @@ def learn_pieces(state: State, block: Block, left: Array | None) -> Found:
     start = Found(state.data, state.estimate, before)
     arrays, xp = _arrays(block), namespace(state.data.mean, block.X, block.y)
     if xp is np or not (isinstance(state.inner, Zero) or is_traced(start, arrays)):  # a prox with kinks is on the host
-        found = _learn_pieces(p, state.inner, start, arrays, rows=rows, n=len(block), loops=np)
+        found, about = _learn_pieces(p, state.inner, start, arrays, rows=rows, n=len(block), loops=np)
     else:
-        found = compiled(_learn_pieces, "rows", "n", "loops")(
+        found, about = compiled(_learn_pieces, "rows", "n", "loops")(
             p, state.inner, start, arrays, rows=rows, n=len(block), loops=xp
         )
-    if not is_traced(found):
-        if not all(np.isfinite(np.asarray(a)).all() for a in (found.data.traces, found.data.rss)):
-            check_expansion(expand(p.model, p.likelihood, state.estimate, block, descent=True), len(block))
-            raise ValueError("The model has no finite value or derivative near the estimate: the block is rejected.")
-        if before is not None and found.learned is not None:
-            warn_of_outliers(p.likelihood, before, found.learned)
-    return found
+    if is_traced(found):
+        return found, about[1]
+    about = np.asarray(about)  # all that is checked comes to the host at once
+    if not about[0]:
+        check_expansion(expand(p.model, p.likelihood, state.estimate, block, descent=True), len(block))
+        raise ValueError("The model has no finite value or derivative near the estimate: the block is rejected.")
+    if before is not None and found.learned is not None:
+        warn_of_outliers(p.likelihood, before, found.learned)
+    return found, about[1]
 
 
 def _longest(data: Structured, block: Block) -> int:
@@ -117,10 +121,11 @@ def _power_of_two(n: int) -> int:
 
 def _learn_pieces(
     p: Problem, g: Regularizer, start: Found, arrays: tuple[Array | None, ...], *, rows: int, n: int, loops: ModuleType
-) -> Found:
+) -> tuple[Found, Array]:
     """Return what is known after n rows, in pieces of up to `rows` rows; one that does not converge is halved.
 
-    The loops are those of Python if `loops` is NumPy, and else compiled.
+    The loops are those of Python if `loops` is NumPy, and else compiled. The second array is (1 if all is finite and 0
+    otherwise, the rounding error of the precision).
     """
     block = _padded(Block(arrays[0], arrays[1], arrays[2], counts=arrays[3], squares=arrays[4]), rows)
     xp = namespace(start.data.mean)
@@ -139,7 +144,9 @@ def _learn_pieces(
         return found, integer(first + taken), integer(longer)
 
     found: Found = while_loop(loops, more, piece, (start, integer(0), integer(rows)))[0]
-    return found
+    data = found.data
+    finite = xp.isfinite(data.rss) & xp.isfinite(data.traces).all()
+    return found, xp.stack([finite.astype(data.rounding.dtype), data.rounding])
 
 
 def _learn(
