@@ -130,8 +130,10 @@ def _learn_piece(data: Structured, likelihood: Likelihood, rows: Rows) -> tuple[
     if not np.isfinite(at + steps).all():
         raise ValueError("The loss of a row has no finite value or slope at the estimate: the rows are rejected.")
     new = data.fold(rows.D, at + steps - rows.offset, rows.weights * curvature, rows.counts)
-    mean = data.mean + data.solve(np.asarray(rows.D.T @ c))  # that of `fold` is exact for fewer rows at a time
-    return replace(new, mean=mean), f, variance, good
+    right = np.asarray(rows.D.T @ c)
+    move = data.solve(right)
+    move = move + data.solve(right - data.apply(move))  # a weak prior leaves few digits to the first solution
+    return replace(new, mean=data.mean + move), f, variance, good  # the mean of `fold` is exact for fewer rows
 
 
 def _products(P: PlusLowRank, D: Any) -> Array:
