@@ -1,6 +1,7 @@
 """The parameter of a likelihood in a stream, such as the scale of good rows: learned from the errors of predictions."""
 
 import warnings
+from collections.abc import Callable
 
 from kalprox._arrays import Array, is_traced, namespace
 from kalprox.algorithms.refine import Refined
@@ -10,7 +11,7 @@ from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Model
 from kalprox.sources import Block
 
-__all__ = ["first_numbers", "learned_by", "next_numbers", "warn_of_outliers"]
+__all__ = ["first_numbers", "guessed_numbers", "learned_by", "next_numbers", "warn_of_outliers"]
 
 _GUESSED = 10.0  # the weight of a guess, in rows
 _MANY = 100  # rows, before which a share of outliers says little
@@ -19,10 +20,15 @@ _REJECTED = 0.4  # the share of rows flagged as outliers from which on the estim
 
 def first_numbers(model: Model, given: Likelihood, theta: Array, block: Block) -> Learned:
     """Return a guess of the parameter from the errors of a first block at theta, where there is no warm-up."""
+    return guessed_numbers(given, lambda likelihood: errors_of(model, likelihood, theta, block))
+
+
+def guessed_numbers(given: Likelihood, sums_at: Callable[[Likelihood], Array]) -> Learned:
+    """Return a guess of the parameter, given the sums over some rows that a likelihood learns from."""
     likelihood = given
     if getattr(given, str(given.parameter)) is None:
-        likelihood = given.learned(given, errors_of(model, given, theta, block))
-    sums = 0 * errors_of(model, likelihood, theta, block)
+        likelihood = given.learned(given, sums_at(given))
+    sums = 0 * sums_at(likelihood)
     known = namespace(sums).asarray([0.0, _GUESSED] + [0.0] * (len(sums) - 2), sums.dtype)
     return Learned(likelihood.with_model_numbers().numbers, known)
 

@@ -43,7 +43,14 @@ from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.times import NEEDS_BY_TIME, check_later, in_order
 
-__all__ = ["FilteredBelief", "first_moments", "refuse_changes", "restored_design", "saved_design"]
+__all__ = [
+    "FilteredBelief",
+    "first_moments",
+    "refuse_changes",
+    "restored_design",
+    "restored_learned",
+    "saved_design",
+]
 
 _SEPARATED = 1e-3  # a mean loss below it, where no minimiser was found, is that of classes without an error
 # What cannot change after the first row.
@@ -571,10 +578,7 @@ class FilteredBelief(Belief):
         prior, data = (
             restored_information(saved, name, len(estimate), None, settings.forget) for name in ("prior", "data")
         )
-        learned = saved.value(Learned, "learned") if "learned" in saved else None
-        if learned is not None:
-            expect(learned.numbers.shape == settings.likelihood.numbers.shape and (learned.numbers >= 0).all())
-            expect(learned.sums.ndim == 1 and len(learned.sums) > 1)
+        learned = restored_learned(settings, saved)
         time = restored_time(settings, saved)
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far, learned=learned, time=time)
         message = _warming_up(held)
@@ -625,6 +629,16 @@ def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
     row_offsets = saved.header.get("design.row_offsets", False)
     expect(isinstance(row_offsets, bool))
     return Design(center, scale, settings.fit_intercept, outputs=outputs, row_offsets=row_offsets)
+
+
+def restored_learned(settings: Settings, saved: Saved) -> Learned | None:
+    """Return what was known of the parameter of the likelihood; None if nothing was."""
+    if "learned" not in saved:
+        return None
+    learned = saved.value(Learned, "learned")
+    expect(learned.numbers.shape == settings.likelihood.numbers.shape and (learned.numbers >= 0).all())
+    expect(learned.sums.ndim == 1 and len(learned.sums) > 1)
+    return learned
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import kalprox.forgetting
 import kalprox.likelihoods
 import kalprox.regularizers
+import kalprox.structures
 from kalprox import model_file
 from kalprox.forgetting import Forgetting
 from kalprox.learning.learner import Learner
@@ -19,12 +20,14 @@ from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Likelihood
 from kalprox.model_file import Parts, refusing
 from kalprox.regularizers import Regularizer
+from kalprox.structures import Structure
 
 __all__ = ["from_parts", "learner_parts", "load_learner", "plain_setting", "save_learner"]
 
 _MAY_BE_INFINITE = (
     *("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued", "scorer.dof"),
     *("held.X", "pending.X", "pending.times", "pending.offsets", "pending.issued"),  # NaN where a row has none
+    *("noise.variance", "noise.dof"),
     *("changes.held", "changes.points", "changes.runs.time"),
 )
 # what an estimator has, and a learner has not
@@ -33,6 +36,7 @@ _OBJECTS: tuple[tuple[str, ModuleType, type], ...] = (  # settings that are obje
     ("regularizer", kalprox.regularizers, Regularizer),
     ("likelihood", kalprox.likelihoods, Likelihood),
     ("forgetting", kalprox.forgetting, Forgetting),
+    ("structure", kalprox.structures, Structure),
 )
 
 
@@ -112,7 +116,7 @@ def _try_penalty(settings: Settings, d: int) -> None:
 
 def plain_setting(name: str, value: Any) -> Any:
     """Convert a setting to JSON types; `_object` converts it back."""
-    if isinstance(value, (Regularizer, Likelihood, Forgetting)):
+    if isinstance(value, (Regularizer, Likelihood, Forgetting, Structure)):
         kind = type(value).__name__
         word, module, _ = next(one for one in _OBJECTS if isinstance(value, one[2]))
         if getattr(module, kind, None) is type(value) and kind != "Custom":

@@ -11,18 +11,23 @@ import numpy as np
 import scipy.sparse
 
 from kalprox._arrays import Array
+from kalprox.algorithms.parameters import learned_by
 from kalprox.algorithms.refine import refine
 from kalprox.information.implicit import counting, inputs_of, pieces
-from kalprox.information.structured import Structured
+from kalprox.information.structured import Structured, piece_rows
 from kalprox.learning.belief import Belief, check_any_row
 from kalprox.learning.design import Design, DesignedSource, Moments
+from kalprox.learning.filtered import restored_design, restored_learned, saved_design
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.path import Path
-from kalprox.learning.saved import Saved
+from kalprox.learning.saved import Saved, expect, expect_moderate
 from kalprox.learning.settings import Settings
-from kalprox.learning.targets import Seen, check_targets
-from kalprox.learning.weak_prior import coef_regularizer, first_theta
+from kalprox.learning.structured_rows import Rows, learn_rows
+from kalprox.learning.targets import Seen, Targets, check_offset, check_targets
+from kalprox.learning.weak_prior import coef_regularizer, first_intercept, first_theta, weak_precisions
 from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.parameters import Learned
+from kalprox.linalg.low_rank import PlusLowRank
 from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.noise import Noise
 from kalprox.posterior import Posterior
@@ -34,6 +39,11 @@ __all__ = ["StructuredBelief"]
 
 _FREE = ("diagnose", "max_passes", "tol", "targets", "missing_targets")  # settings that may change between batches
 _WEAK = 1e-5  # the precision of what has no penalty in a stream, in units of the noise: less would lose digits
+_NOT_FOUND = (
+    "The minimiser was not found for some rows of the stream, whose loss is far from a parabola near the estimate: it "
+    "may be a little off. Scale the columns to similar sizes, use a stronger penalty, or use fit."
+)
+_SAVED = ("mean", "prior_mean", "prior_precision", "rows", "squares", "rss", "traces")
 _LOST = 1e-6  # the share of the precision below which nothing is said of what a structure drops
 
 
@@ -83,14 +93,14 @@ class StructuredBelief(Belief):
         The information of the rows, the prior and the penalty, with the estimate as its mean.
     fixed : Design
     noise_found : Noise
-    likelihood : Likelihood
-        With the parameter that was learned.
+    learned : Learned or None
+        What is known of the parameter of the likelihood; None if it has none.
     """
 
     data: Structured
     fixed: Design
     noise_found: Noise
-    likelihood: Likelihood
+    learned: Learned | None = None
     n_passes: int = 1
     fit_converged: bool = True
     message: str = ""
@@ -102,21 +112,29 @@ class StructuredBelief(Belief):
 
     @classmethod
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "StructuredBelief":
-        """Return the belief before the first row of a linear model: the ridge penalty is the prior."""
+        """Return the belief before the first row: the ridge penalty is the prior, and a weak one where there is none.
+
+        The intercept that fits the first rows best is its prior mean, so that the weak prior does not pull.
+        """
         assert settings.structure is not None
         _check_stream(settings)
-        blocks = list(blocks)
+        blocks = [counting(block) for block in blocks]
         moments = reduce(add, map(Moments.of, blocks))
-        sparse = any(scipy.sparse.issparse(block.X) for block in blocks)
-        design = Design.of_moments(moments, intercept=settings.fit_intercept, standardize=False, centred=not sparse)
+        about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": False}
+        about |= {"centred": not any(scipy.sparse.issparse(block.X) for block in blocks)}
+        design = Design.of_moments(moments, row_offsets=blocks[0].offset is not None, **about)
         h = diagonal_curvature(coef_regularizer(settings, design), design.size)
         assert h is not None
+        largest = max((float(block.y.max(initial=0.0)) for block in blocks), default=0.0)
+        weak = np.full(design.size, _WEAK)
+        if not settings.likelihood.location:
+            weak = weak_precisions(settings, design, moments, largest)
         mean = np.zeros(design.size)
         if settings.fit_intercept:
-            mean[0] = _mean_target(blocks)  # so that the weak prior does not pull
-        data = settings.structure.start(mean, np.where(h > 0, h, _WEAK))
+            mean[0] = first_intercept(settings.likelihood, blocks, float(weak[0]))
+        data = settings.structure.start(mean, np.where(h > 0, h, weak))
         none = Moments(0.0, 0 * moments.mean, 0 * moments.squares)
-        return cls(settings, data, design, Noise.known(settings.gamma or 1.0), settings.likelihood, seen=none)
+        return cls(settings, data, design, Noise.known(settings.gamma or 1.0), seen=none)
 
     @classmethod
     def fit(
@@ -146,21 +164,60 @@ class StructuredBelief(Belief):
         noise, data = Noise(np.asarray(out.noise_var), np.asarray(out.noise_dof)), out.information
         data = replace(data, rss=data.rows * out.noise_var)  # so that a stream goes on with this noise variance
         about_fit = out.passes, out.converged, out.message, std, seen.y.outside
-        return cls(settings, data, design, noise, out.likelihood, *about_fit), folded.counts
+        return cls(settings, data, design, noise, learned_by(out), *about_fit), folded.counts
 
     def learn(self, block: Block) -> "StructuredBelief":
-        """Learn a block in one pass; the mean is exact for the precision before each piece of its rows."""
-        _check_stream(self.settings)
+        """Learn a block in one pass; the mean is exact for the precision before each piece of its rows.
+
+        Exact means the minimiser of the loss of the piece and of what was known before; see `learn_rows`.
+        """
+        settings, likelihood = self.settings, self.settings.likelihood
+        _check_stream(settings)
         if block.count == 0:
             return self
         block = counting(block)
-        counts = self.settings.counts(block.weights)
-        data = self.data.fold(self.fixed.rows(block.X, block.offset), block.y, block.weights, counts)
-        noise = self.noise_found
-        if self.settings.gamma is None:
-            noise = Noise.learned(data.rss, data.rows, 0.0)
+        if block.offset is not None:
+            check_offset(settings)
+        new = Targets.of(settings, block)
+        check_targets(settings, new, new, block)
+        counts, inputs = settings.counts(block.weights), self.fixed.rows(block.X, block.offset)
+        about: dict[str, Any] = {}
+        if likelihood.quadratic:
+            data = self.data.fold(inputs, block.y, block.weights, counts)
+        else:
+            ones, zeros = np.ones(len(block)), np.zeros(len(block))
+            inputs = inputs if block.offset is None else inputs[:, : self.fixed.size]
+            weights, counts = (ones if a is None else a for a in (block.weights, counts))
+            rows = Rows(inputs, block.y, weights, counts, zeros if block.offset is None else block.offset)
+            data, about["learned"], converged = learn_rows(self.data, likelihood, self.learned, rows)
+            if not converged:
+                about |= {"fit_converged": False, "message": _NOT_FOUND}
         moments = Moments.of(block)
-        return replace(self, data=data, noise_found=noise, seen=moments if self.seen is None else self.seen + moments)
+        about["seen"] = moments if self.seen is None else self.seen + moments
+        found = replace(self, data=data, **about)
+        return replace(found, noise_found=found._noise_of_stream())
+
+    def _noise_of_stream(self) -> Noise:
+        """Return the noise variance; one that is learned is the mean square of the errors of predictions."""
+        settings, likelihood, data = self.settings, self.likelihood, self.data
+        if settings.gamma is not None or not likelihood.learns_noise:
+            return Noise.known(settings.gamma or 1.0)
+        if likelihood.majorizes:
+            return Noise(np.asarray(likelihood.unit), np.asarray(data.rows))
+        return Noise.learned(data.rss, data.rows, 0.0)
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood with the parameter that was learned."""
+        given = self.settings.likelihood
+        return given if self.learned is None else self.learned.likelihood(given)
+
+    @property
+    def n_outliers(self) -> float | None:  # type: ignore[override]
+        """The number of rows flagged as outliers, each before it was learned; None if the likelihood is not robust."""
+        if not self.settings.likelihood.majorizes:
+            return None
+        return 0.0 if self.learned is None else float(self.learned.sums[-2])
 
     @property
     def predicts(self) -> bool:
@@ -235,35 +292,79 @@ class StructuredBelief(Belief):
     def merge(self, other: Belief) -> "StructuredBelief":
         return _refuse("merge", "Fit one model to all rows.")
 
+    # ---- saving ----------------------------------------------------------------------------------------
+
+    def without_rows(self) -> "StructuredBelief":
+        """Return the belief with the directions of its precision turned: some of them may be rows as they came."""
+        P = self.data.precision
+        turned = np.linalg.eigh(P.gram)[1].T @ P.W
+        return replace(self, data=replace(self.data, precision=PlusLowRank.of(P.base, turned)))
+
     def saved(self) -> dict[str, Any]:
-        return _refuse("A model file", "Use pickle or joblib to keep the model.")
+        data, P, noise = self.data, self.data.precision, self.noise_found
+        arrays = {name: getattr(data, name) for name in _SAVED}
+        arrays |= {"p": P.base.p, "W": P.W, "gram": P.gram}
+        arrays |= {f"block_{i}": A for i, A in enumerate(P.base.dense)}
+        return {
+            **saved_design(self.fixed),
+            "structured": arrays,
+            "noise": {"variance": np.asarray(noise.variance), "dof": np.asarray(noise.dof)},
+            "n_passes": self.n_passes,
+            "converged": self.fit_converged,
+            "message": self.message,
+            **({} if self.learned is None else {"learned": self.learned}),
+            **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
+            **({} if not self.fit_outside else {"outside": self.fit_outside}),
+            **({} if self.seen is None else {"seen": self.seen}),
+        }
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "StructuredBelief":
-        return _refuse("A model file", "Fit the model again.")
+        design = restored_design(settings, d, saved)
+        data = _restored_data(settings, design, saved.part("structured"))
+        noise = Noise(saved["noise.variance"], saved["noise.dof"])
+        expect(noise.variance.shape == noise.dof.shape == () and not noise.variance < 0)
+        learned = restored_learned(settings, saved)
+        expect((learned is None) is (settings.likelihood.parameter is None or not data.rows > 0))
+        std, outside = saved.arrays.get("column_std"), float(saved.arrays.get("outside", 0.0))
+        expect(std is None or (std.shape == (d,) and (std >= 0).all()))
+        seen = saved.value(Moments, "seen") if "seen" in saved else None
+        if seen is not None:
+            expect(seen.mean.shape == seen.squares.shape == (d,) and (seen.squares >= 0).all() and seen.rows >= 0)
+        message, converged = saved["message"], saved["converged"]
+        expect(isinstance(message, str) and isinstance(converged, bool))
+        about = saved.count("n_passes"), converged, message, std, outside, seen
+        return cls(settings, data, design, noise, learned, *about)
+
+
+def _restored_data(settings: Settings, design: Design, saved: Saved) -> Structured:
+    """Return the information that was saved; what its structure and its shapes are is known from the settings."""
+    assert settings.structure is not None
+    mean, p0, p, W, gram = (saved[name] for name in ("mean", "prior_precision", "p", "W", "gram"))
+    size = design.size
+    expect(mean.shape == p.shape == (size,) and p0.shape in ((), (size,)) and (p > 0).all() and (p0 > 0).all())
+    data = settings.structure.start(mean, p0)
+    base, k = data.precision.base, len(W)
+    expect(W.shape == (k, size) and gram.shape == (k, k) and k <= (data.rank and data.rank + piece_rows(data.rank)))
+    dense = tuple(saved[f"block_{i}"] for i in range(len(base.dense)))
+    expect(all(new.shape == old.shape for new, old in zip(dense, base.dense, strict=True)))
+    sums = {name: saved[name] for name in _SAVED}
+    expect(sums["prior_mean"].shape == (size,) and sums["traces"].shape == (2,) and (sums["traces"] >= 0).all())
+    expect(all(sums[name].shape == () and sums[name] >= 0 for name in ("rows", "squares", "rss")))
+    expect_moderate(p, W, gram, *dense, *sums.values())
+    return replace(data, precision=PlusLowRank(replace(base, p=p, dense=dense), W, gram), used=k, **sums)
 
 
 def _check_stream(settings: Settings) -> None:
     """Raise a ValueError unless the model learns rows exactly, given the precision, in one pass."""
-    linear = isinstance(settings.link, str) and settings.link == "identity" and settings.likelihood.quadratic
+    linear = isinstance(settings.link, str) and settings.link == "identity" and not settings.likelihood.interacts
     g = settings.penalty.regularizer(settings.penalty.alpha)
     if not linear or settings.forgets or settings.standardize or diagonal_curvature(g, 1) is None:
         _refuse(
             "partial_fit of this model",
-            "It needs link='identity', likelihood='gaussian', penalty='ridge' or None, forget=1 and standardize=False. "
-            "Use fit, or kalprox.proximal_filter(..., structure=...).",
+            "It needs link='identity', two classes or a number to predict, penalty='ridge' or None, forget=1 and "
+            "standardize=False. Use fit, or kalprox.proximal_filter(..., structure=...).",
         )
-
-
-def _mean_target(blocks: list[Block]) -> float:
-    """Return the mean of the targets, less their offsets; 0 if no row has a weight."""
-    total, weight = 0.0, 0.0
-    for block in blocks:
-        w = np.ones(len(block.y)) if block.weights is None else block.weights
-        used = w > 0
-        y = block.y if block.offset is None else block.y - block.offset
-        total, weight = total + float(w[used] @ y[used]), weight + float(w[used].sum())
-    return total / weight if weight else 0.0
 
 
 def _refuse(what: str, instead: str) -> NoReturn:

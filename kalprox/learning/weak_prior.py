@@ -10,13 +10,24 @@ from kalprox.information import Information, merge
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen
+from kalprox.likelihoods import Likelihood
 from kalprox.models import LINKS
 from kalprox.regularizers import Regularizer, Separable
+from kalprox.sources import Block
 
-__all__ = ["Columns", "coef_regularizer", "first_theta", "sums_to_zero", "weak_prior"]
+__all__ = [
+    "Columns",
+    "coef_regularizer",
+    "first_intercept",
+    "first_theta",
+    "sums_to_zero",
+    "weak_precisions",
+    "weak_prior",
+]
 
 _WEAK = 10.0  # the width of the prior, in units of the likely size of the predictor
 _FAR = 8.0  # standard deviations of a column from its mean, beyond which a value says little about the others
+_STEPS, _FARTHEST, _CLOSE = 100, 2.0, 1e-6  # of the search for the first intercept
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 
 
@@ -74,6 +85,33 @@ def first_theta(settings: Settings, design: Design) -> Array:
     return theta
 
 
+def first_intercept(likelihood: Likelihood, blocks: list[Block], weak: float) -> float:
+    """Return the intercept that fits some rows best, given a weak prior of this precision about 0; 0 without rows.
+
+    For a likelihood with outliers it is the median of the targets, whose scale is not known yet.
+    """
+    parts = [
+        (b.y, np.ones(len(b)) if b.weights is None else b.weights, 0 * b.y if b.offset is None else b.offset)
+        for b in blocks
+    ]
+    y, w, offset = map(np.concatenate, zip(*parts, strict=True))
+    if not len(y):
+        return 0.0
+    if likelihood.quadratic:
+        return float(w @ (y - offset) / w.sum())
+    if likelihood.location:
+        order = np.argsort(y - offset)
+        return float((y - offset)[order][np.searchsorted(w[order].cumsum(), w.sum() / 2)])
+    likelihood, found = likelihood.first or likelihood, 0.0
+    for _ in range(_STEPS):
+        slope, curvature = likelihood.expand(y, found + offset)
+        step = -(w @ slope + weak * found) / (w @ curvature + weak)
+        found += float(np.clip(step, -_FARTHEST, _FARTHEST))  # Newton's method overshoots from far below
+        if abs(step) < _CLOSE:
+            break
+    return found
+
+
 def _squares(X: Moments, design: Design) -> tuple[Array, Array]:
     """Return the mean square of each column, about its mean if there is an intercept, and which are constant.
 
@@ -107,6 +145,17 @@ def weak_prior(settings: Settings, design: Design, seen: Seen, columns: Columns,
     A = np.kron(A, np.eye(design.outputs or 1))
     prior, sums = Information.from_prior(first_theta(settings, design), A), sums_to_zero(settings, design, X)
     return prior if sums is None else merge(prior, sums)
+
+
+def weak_precisions(settings: Settings, design: Design, X: Moments, largest: float) -> Array:
+    """Return the precisions of a weak prior without correlations, shape (p,), for a model of one output.
+
+    They are those of `weak_prior` for a likelihood whose output is not in the units of y, given the moments of the
+    first rows and their largest target.
+    """
+    spread = _squares(X, design)[0] / design.scale**2  # type: ignore[operator]
+    likely = _WEAK * settings.likelihood.likely_size(largest)
+    return np.append(np.ones(design.first), spread) / likely**2
 
 
 def sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs: bool = False) -> Information | None:
