@@ -15,10 +15,11 @@ from kalprox.sources.files import SourceError
 from kalprox.sources.levels import level_hash
 from kalprox.sources.quarantine import Reason
 
-__all__ = ["BITS", "MOST_BITS", "HashedSpace", "check_bits", "put_hashed"]
+__all__ = ["BITS", "MOST_BITS", "MOST_SPARSE_BITS", "HashedSpace", "check_bits", "put_hashed"]
 
 BITS = 10  # by default
 MOST_BITS = 12  # whose information, a matrix of 4,096 x 4,096 numbers, takes 128 MiB
+MOST_SPARSE_BITS = 20  # of sparse rows, whose information is held in a structure: some vectors of 1,048,576 numbers
 _WORD = re.compile(r"\w+")
 _SIGN = 1 << 47  # the highest bit of a hash, which the columns do not depend on
 
@@ -35,6 +36,9 @@ class HashedSpace:
     ----------
     bits : int
         From 1 to 12: the information of all columns is held as one matrix.
+    sparse : bool
+        Whether rows are sparse, and their information is held in a structure (see `kalprox.structures`): `bits` may
+        then be up to 20.
 
     References
     ----------
@@ -45,10 +49,12 @@ class HashedSpace:
     --------
     >>> HashedSpace(10).place("carrier=UA")
     (983, 1.0)
+    >>> HashedSpace(20, sparse=True).size
+    1048576
     """
 
-    def __init__(self, bits: int) -> None:
-        check_bits(bits)
+    def __init__(self, bits: int, *, sparse: bool = False) -> None:
+        check_bits(bits, sparse=sparse)
         self.bits = int(bits)
         self.size = 1 << self.bits
 
@@ -63,17 +69,25 @@ class HashedSpace:
         return found % self.size, -1.0 if found & _SIGN else 1.0
 
 
-def check_bits(bits: int) -> None:
-    """Raise a SourceError unless this is a number of bits whose information fits into memory."""
+def check_bits(bits: int, *, sparse: bool = False) -> None:
+    """Raise a SourceError unless this is a number of bits whose information fits into memory.
+
+    With `sparse` the rows are sparse, and their information is held in a structure.
+    """
+    most = MOST_SPARSE_BITS if sparse else MOST_BITS
     if not (isinstance(bits, numbers.Integral) and bits >= 1):
-        raise SourceError(f"hash_bits must be a whole number from 1 to {MOST_BITS}; got {bits!r}.")
-    if bits > MOST_BITS:
-        size = 8 * 4.0**bits / 2**30
-        raise SourceError(
-            f"hash_bits must be at most {MOST_BITS}; got {bits}. The information of {2**bits:,} columns is one matrix, "
-            f"which would take {size:,.3g} GiB, and several times as much while it is computed. Use fewer bits: "
-            "more features then share a column. Models that hold less than the whole matrix are to come."
-        )
+        raise SourceError(f"hash_bits must be a whole number from 1 to {most}; got {bits!r}.")
+    if bits <= most:
+        return
+    fewer = "Use fewer bits: more features then share a column."
+    if sparse:
+        raise SourceError(f"hash_bits must be at most {most}, which are {2**most:,} columns; got {bits}. {fewer}")
+    size = 8 * 4.0**bits / 2**30
+    raise SourceError(
+        f"hash_bits must be at most {most}; got {bits}. The information of {2**bits:,} columns is one matrix, which "
+        f"would take {size:,.3g} GiB, and several times as much while it is computed. {fewer} Or set "
+        f"structure='diagonal', which keeps less than the whole matrix and allows up to {MOST_SPARSE_BITS} bits."
+    )
 
 
 def put_hashed(

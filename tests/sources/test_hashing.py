@@ -68,8 +68,15 @@ def test_mistakes(tmp_path):
     for bits in (0, -1, 2.5):
         with pytest.raises(SourceError, match=r"hash_bits must be a whole number from 1 to 12"):
             check_bits(bits)
-    with pytest.raises(SourceError, match=r"at most 12; got 18.* 262,144 columns .* 512 GiB.*are to come"):
+    with pytest.raises(
+        SourceError, match=r"at most 12; got 18.* 262,144 columns .* 512 GiB.*'diagonal'.* up to 20 bits"
+    ):
         check_bits(18)
+    check_bits(20, sparse=True)
+    with pytest.raises(SourceError, match=r"at most 20, which are 1,048,576 columns; got 21. Use fewer bits"):
+        check_bits(21, sparse=True)
+    with pytest.raises(SourceError, match=r"hash_bits must be a whole number from 1 to 20; got 2.5"):
+        HashedSpace(2.5, sparse=True)
     with pytest.raises(SourceError, match=r"words must be in shared"):
         Columns(shared=("a",), words=("b",), hash_bits=3)
     (tmp_path / "a.csv").write_text("y,c,t\n1,a,b c\n2,b,c d\n")
