@@ -74,12 +74,13 @@ class DictionaryModel:
             if not self._is_bad(x, y, weight):
                 raise
 
-    def _learn_block(self, block: Block) -> None:
-        """Learn rows as they are in the columns."""
+    def _learn_block(self, block: Block, *, single: bool = False) -> None:
+        """Learn rows as they are in the columns, together or, with `single`, one by one; all of them or none."""
         if block.weights is not None:
             check_positive("weights", block.weights, strict=False)
         check_usable(block.X, block.y, block.weights)
-        self._started().learn(block)
+        for part in (block.part(i, i + 1) for i in range(len(block))) if single else (block,):
+            self._started().learn(part)
 
     def _add_features(self, names: list[Any]) -> None:
         """Give columns to new features, which were 0 in all rows so far."""
