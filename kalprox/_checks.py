@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import Array, eager, is_traced, masked, namespace
 
@@ -122,10 +123,15 @@ def usable(weights: Array | None, size: Array) -> Array:
         return (weights <= LARGEST) & (size * np.sqrt(np.maximum(weights, 1.0)) <= LARGEST)
 
 
-def check_usable(X: Array, y: Array, weights: Array | None = None) -> None:
-    """Raise a ValueError that names a row which is not finite or too large; rows of weight 0 may hold anything."""
-    if all_usable(weights, X.ravel("K"), y.ravel("K")):
+def check_usable(X: Any, y: Array, weights: Array | None = None) -> None:
+    """Raise a ValueError that names a row which is not finite or too large; rows of weight 0 may hold anything.
+
+    X may be a sparse matrix.
+    """
+    sparse = not isinstance(X, np.ndarray) and scipy.sparse.issparse(X)
+    if all_usable(weights, X.data if sparse else X.ravel("K"), y.ravel("K")):
         return
+    X = abs(X).max(axis=1).toarray().reshape(-1, 1) if sparse else X  # the largest entry of each row
     X, y = masked(weights, X), masked(weights, y)
     check_finite("X", X)
     check_finite("y", y)

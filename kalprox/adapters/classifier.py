@@ -9,9 +9,10 @@ from river import base
 
 from kalprox.adapters.dictionaries import Row
 from kalprox.adapters.frames import frame_like, frame_rows, series_like
-from kalprox.adapters.streams import DictionaryModel, check_for_names
+from kalprox.adapters.streams import DictionaryModel, check_for_names, check_structure
 from kalprox.estimators import KalproxClassifier
 from kalprox.learning.settings import Settings
+from kalprox.sources import Block
 
 __all__ = ["RiverClassifier"]
 
@@ -28,6 +29,9 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
     ----------
     penalty, alpha, l1_ratio, delta, bounds, fit_intercept, forget, on_bad_rows, diagnose, coef_cov, hash_bits
         See `RiverRegressor`.
+    structure : None, "diagonal", or an object of kalprox.structures
+        See `RiverRegressor`. With a structure there are two classes, and no more. Every row costs O(d), or O(d r) with
+        `LowRank(r)`: learn batches with `learn_many`.
     class_weight : dict, optional
         The weights of the classes, by which the weights of their rows are multiplied; 1 for others.
     classes : tuple, optional
@@ -57,6 +61,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         coef_cov: str = "model",
         classes: tuple[Any, ...] | None = None,
         hash_bits: int | None = None,
+        structure: Any = None,
     ) -> None:
         self.penalty = penalty
         self.alpha = alpha
@@ -71,6 +76,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         self.coef_cov = coef_cov
         self.classes = classes
         self.hash_bits = hash_bits
+        self.structure = structure
         self._codes: dict[Any, int] = {}
         self._prepare()
 
@@ -81,7 +87,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
 
     @property
     def _multiclass(self) -> bool:
-        return True
+        return self.structure is None
 
     def _estimator(self) -> KalproxClassifier:
         own = ("hash_bits", "classes")
@@ -95,7 +101,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
     # ---- learning --------------------------------------------------------------------------------------
 
     def learn_one(self, x: Row, y: Any, w: float = 1.0) -> None:
-        """Learn one row: O(d^2) with two classes, and O((d m)^3) with m of them.
+        """Learn one row: O(d^2) with two classes, and O((d m)^3) with m of them; with a structure see there.
 
         Parameters
         ----------
@@ -114,17 +120,22 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         >>> model.predict_one({"a": 5.0}), list(model.predict_proba_one({"a": 0.0}))
         ('hot', ['cold', 'hot', 'mild'])
         """
-        if not self._codes:
-            self._first_labels()
-        code = self._codes.get(y)
-        if code is None:
-            code = self._new_label(y)
-        if self.class_weight is not None:
-            w = w * self.class_weight.get(y, 1.0)
+        code, w = self._code(y), w * self._weight(y)
         if len(self._codes) <= 2:
             self._learn(x, np.array([float(code)]), w)
         else:
             self._learn(x, np.eye(len(self._codes))[code : code + 1], w)
+
+    def _code(self, y: Any) -> int:
+        """Return the number of a class."""
+        if not self._codes:
+            self._first_labels()
+        code = self._codes.get(y)
+        return self._new_label(y) if code is None else code
+
+    def _weight(self, y: Any) -> float:
+        """Return the weight of a class."""
+        return 1.0 if self.class_weight is None else self.class_weight.get(y, 1.0)
 
     def _first_labels(self) -> None:
         """Name the classes that were given."""
@@ -147,6 +158,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
             return int(y)
         if len(self._codes) >= 2:
             settings = Settings.of(**self._estimator()._learner_parameters() | {"likelihood": "categorical"})
+            check_structure(settings, self.hash_bits)
             learner = self._started()
             if learner.is_fitted:
                 learner.add_class(settings)
@@ -156,7 +168,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         return self._codes[y]
 
     def learn_many(self, X: Any, y: Any) -> None:
-        """Learn the rows of a frame one by one.
+        """Learn the rows of a frame, one by one or, with a structure, together.
 
         Parameters
         ----------
@@ -171,8 +183,17 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         >>> model.predict_one({"a": 5.0})
         True
         """
-        for x, label in zip(frame_rows(X), y, strict=True):
-            self.learn_one(x, label)
+        labels = list(y)
+        if labels and not self._codes:
+            self._first_labels()
+        if not labels or self._started().settings.structure is None or self.on_bad_rows != "raise":
+            for x, label in zip(frame_rows(X), labels, strict=True):
+                self.learn_one(x, label)
+            return
+        codes = np.array([self._code(label) for label in labels], float)
+        weights = None if self.class_weight is None else np.array([self._weight(label) for label in labels])
+        for rows, matrix in self._matrices(X):
+            self._learn_block(Block(matrix, codes[rows], None if weights is None else weights[rows]))
 
     # ---- predicting ------------------------------------------------------------------------------------
 
@@ -232,6 +253,9 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         >>> model.predict_proba_many(pd.DataFrame({"x": [1.0]})).to_dict("list")
         {'a': [0.5], 'b': [0.5]}
         """
+        p = self._read_many(X, lambda learner, rows: learner.predict(rows).mean) if len(self._codes) == 2 else None
+        if p is not None:
+            return frame_like(dict(zip(self._codes, ((1 - p).tolist(), p.tolist()), strict=True)), X)
         found = [self.predict_proba_one(x) for x in frame_rows(X)]
         return frame_like({label: [one[label] for one in found] for label in (found[0] if found else self._codes)}, X)
 
@@ -252,6 +276,10 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         >>> RiverClassifier(classes=("a", "b")).predict_many(pd.DataFrame({"x": [1.0]})).tolist()
         ['a']
         """
+        p = self._read_many(X, lambda learner, rows: learner.predict(rows).mean) if len(self._codes) == 2 else None
+        if p is not None:
+            labels = list(self._codes)
+            return series_like([labels[one] for one in (p > 0.5).tolist()], X)
         return series_like([self.predict_one(x) for x in frame_rows(X)], X)
 
     def to_estimator(self) -> KalproxClassifier:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import Array
 from kalprox._checks import LARGEST
@@ -18,18 +19,14 @@ _MOST_KNOWN = 1 << 16  # hashes of names that are kept
 
 
 class DictionaryColumns(Protocol):
-    """Which column of X a feature belongs to.
+    """Which column of X a feature belongs to."""
 
-    Attributes
-    ----------
-    names : list
-        The names of the columns.
-    """
+    @property
+    def names(self) -> list[Any]:
+        """The names of the columns."""
 
-    names: list[Any]
-
-    def fill(self, x: Row) -> Array:
-        """Return a row as an array of shape (1, d), the same at every call.
+    def fill(self, x: Row) -> Any:
+        """Return a row as an array of shape (1, d), the same at every call, or as a new CSR matrix.
 
         Raise a KeyError if a feature has no column yet, and a TypeError if a value is not a number.
         """
@@ -40,8 +37,11 @@ class DictionaryColumns(Protocol):
     def add(self, names: Sequence[Any]) -> None:
         """Add columns after the others."""
 
-    def matrix(self, names: Sequence[Any], columns: Sequence[Array]) -> Array:
+    def matrix(self, names: Sequence[Any], columns: Sequence[Array]) -> Any:
         """Return the rows of a frame, shape (n, d), given its columns; 0 for features that it does not have."""
+
+    def width(self, names: Sequence[Any]) -> int:
+        """Return how many numbers a row of a frame with these columns takes in `matrix`, at most."""
 
 
 class NamedColumns:
@@ -92,6 +92,9 @@ class NamedColumns:
                 X[:, self._positions[name]] = _numbers(name, column)
         return X
 
+    def width(self, names: Sequence[Any]) -> int:
+        return len(self.names)
+
 
 class HashedColumns:
     """Columns that features share by the hashes of their names: see `kalprox.sources.hashing.HashedSpace`.
@@ -99,27 +102,45 @@ class HashedColumns:
     A number counts under its name; a text counts 1 under its name and itself, so that every text is a feature of its
     own.
 
+    Parameters
+    ----------
+    bits : int
+    sparse : bool
+        Whether rows are CSR matrices: there may then be many more columns.
+
     Examples
     --------
     >>> columns = HashedColumns(2)
     >>> columns.fill({"age": 2.0, "carrier": "UA"}), columns.unknown(["anything"])
     (array([[0., 0., 2., 1.]]), [])
+    >>> row = HashedColumns(18, sparse=True).fill({"age": 2.0, "carrier": "UA"})
+    >>> row.shape, row.indices.tolist(), row.data.tolist()
+    ((1, 262144), [121158, 194519], [2.0, 1.0])
     """
 
-    def __init__(self, bits: int) -> None:
-        self.space = HashedSpace(bits)
-        self.names: list[Any] = self.space.names
-        self._row = np.zeros((1, self.space.size))
+    def __init__(self, bits: int, *, sparse: bool = False) -> None:
+        self.space, self.sparse = HashedSpace(bits, sparse=sparse), sparse
+        self._row = np.zeros((1, 0 if sparse else self.space.size))
         self._known: dict[str, tuple[int, float]] = {}
 
-    def fill(self, x: Row) -> Array:
-        row = self._row
-        row.fill(0.0)
+    @property
+    def names(self) -> list[Any]:
+        return self.space.names
+
+    def fill(self, x: Row) -> Any:
+        found: dict[int, float] = {}
         for name, value in x.items():
             text = isinstance(value, str)
             at, sign = self._place(f"{name}={value}" if text else str(name))
-            row[0, at] += sign if text else sign * _number(name, value)
-        return row
+            found[at] = found.get(at, 0.0) + (sign if text else sign * _number(name, value))
+        if self.sparse:
+            places = np.array(sorted(found), np.int32)
+            values = np.array([found[at] for at in places.tolist()], np.float64)
+            return scipy.sparse.csr_array((values, places, [0, len(found)]), shape=(1, self.space.size))
+        self._row.fill(0.0)
+        for at, value in found.items():
+            self._row[0, at] = value
+        return self._row
 
     def unknown(self, names: Iterable[Any]) -> list[Any]:
         return []
@@ -127,18 +148,33 @@ class HashedColumns:
     def add(self, names: Sequence[Any]) -> None:
         """Add nothing: all columns are there from the start."""
 
-    def matrix(self, names: Sequence[Any], columns: Sequence[Array]) -> Array:
-        X = np.zeros((len(columns[0]) if len(columns) else 0, self.space.size))
-        rows = np.arange(len(X))
-        for name, column in zip(names, columns, strict=True):
-            if np.asarray(column).dtype.kind in "OUST":
-                texts, codes = np.unique(np.array([str(one) for one in column]), return_inverse=True)
-                at, sign = map(np.array, zip(*(self._place(f"{name}={text}") for text in texts), strict=True))
-                X[rows, at[codes]] += sign[codes]
-            else:
-                place = self._place(str(name))
-                X[:, place[0]] += place[1] * _numbers(name, column)
-        return X
+    def matrix(self, names: Sequence[Any], columns: Sequence[Array]) -> Any:
+        n, k = len(columns[0]) if len(columns) else 0, len(columns)
+        at, values = np.zeros((n, k), np.int32), np.zeros((n, k))
+        for j, (name, column) in enumerate(zip(names, columns, strict=True)):
+            at[:, j], values[:, j] = self._cells(name, column)
+        X = scipy.sparse.csr_array((values.ravel(), at.ravel(), np.arange(n + 1) * k), shape=(n, self.space.size))
+        X.sum_duplicates()  # features that share a column
+        return X if self.sparse else X.toarray()
+
+    def width(self, names: Sequence[Any]) -> int:
+        return len(names) if self.sparse else self.space.size
+
+    def _cells(self, name: Any, column: Array) -> tuple[Array, Array]:
+        """Return the columns of the space that the cells of a column of a frame belong to, and their values."""
+        cells = np.asarray(column)
+        mixed = cells.dtype.kind in "OT"
+        text = np.array([isinstance(one, str) for one in cells], bool) if mixed else cells.dtype.kind in "US"
+        text = np.broadcast_to(text, cells.shape)
+        at, values = np.zeros(cells.shape, np.int32), np.zeros(cells.shape)
+        if text.any():
+            texts, codes = np.unique(cells[text].astype(str), return_inverse=True)
+            places, signs = map(np.array, zip(*(self._place(f"{name}={one}") for one in texts), strict=True))
+            at[text], values[text] = places[codes], signs[codes]
+        if not text.all():
+            at[~text], sign = self._place(str(name))
+            values[~text] = sign * _numbers(name, cells[~text])
+        return at, values
 
     def _place(self, key: str) -> tuple[int, float]:
         if (found := self._known.get(key)) is None:

@@ -1,19 +1,21 @@
 """What the models of rows that come as dictionaries have in common: their columns, and the learner behind them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox._checks import check_positive, check_usable
 from kalprox.adapters.dictionaries import DictionaryColumns, HashedColumns, NamedColumns, Row, first_bad
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.frames import column_names
 from kalprox.learning.learner import Learner
+from kalprox.learning.settings import Settings
 from kalprox.sources import Block
 
-__all__ = ["DictionaryModel", "check_for_names"]
+__all__ = ["DictionaryModel", "check_for_names", "check_structure"]
 
 _MATRIX_BYTES = 1 << 25  # of the rows of a frame that are made numbers at a time
 
@@ -25,6 +27,7 @@ class DictionaryModel:
     """
 
     hash_bits: int | None
+    structure: Any
     on_bad_rows: str
 
     _learner: Learner | None
@@ -45,8 +48,9 @@ class DictionaryModel:
         """Return the learner, made for the first row."""
         if self._learner is None:
             settings = self._estimator()._checked_settings()
+            check_structure(settings, self.hash_bits)
             if self.hash_bits is not None:
-                self._columns = HashedColumns(self.hash_bits)
+                self._columns = HashedColumns(self.hash_bits, sparse=settings.structure is not None)
             self._learner = Learner(settings)
         return self._learner
 
@@ -65,10 +69,18 @@ class DictionaryModel:
             if weight == 1 and learner.learn_row(row, y):
                 return
             weights = None if weight == 1 else np.array([float(weight)])
-            learner.learn(Block(row.copy(), y.copy(), weights))
+            self._learn_block(Block(row.copy(), y.copy(), weights))
         except ValueError:
             if not self._is_bad(x, y, weight):
                 raise
+
+    def _learn_block(self, block: Block, *, single: bool = False) -> None:
+        """Learn rows as they are in the columns, together or, with `single`, one by one; all of them or none."""
+        if block.weights is not None:
+            check_positive("weights", block.weights, strict=False)
+        check_usable(block.X, block.y, block.weights)
+        for part in (block.part(i, i + 1) for i in range(len(block))) if single else (block,):
+            self._started().learn(part)
 
     def _add_features(self, names: list[Any]) -> None:
         """Give columns to new features, which were 0 in all rows so far."""
@@ -101,11 +113,11 @@ class DictionaryModel:
             "river.preprocessing.StatImputer, or set on_bad_rows='skip'."
         )
 
-    def _matrices(self, X: Any) -> Iterator[tuple[slice, Array]]:
-        """Yield the rows of a frame as numbers, some at a time: which rows they are, and an array of shape (b, d)."""
+    def _matrices(self, X: Any) -> Iterator[tuple[slice, Any]]:
+        """Yield the rows of a frame as numbers, some at a time: which rows they are, and a matrix of shape (b, d)."""
         names = column_names(X)
         columns = [np.asarray(X[name]) for name in names]
-        length = max(1, _MATRIX_BYTES // (8 * max(len(self._columns.names), 1)))
+        length = max(1, _MATRIX_BYTES // (8 * max(self._columns.width(names), 1)))
         for start in range(0, len(X), length):
             rows = slice(start, start + length)
             yield rows, self._columns.matrix(names, [column[rows] for column in columns])
@@ -117,7 +129,7 @@ class DictionaryModel:
         """The number of rows that were skipped, with on_bad_rows="skip"."""
         return 0 if self._learner is None else self._learner.n_rejected
 
-    def _read(self, x: Row, *, spread: bool) -> tuple[Learner, Array]:
+    def _read(self, x: Row, *, spread: bool) -> tuple[Learner, Any]:
         """Return a row, and the learner that predicts it.
 
         With `spread` the prediction depends on how uncertain coefficients are, those of features that were never
@@ -139,6 +151,17 @@ class DictionaryModel:
         learner.add_features(len(more))
         return learner, np.append(row, [more], axis=1)
 
+    def _read_many(self, X: Any, read: Callable[[Learner, Any], Array]) -> Array | None:
+        """Return what `read` returns for the rows of a frame with a structure; None if they are read one by one.
+
+        That is so before the first row, without a structure, and if a result is NaN since a value is bad.
+        """
+        learner = self._learner
+        if learner is None or not learner.is_fitted or learner.settings.structure is None or not len(X):
+            return None
+        found = np.concatenate([read(learner, matrix) for _, matrix in self._matrices(X)])
+        return found if np.isfinite(found).all() else None
+
     def _check_read(self, x: Row) -> None:
         """Raise a ValueError if a prediction is NaN because a value of the row is bad, unless bad rows are skipped."""
         bad = first_bad(x)
@@ -153,6 +176,22 @@ class DictionaryModel:
         model.n_features_in_ = len(self._columns.names)
         model.feature_names_in_ = np.array(list(map(str, self._columns.names)), dtype=object)
         return model._keep(self._learner.copy())
+
+
+def check_structure(settings: Settings, hash_bits: int | None) -> None:
+    """Raise a ValueError if a model with a structure would have to grow."""
+    if settings.structure is None:
+        return
+    if hash_bits is None:
+        raise ValueError(
+            "structure needs hash_bits, such as hash_bits=18: a structure holds a number of columns that is known "
+            "beforehand, and without hash_bits every new feature adds one. Or set structure=None."
+        )
+    if settings.likelihood.interacts:
+        raise ValueError(
+            "A model with a structure has two classes, and there are more. Use river.multiclass.OneVsRestClassifier, "
+            "which has a model for each class, or set structure=None."
+        )
 
 
 def check_for_names(parameters: dict[str, Any]) -> None:

@@ -44,6 +44,12 @@ def recent_rows(
     """Return the rows since a belief, none of them yet if there is no buffer; None if they are not folded together."""
     if isinstance(belief, ExactBelief):
         return RecentRows(settings, belief, tracking, rows, buffer)
+    if settings.structure is not None:
+        from kalprox.learning.diagonal_rows import DiagonalRows
+        from kalprox.learning.structured import StructuredBelief
+
+        assert isinstance(belief, StructuredBelief)
+        return DiagonalRows(settings, belief, tracking) if DiagonalRows.serves(settings, belief) else None
     if not belief.matches_rows:
         return None
     if isinstance(belief, BankBelief):

@@ -14,6 +14,7 @@ from kalprox.learning.bank_rows import BankFilter
 from kalprox.learning.belief import FEWEST_ROWS, ApproximateMerge, Belief, about_merge, check_any_row
 from kalprox.learning.beliefs import belief_of, belief_type, recent_rows, under
 from kalprox.learning.completing import Batch, GapReader, complete, in_pieces, moments_of, refuse_sparse
+from kalprox.learning.diagonal_filter import DiagonalFilter
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.fingerprint import SIZE, overlap
 from kalprox.learning.gaps import Gaps, restored_gaps, saved_gaps
@@ -39,7 +40,7 @@ from kalprox.sources.times import in_order
 __all__ = ["Learner", "LiveFilter"]
 
 # What is updated in place by single rows.
-LiveFilter = SquareRootFilter | MomentFilter | MatchingFilter | ClassFilter | BankFilter
+LiveFilter = SquareRootFilter | MomentFilter | MatchingFilter | ClassFilter | BankFilter | DiagonalFilter
 
 _NO_ORDER = (
     "the rows were learned in no order, so that none was predicted from those before it: learn them as a stream, with "
@@ -592,7 +593,8 @@ class Learner:
         """
         if self._has_gaps(X):
             return self._gap_reader(time)
-        found = self._live_for(X, alone=alone) if live and sigma is None and time is None else None
+        live = live and sigma is None and time is None and isinstance(X, np.ndarray)
+        found = self._live_for(X, alone=alone) if live else None
         return self._at(time) if found is None else found.copy()
 
     def _at(self, time: float | None) -> Belief:
@@ -621,8 +623,8 @@ class Learner:
 
         It predicts batches of any size, so that all predictions between two folds come from the same estimate.
         """
-        if not isinstance(X, np.ndarray):
-            return None
+        if isinstance(X, np.ndarray) is (self.settings.structure is not None):
+            return None  # a filter of a structure is one of sparse rows, and the others are of dense ones
         if X.shape[0] == 1 and alone:
             return self._following()
         recent = self._rows if isinstance(self._belief, ExactBelief) else self._recent
@@ -667,6 +669,8 @@ class Learner:
     def saved(self) -> dict[str, Any]:
         """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
         assert self._belief is not None
+        if self._rows and not self._rows.buffer:  # a filter is all that is left of these rows
+            self._keep(*self._folded())
         rows = {"waiting": self._rows.buffer.saved()} if self._rows else {}
         merged = {"merged": self._merged} if len(self._merged) else {}
         gaps = saved_gaps(self.gaps) if self.settings.missing != "raise" or self.gaps.unlabelled else {}
