@@ -22,6 +22,7 @@ from kalprox.estimators.plain import plain_inputs
 from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
+from kalprox.structures import UnderstatedWarning
 
 if TYPE_CHECKING:
     from kalprox.jobs.model import TableModel
@@ -114,10 +115,12 @@ class LearnerEstimator(BaseEstimator):
 
     @property
     def _with_std(self) -> Belief:
-        """The belief, for reading standard errors: warns if there are none."""
+        """The belief, for reading standard errors: warns if there are none, or if they are known to be too small."""
         belief = self._belief
         if belief.why_no_std:
             warnings.warn(belief.why_no_std, RuntimeWarning, stacklevel=3)
+        if belief.std_doubt:
+            warnings.warn(belief.std_doubt, UnderstatedWarning, stacklevel=3)
         return belief
 
     def _coef_names(self, belief: Belief) -> list[str]:

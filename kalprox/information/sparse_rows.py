@@ -126,14 +126,15 @@ def _with_directions(
     c = C.T @ (C[:, k:] @ e)
     mean = info.mean + P.base.solve(c[:k] @ P.W)
     mean[columns] += (c[k:] @ D) / p
-    seen = (D**2 / np.broadcast_to(info.prior_precision, (info.d,))[columns]).sum()
+    added = np.zeros(info.d)
+    added[columns] = squares_of(D)
     info = replace(
         info,
         mean=mean,
         rows=info.rows + piece.counts.sum(),
         squares=info.squares + piece.squares.sum(),
         rss=info.rss + e @ c[k:],
-        traces=info.traces + np.array([seen, 0.0]),
+        traces=info.traces + np.array([info.trace(added), 0.0]),
     )
     if len(gram) <= info.rank:
         W = np.zeros((len(gram), info.d))
@@ -145,6 +146,4 @@ def _with_directions(
         found[:, columns] += U[:, k:] @ D
         return found
 
-    squared = squares_of(P.W)
-    squared[columns] += squares_of(D)
-    return keep(info, largest(P.base, gram, info.rank, squared, mixed, P.W))
+    return keep(info, largest(P.base, gram, info.rank, squares_of(P.W) + added, mixed, P.W))

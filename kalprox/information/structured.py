@@ -75,8 +75,10 @@ class Structured(PickledFields):
         The sum of the squared errors of the predictions of the rows, in units of their standard deviations: e'S^-1 e
         for each block. If P is exact, it is the minimum of the sum above.
     traces : array of shape (2,)
-        The trace of the rows' precision in units of p0, and the part of it that has moved from W to B and left
-        correlations behind that B has no place for.
+        The trace of the rows' precision in units of p0, or of the mean of p0 where that is larger, and the part of it
+        that has moved from W to B and left correlations behind that B has no place for.
+    least : scalar array
+        The mean of p0: what a vague prior of a few parameters, such as that of an intercept, counts in the traces.
     rank : int
         The number of directions that stay.
     """
@@ -90,6 +92,7 @@ class Structured(PickledFields):
     squares: Array
     rss: Array
     traces: Array
+    least: Array
     rank: int = static()
 
     @classmethod
@@ -110,7 +113,7 @@ class Structured(PickledFields):
         P = PlusLowRank(base, xp.zeros((room, d), mean.dtype), xp.zeros((room, room), mean.dtype))
         zero = xp.zeros((), float if xp is np else mean.dtype)
         used = 0 if xp is np else xp.zeros((), np.int32)
-        return cls(P, used, mean, mean, p0, zero, zero, zero, xp.zeros(2, zero.dtype), rank)
+        return cls(P, used, mean, mean, p0, zero, zero, zero, xp.zeros(2, zero.dtype), p0.mean(), rank)
 
     @property
     def d(self) -> int:
@@ -247,6 +250,11 @@ class Structured(PickledFields):
         whole = replace(self, mean=mean, rss=rss - moved[2] @ (p0 * moved[2]), **sums)
         return _with_directions(whole, both)
 
+    def trace(self, diagonal: Array) -> Array:
+        """Return the trace of a precision matrix with this diagonal in the units of `traces`."""
+        unit = namespace(self.mean).maximum(self.prior_precision, self.least)
+        return (diagonal / unit).sum().astype(self.traces.dtype)
+
     @property
     def _prior_diagonal(self) -> Array:
         return namespace(self.mean).broadcast_to(self.prior_precision, (self.d,))
@@ -374,7 +382,7 @@ def _append(
         move = cond(needed, lambda: move + P.solve(combined(e, D) - P.apply(move)), lambda: move)
     sums = {"rows": counts.sum(), "squares": squares.sum(), "rss": (e * _from(c, place, b)).sum()}
     sums = {name: getattr(info, name) + value.astype(info.rows.dtype) for name, value in sums.items()}
-    seen = (squares_of(D) / info._prior_diagonal).sum().astype(info.traces.dtype)
+    seen = info.trace(squares_of(D))
     traces = info.traces + xp.stack([seen, 0 * seen])
     info = replace(info, precision=P, used=info.used + taken, mean=info.mean + move, traces=traces, **sums)
     return info if info.rank else _truncated(info)
@@ -418,7 +426,7 @@ def _truncated(info: Structured) -> Structured:
 def _kept(info: Structured, found: Truncated) -> Structured:
     """Return the information with a precision that was truncated, and the account of what was dropped."""
     xp = namespace(info.mean)
-    lost = (found.share * (found.dropped / info._prior_diagonal).sum()).astype(info.traces.dtype)
+    lost = (found.share * info.trace(found.dropped)).astype(info.traces.dtype)
     traces = info.traces + xp.stack([0 * lost, lost])
     return _with_directions(replace(info, traces=traces), found.matrix)
 

@@ -139,7 +139,7 @@ class FitJob:
         if self.table.columns.offset is not None or self.table.columns.exposure is not None:
             check_offset(settings)
         if settings.structure is not None:
-            self._check_structure()
+            self._check_structure(settings)
         refines = self._refines(settings)
         if settings.change_points is not None and (
             refines or self.engine is not None or self.table.shuffle is not None
@@ -176,15 +176,18 @@ class FitJob:
             return RefiningRun(job, checkpoint)
         return StreamingRun(job, checkpoint)
 
-    def _check_structure(self) -> None:
+    def _check_structure(self, settings: Settings) -> None:
         """Raise a ValueError for what a model with a structure does not offer for files."""
+        from kalprox.learning.structured import check_stream
+
         if self.engine is not None:
             raise ValueError("A model with a structure needs no engine: leave engine out, or set structure=None.")
         if (self.passes or 1) > 1:
             raise ValueError(
                 "Files are learned in one pass with a structure: passes must be 1. Rows in memory, such as a sparse "
-                "matrix, are refined by KalproxRegressor(structure=...).fit."
+                "matrix, are learned in several passes by the fit of an estimator."
             )
+        check_stream(settings)
 
     def _check_outliers(self, settings: Settings) -> None:
         """Raise a ValueError if outliers cannot be written to the quarantine file."""

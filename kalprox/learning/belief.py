@@ -347,6 +347,10 @@ class Belief(PickledFields, ABC):
         C = C[..., first:, first:]
         return C if scale is None else C / scale[:, None] / scale
 
+    def covariance_of(self, some: Array) -> Array:
+        """Return the covariance of some coefficients, given their positions, of a model with one output."""
+        return self.covariance[np.ix_(some, some)]
+
     @cached_property
     def coef_std(self) -> Array:
         """The standard errors of the coefficients, shape (d,) or (k, d); see `debiased` if the penalty has kinks."""
@@ -374,6 +378,11 @@ class Belief(PickledFields, ABC):
             return np.sqrt(found if self.design.outputs else found[..., 0])
         leverage = posterior.leverage(at_zero)
         return np.sqrt(np.asarray(posterior.noise.variance) * (leverage if self.design.outputs else leverage[0]))
+
+    @property
+    def std_doubt(self) -> str:
+        """Why standard errors of coefficients may be too small, in a sentence; empty if nothing is known of it."""
+        return ""
 
     @property
     def why_no_std(self) -> str:

@@ -38,7 +38,7 @@ class DiagonalFilter:
         The number of inputs before the columns of X: 1 if there is an intercept.
     p, m : array of shape (d,)
     prior : array of shape (d,)
-        The prior precisions.
+        The prior precisions, or their mean where that is larger: the units of `traces`.
     sums : array of shape (5,)
         `rows`, `squares`, `rss` and the two `traces` of the information.
     weight : float
@@ -60,7 +60,7 @@ class DiagonalFilter:
     def of(cls, settings: Settings, first: int, data: Structured) -> "DiagonalFilter":
         """Return a filter that goes on from some information. O(d)."""
         sums = np.array([data.rows, data.squares, data.rss, *data.traces], float)
-        prior = np.broadcast_to(data.prior_precision, (data.d,))
+        prior = np.broadcast_to(np.maximum(data.prior_precision, data.least), (data.d,))
         p, m = data.precision.base.p.copy(), data.mean.copy()
         return cls(settings, first, p, m, prior, sums, 0.0, np.zeros((2, data.d - first)))
 
@@ -105,7 +105,7 @@ class DiagonalFilter:
     def current_noise(self) -> Noise:
         """Return the noise variance and its degrees of freedom."""
         gamma = self.settings.gamma
-        return Noise.learned(self.sums[2], self.sums[0], 0.0) if gamma is None else Noise.known(gamma)
+        return Noise.learned(self.sums[2], self.sums[0], self.first) if gamma is None else Noise.known(gamma)
 
     def noise(self) -> tuple[Any, Any]:
         """Return the noise variance and its degrees of freedom as a pair, as other filters do."""

@@ -33,6 +33,7 @@ _SPELLED = {
     "Use a larger alpha": "Use a larger --alpha",
     "Use a smaller alpha": "Use a smaller --alpha",
     "Increase max_passes": "Increase --passes",
+    "Use a structure of a higher rank, or structure=None if": "Use --structure low-rank:R with a larger R, or none if",
     "set diagnose=True": "fit the rows to files",
     "with partial_fit or without an engine": "without --engine",
     "with partial_fit or in one pass": "with --passes 1",
@@ -225,7 +226,8 @@ def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Li
         belief.determined(penalised).reshape(-1, len(named)).all(axis=0) for penalised in (False, True)
     )
     undetermined = ~undetermined
-    constant = np.zeros(len(named), bool) if std is None else std == 0
+    many = belief.settings.structure is not None  # columns, of which some are always 0
+    constant = np.zeros(len(named), bool) if std is None or many else std == 0
     if constant.any():
         verb, it = ("is", "it") if constant.sum() == 1 else ("are", "them")
         without = ", and its coefficient undetermined" if (constant & undetermined).any() else ""
@@ -262,7 +264,7 @@ def _estimate(belief: Belief) -> Iterator[Line]:
         yield Line("Penalty", _AT_LIMIT[belief.alpha_limit])
     for label, doubt in (
         ("Noise", belief.noise.reason),
-        ("Errors", belief.why_no_std),
+        ("Errors", belief.why_no_std or belief.std_doubt),
         ("Intervals", belief.interval_doubt),
         ("Merge", about_merge(belief) if belief.merge_distance else ""),
     ):
@@ -291,7 +293,13 @@ def _verdict(learner: Learner) -> Line:
     if not verdict.rows > 0 and not verdict.undetermined > 0:
         why = verdict.reason or "no row was predicted before it was learned"
         return Line("Verdict", f"not judged, because {why}.", True)
-    text = f"{verdict.word}: {verdict.advice}"
+    advice = verdict.advice
+    if verdict.word == "over-confident" and learner.belief.std_doubt:
+        advice = (
+            "The stated std is too small, as a structure that drops correlations may make it. Use one of a higher rank"
+        )
+        advice += ', or intervals that correct themselves, method="conformal".' if verdict.kind == "numbers" else "."
+    text = f"{verdict.word}: {advice}"
     if verdict.findings[1:]:
         text += f" Also: {', '.join(verdict.findings[1:])}."
     mostly = verdict.undetermined > verdict.rows

@@ -1,6 +1,5 @@
 """The belief of a model of many parameters, whose information is held in a structure instead of a dense matrix."""
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
@@ -15,7 +14,7 @@ from kalprox.algorithms.parameters import learned_by
 from kalprox.algorithms.refine import refine
 from kalprox.information.implicit import counting, inputs_of, pieces
 from kalprox.information.structured import Structured, piece_rows
-from kalprox.learning.belief import Belief, check_any_row
+from kalprox.learning.belief import FEWEST_ROWS, Belief, check_any_row
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.filtered import restored_design, restored_learned, saved_design
 from kalprox.learning.intervals import Estimate
@@ -33,9 +32,8 @@ from kalprox.noise import Noise
 from kalprox.posterior import Posterior
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
-from kalprox.structures import UnderstatedWarning
 
-__all__ = ["StructuredBelief"]
+__all__ = ["StructuredBelief", "check_stream"]
 
 _FREE = ("diagnose", "max_passes", "tol", "targets", "missing_targets")  # settings that may change between batches
 _WEAK = 1e-5  # the precision of what has no penalty in a stream, in units of the noise: less would lose digits
@@ -117,7 +115,7 @@ class StructuredBelief(Belief):
         The intercept that fits the first rows best is its prior mean, so that the weak prior does not pull.
         """
         assert settings.structure is not None
-        _check_stream(settings)
+        check_stream(settings)
         blocks = [counting(block) for block in blocks]
         moments = reduce(add, map(Moments.of, blocks))
         about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": False}
@@ -162,7 +160,9 @@ class StructuredBelief(Belief):
         out = refine(model, g, rows, first, **options)
         std = np.sqrt(seen.X.squares / seen.X.rows) if isinstance(settings.link, str) else None
         noise, data = Noise(np.asarray(out.noise_var), np.asarray(out.noise_dof)), out.information
-        data = replace(data, rss=data.rows * out.noise_var)  # so that a stream goes on with this noise variance
+        data = replace(
+            data, rss=(data.rows - design.first) * out.noise_var
+        )  # so that a stream goes on with this noise variance
         about_fit = out.passes, out.converged, out.message, std, seen.y.outside
         return cls(settings, data, design, noise, learned_by(out), *about_fit), folded.counts
 
@@ -172,7 +172,7 @@ class StructuredBelief(Belief):
         Exact means the minimiser of the loss of the piece and of what was known before; see `learn_rows`.
         """
         settings, likelihood = self.settings, self.settings.likelihood
-        _check_stream(settings)
+        check_stream(settings)
         if block.count == 0:
             return self
         block = counting(block)
@@ -204,7 +204,7 @@ class StructuredBelief(Belief):
             return Noise.known(settings.gamma or 1.0)
         if likelihood.majorizes:
             return Noise(np.asarray(likelihood.unit), np.asarray(data.rows))
-        return Noise.learned(data.rss, data.rows, 0.0)
+        return Noise.learned(data.rss, data.rows, float(self.fixed.first))  # the intercept fits the first row
 
     @property
     def likelihood(self) -> Likelihood:
@@ -221,8 +221,15 @@ class StructuredBelief(Belief):
 
     @property
     def predicts(self) -> bool:
-        """Whether there is a noise variance to predict with: after the first row."""
-        return float(self.data.rows) > 0
+        """Whether there is a noise variance to predict with."""
+        return float(self.data.rows) > 0 and bool(np.isfinite(self.noise_found.variance))
+
+    def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
+        """Return the end of the piece of a block that begins at row `start`; it is at most an eighth of all rows.
+
+        Each of many columns is in few rows, so that the last rows matter for a prediction.
+        """
+        return min(len(block), start + (1 if exact else max(FEWEST_ROWS, rows // 8)))
 
     def with_settings(self, settings: Settings) -> "StructuredBelief":
         if changed := [name for name in settings.changed(self.settings) if name not in _FREE]:
@@ -252,20 +259,25 @@ class StructuredBelief(Belief):
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    @cached_property
-    def coef_std(self) -> Array:
-        """The standard errors of the coefficients; warns if the structure is known to understate them."""
+    @property
+    def std_doubt(self) -> str:
         lost = float(self.data.dropped)
-        if lost > _LOST:
-            warnings.warn(
-                f"The standard errors of coefficients may be too small: of {lost:.0%} of the precision of the rows the "
-                "structure keeps no correlations, and without them every coefficient seems better known than it is. "
-                "Predictions are affected far less. Use a structure of a higher rank, or structure=None if the columns "
-                "are few enough.",
-                UnderstatedWarning,
-                stacklevel=4,
-            )
-        return np.sqrt(self._variances(self._var(self.posterior)))
+        if not lost > _LOST:
+            return ""
+        return (
+            f"The standard errors of coefficients may be too small: of {lost:.0%} of the precision of the rows the "
+            "structure keeps no correlations, and without them every coefficient seems better known than it is. "
+            "Predictions are affected far less. Use a structure of a higher rank, or structure=None if the columns "
+            "are few enough."
+        )
+
+    def covariance_of(self, some: Array) -> Array:
+        units = np.zeros((len(some), self.data.d))
+        units[np.arange(len(some)), self.fixed.first + some] = (
+            1 if self.fixed.scale is None else 1 / self.fixed.scale[some]
+        )
+        root = self.posterior.factors[0].whitened(units)
+        return root @ root.T * np.asarray(self.posterior.noise.variance)
 
     @property
     def exact_zeros(self) -> Array:
@@ -355,15 +367,15 @@ def _restored_data(settings: Settings, design: Design, saved: Saved) -> Structur
     return replace(data, precision=PlusLowRank(replace(base, p=p, dense=dense), W, gram), used=k, **sums)
 
 
-def _check_stream(settings: Settings) -> None:
+def check_stream(settings: Settings) -> None:
     """Raise a ValueError unless the model learns rows exactly, given the precision, in one pass."""
     linear = isinstance(settings.link, str) and settings.link == "identity" and not settings.likelihood.interacts
     g = settings.penalty.regularizer(settings.penalty.alpha)
     if not linear or settings.forgets or settings.standardize or diagonal_curvature(g, 1) is None:
-        _refuse(
-            "partial_fit of this model",
-            "It needs link='identity', two classes or a number to predict, penalty='ridge' or None, forget=1 and "
-            "standardize=False. Use fit, or kalprox.proximal_filter(..., structure=...).",
+        raise ValueError(
+            "With a structure, rows are learned in one pass if link='identity', there are two classes or a number to "
+            "predict, penalty='ridge' or None, forget=1, and columns are not standardised. Change that, or set "
+            "structure=None. Rows in memory are learned in several passes by fit."
         )
 
 

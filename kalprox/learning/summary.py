@@ -398,6 +398,7 @@ def _r2(belief: Belief, notes: list[str]) -> Any:
     drifts = not belief.settings.forgetting.keeps_moments
     if drifts or not isinstance(belief, ExactBelief) or belief.settings.noise_depends_on_inputs:
         what = "noise='inputs'" if isinstance(belief, ExactBelief) else "a nonlinear link, or method='paper'"
+        what = what if belief.settings.structure is None else "a structure"
         what = "this kind of forgetting" if drifts else what
         notes.append(f"R2 is empty: with {what} the total sum of squares of y is not kept.")
         return np.nan
@@ -417,7 +418,8 @@ def _edf(belief: Belief, notes: list[str]) -> Any:
         return np.nan
     if isinstance(belief.posterior, InformationPosterior):
         return np.asarray(belief.posterior.edf)[()]
-    notes.append("The effective degrees of freedom are empty: method='paper' has none.")
+    without = "method='paper' has none" if belief.settings.structure is None else "a structure does not give them"
+    notes.append(f"The effective degrees of freedom are empty: {without}.")
     return np.nan
 
 

@@ -107,7 +107,7 @@ def correlations(fitted: TableModel) -> Section:
         text += f"The figure shows the {len(shown)} with the largest effects, of {free.sum():,}. "
     if fitted.belief.debiased:
         text += "They are conditional on the coefficients that the penalty selected. "
-    C = fitted.belief.covariance[np.ix_(shown, shown)]
+    C = fitted.belief.covariance_of(shown)
     R = np.clip(C / np.outer(std[shown], std[shown]), -1, 1)
     i, j = np.unravel_index(np.nanargmax(np.abs(R - np.diag(np.diag(R)))), R.shape)
     strongest = f"{R[i, j]:.2f}".replace("-", MINUS)

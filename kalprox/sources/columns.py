@@ -160,8 +160,6 @@ class Columns(PickledFields):
             raise SourceError("Every feature must be in exactly one of numeric, categorical, dates, hashed and shared.")
         if self.shared or self.hash_bits:
             check_bits(self.hash_bits, sparse=self.sparse)
-        if self.sparse and self.gaps:
-            raise SourceError("Features may be missing if rows are dense only: gaps=True needs sparse=False.")
         if not set(self.words) <= set(self.shared):
             raise SourceError("Every feature in words must be in shared.")
         if any(bins < 2 for bins in self.hashed.values()):

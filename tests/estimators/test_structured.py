@@ -142,7 +142,7 @@ def test_what_is_not_offered_is_refused(monkeypatch):
         with pytest.raises(ValueError, match="structure"):
             call()
     for settings in ({"penalty": "l1"}, {"link": "exp"}, {"forget": 0.9}, {"standardize": True}):
-        with pytest.raises(ValueError, match="partial_fit of this model is not offered"):
+        with pytest.raises(ValueError, match="rows are learned in one pass if link='identity'"):
             KalproxRegressor(structure="diagonal", **settings).partial_fit(X, np.ones(60))
     with pytest.raises(ValueError, match="dense rows"):
         KalproxRegressor(structure=Blocks([5, 6])).fit(X, y)

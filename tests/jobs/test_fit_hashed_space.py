@@ -1,12 +1,18 @@
 """Fits of text and identifiers in a hashed space: files, engines, predictions from the model file, and messages."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from command import invoke
 
 from kalprox import KalproxRegressor
+from kalprox.jobs.fit import FitJob
 from kalprox.jobs.model import TableModel
+from kalprox.sources.columns import Columns
+from kalprox.sources.table import Table
+from kalprox.structures import LowRank
 
 EFFECTS = {"good": 2.0, "bad": -2.0, "fine": 0.5, "awful": -3.0}
 
@@ -50,6 +56,104 @@ def test_an_engine_gives_the_same_model(file):
 def test_too_many_bits_are_refused_before_a_row_is_read(file):
     done = invoke("fit", file, "-y", "y", "--hash", "tail", "--words", "text", "--hash-bits", 16, code=3)
     said = " ".join(done.output.split())
-    assert "--hash-bits must be at most 12; got 16" in said and "32 GiB" in said
+    assert "--hash-bits must be at most 12; got 16" in said and "32 GiB" in said and "--structure diagonal" in said
     done = invoke("fit", file, "-y", "y", "--formula", "y ~ x", "--words", "text", code=2)
     assert "cannot be used with --formula" in " ".join(done.output.split())
+
+
+# ---- with a structure ------------------------------------------------------------------------------------
+
+
+def rows_of(file, bits):
+    """The rows of the file as `kalprox fit` encodes them."""
+    table = Table(
+        [file], Columns.infer([file], "y", hashed={"tail": None}, words=["text"], hash_bits=bits, sparse=True)
+    )
+    (block,) = table.blocks()
+    return block.X, block.y
+
+
+def test_a_structure_that_keeps_all_is_the_ridge_solution(file):
+    """600 rows in 64 columns: 80 directions lose nothing."""
+    model, said = fitted(file, "--hash-bits", 6, "--structure", "low-rank:80")
+    X, y = rows_of(file, 6)
+    A = np.column_stack([np.ones(len(y)), X.toarray()])
+    P = A.T @ A + np.diag([1e-5] + [1.0] * (A.shape[1] - 1))
+    np.testing.assert_allclose(model.belief.coef, np.linalg.solve(P, A.T @ y)[1:], rtol=1e-4, atol=1e-4)
+    sd = np.sqrt(np.linalg.inv(P).diagonal()[1:] * float(model.belief.noise.variance))
+    np.testing.assert_allclose(model.belief.coef_std, sd, rtol=1e-6)
+    assert "568 rows, each predicted before it was learned" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "low-rank:4"])
+def test_many_columns_are_fitted_predicted_shown_and_reported(file, structure):
+    model, said = fitted(file, "--hash-bits", 15, "--structure", structure)
+    said = " ".join(said.split())
+    assert "! Errors The standard errors of coefficients may be too small" in said and "constant" not in said
+    assert (file.parent / "m").stat().st_size < 8 * 2**15 * 20
+    shown = invoke("predict", file.parent / "m", file, "--out", file.parent / "p.csv").output
+    assert "Warning" not in shown
+    rows, found = pd.read_csv(file), pd.read_csv(file.parent / "p.csv")
+    assert np.corrcoef(found["mean"], rows["y"])[0, 1] > 0.97
+    assert model.belief.coef_std.shape == (2**15 + 1,)
+    X, _ = rows_of(file, 15)
+    np.testing.assert_allclose(found["mean"], model.learner.predict(X).mean, rtol=1e-12)
+    assert "R2 is empty: with a structure" in " ".join(invoke("show", file.parent / "m").output.split())
+    invoke("report", file.parent / "m", "--out", file.parent / "r.html")
+    assert "correlation" in (file.parent / "r.html").read_text()
+
+
+def test_two_classes(file, tmp_path):
+    rows = pd.read_csv(file)
+    rows.assign(y=np.where(rows["y"] > 0, "yes", "no")).to_csv(tmp_path / "c.csv", index=False)
+    options = (
+        "--hash",
+        "tail",
+        "--words",
+        "text",
+        "--hash-bits",
+        15,
+        "--structure",
+        "diagonal",
+        "--out",
+        tmp_path / "m",
+    )
+    said = invoke("fit", tmp_path / "c.csv", "-y", "y", "--likelihood", "bernoulli", *options).output
+    assert "log loss" in said
+    invoke("predict", tmp_path / "m", tmp_path / "c.csv", "--out", tmp_path / "p.csv")
+    found = pd.read_csv(tmp_path / "p.csv")
+    assert ((found["class"] == "yes") == (rows["y"] > 0)).mean() > 0.9
+
+
+def test_a_fit_with_a_structure_resumes_where_it_stopped(file, tmp_path):
+    columns = Columns.infer([file], "y", hashed={"tail": None}, words=["text"], hash_bits=14, sparse=True)
+    table = Table([file], columns, memory=1 << 16)
+    assert table.block_rows == 64
+    settings = {"structure": LowRank(4)}
+    whole = FitJob(table, settings).run()
+
+    def stop(progress):
+        if progress.checkpoint:
+            raise KeyboardInterrupt
+
+    job = FitJob(table, settings, checkpoint=tmp_path / "c", every=200, watch=stop)
+    with pytest.raises(KeyboardInterrupt):
+        job.run()
+    resumed = replace(job, watch=lambda progress: None).run()
+    np.testing.assert_array_equal(resumed.belief.coef, whole.belief.coef)
+    assert resumed.learner.score.rows == whole.learner.score.rows and resumed.learner.n_rows == 600
+
+
+def test_what_a_structure_does_not_offer_is_said_in_options(file):
+    for options, text in (
+        (("--passes", 3), "in one pass with a structure: --passes must be 1"),
+        (("--engine", "local"), "needs no engine"),
+        (("--penalty", "l1"), "--penalty ridge"),
+        (("--alpha", "auto"), "leave out --structure"),
+        (("--missing", "impute"), "leave out --structure"),
+    ):
+        how = ("--hash", "tail", "--words", "text", "--hash-bits", 14, "--structure", "diagonal")
+        done = invoke("fit", file, "-y", "y", *how, *options, code=2)
+        assert text in " ".join(done.output.split()), done.output
+    done = invoke("fit", file, "-y", "y", "--words", "text", "--hash-bits", 14, "--structure", "rank-3", code=2)
+    assert "expected diagonal, low-rank, or low-rank:R" in " ".join(done.output.split())

@@ -95,8 +95,6 @@ def test_mistakes(tmp_path):
     check_bits(20, sparse=True)
     with pytest.raises(SourceError, match=r"at most 20, which are 1,048,576 columns; got 21"):
         check_bits(21, sparse=True)
-    with pytest.raises(SourceError, match=r"gaps=True needs sparse=False"):
-        Columns(shared=("a",), hash_bits=3, sparse=True, gaps=True)
     with pytest.raises(SourceError, match=r"words must be in shared"):
         Columns(shared=("a",), words=("b",), hash_bits=3)
     (tmp_path / "a.csv").write_text("y,c,t\n1,a,b c\n2,b,c d\n")
