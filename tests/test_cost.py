@@ -153,6 +153,7 @@ def test_nothing_compiles_twice():
     assert before > 0 and len(found) == before
 
 
+@pytest.mark.slow
 def test_jax_arrays_outside_jit_compile_once():
     """Branches of a sum of information and of its reading too, which JAX would compile anew at each call."""
     found = []

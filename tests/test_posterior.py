@@ -46,6 +46,7 @@ def inside(found, seeds):
 # ---- forgetting ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("forget", "d"), [(0.9, 1), (0.9, 3), (0.95, 5), (0.98, 5)])
 def test_after_forgetting_intervals_of_a_stationary_stream_cover(forget, d):
     """With the degrees of freedom of sum w instead of (sum w)^2 / sum w^2 rows, 99.4% were covered at 0.9."""

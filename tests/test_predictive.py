@@ -76,6 +76,7 @@ def test_scores_are_finite_for_what_cannot_be():
     np.testing.assert_allclose(log_prob, [np.log(np.finfo(float).tiny)] * 2 + [np.log(0.5)])
 
 
+@pytest.mark.slow
 def test_scores_on_jax_are_those_of_numpy():
     with jax.enable_x64(True):
         mean, v = np.array([0.05, 1.0, 40.0, 1000.0, 1000.0]), np.array([0.1, 0.3, 0.5, 0.7, 0.9])

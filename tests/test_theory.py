@@ -195,6 +195,7 @@ def efficiency(link, penalty, seeds, n, d=4, noise=0.25, batch=500):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("penalty", "n"), [(None, 10), (None, 1000), ("ridge", 1000)])
 def test_a_linear_stream_is_efficient(penalty, n):
     """e'I e / d -> 1, the bound of Cramer and Rao: I = X'X / noise is the Fisher information of the rows.

@@ -19,6 +19,7 @@ def labelled_rows(n=300, seed=0):
     return [{f"w{i}": 1.0 for i in text} for text in words.tolist()], y.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structure", ["diagonal", LowRank(10)], ids=["diagonal", "LowRank"])
 def test_two_classes_are_learned(structure):
     """The log loss after half of the rows is below that of the share of the class."""

@@ -191,6 +191,7 @@ def test_predictions_of_a_row_and_of_a_block(link, v0):
     np.testing.assert_allclose(high - low, 2 * 1.959963984540054 * std, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("xp", [np, pytest.param(jnp, marks=pytest.mark.slow)], ids=["numpy", "jax"])
 @pytest.mark.parametrize(
     "v0", [0.7, Diagonal(np.full(3, 0.7)), LowRank.start(0.7, 3, 2)], ids=lambda v: type(v).__name__

@@ -193,6 +193,7 @@ def test_the_learned_noise_and_the_intervals_are_those_of_ordinary_least_squares
     np.testing.assert_allclose(np.stack(state.interval(new, 0.9), axis=1), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_precision_weights_are_weighted_least_squares_on_numpy_and_jax():
     X, y, _ = rows(n=40)
     w = np.random.default_rng(1).uniform(0.1, 9, 40)

@@ -297,6 +297,7 @@ def test_jax_arrays_give_the_answer_of_numpy_arrays():
         np.testing.assert_allclose(fit.cov, expected.cov, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("xp", [np, jnp])
 def test_float32_gives_the_answer_of_float64(xp):
     X, y, _ = _sigmoid(1.0, 500, seed=0, d=5)

@@ -166,6 +166,7 @@ def test_importing_kalprox_imports_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_classes_with_the_same_fields_are_never_taken_for_one_another():
     """JAX keeps compiled code by the structure of its arguments: SmoothL1 and Cauchy must not share one."""
     from kalprox._arrays import pytree
@@ -312,6 +313,7 @@ def test_the_proximal_filter_predicts_through_its_algorithm():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("together", "d"), [(5, 6), (2, 7), (1, 8), (0, 9)])
 def test_members_of_a_batch_run_in_groups_that_fit_the_cache(monkeypatch, together, d):
     """All at once took 1.6 times as long as one by one at d = 100 on a CPU; on other devices all run at once."""

@@ -104,6 +104,7 @@ def test_a_limit_that_cuts_the_rows_short_is_said_and_is_not_convergence():
         short.step(state, X[40:400], y[40:400])
 
 
+@pytest.mark.slow
 def test_a_warm_up_does_not_end_with_more_rows_than_can_be_held_on(monkeypatch):
     """Those over the limit would be linearised at once, for good, although one linearisation is not enough."""
     limit = 2000  # 50 rows

@@ -60,6 +60,7 @@ def test_p_values_are_uniform_or_larger_whatever_the_spread(kind, word):
     assert found(kind, word) <= at_most(CHECK_ALARMS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["AR(.5)", "AR(.9)", "clusters"])
 def test_correlated_scores_do_not_drift(kind):
     assert found(kind, "correlated") == STREAMS

@@ -68,6 +68,7 @@ def test_scores_of_several_classes_are_those_of_scikit_learn():
     assert score.verdict().word == "calibrated" and "the most probable class came" in str(score.verdict())
 
 
+@pytest.mark.slow
 def test_blocks_and_merging_do_not_matter():
     rng = np.random.default_rng(2)
     p = stated("half", 3000, rng)

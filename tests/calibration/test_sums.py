@@ -196,6 +196,7 @@ def verdicts(streams, n, dof=np.inf, shrink=1.0, stated=None):
     return words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "dof"), [(FEWEST_ROWS, np.inf), (100, np.inf), (100, 4.0), (1000, 20.0)])
 def test_calibrated_streams_are_called_calibrated(n, dof):
     streams = 600
@@ -296,6 +297,7 @@ def test_a_regression_predicted_before_it_is_learned():
     assert alarms <= stats.binom.ppf(0.9995, 40, FALSE_ALARMS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "b", "blocks"), [(50, 50, 8), (50, 200, 2), (1000, 200, 2)])
 def test_a_regression_predicted_in_blocks(start, b, blocks):
     """The rows of a block share one noise estimate: counted as independent, the second of these gives

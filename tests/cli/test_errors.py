@@ -40,6 +40,7 @@ def test_a_reader_that_goes_away_is_no_error_of_kalprox(command, files):
     assert ended(command, model, *([source] if command == "predict" else [])) == (141, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 @pytest.mark.parametrize("command", ["show", "predict"])
 def test_output_that_cannot_be_written_is_said(command, files):

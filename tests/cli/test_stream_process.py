@@ -58,6 +58,7 @@ def test_a_signal_saves_and_ends(tmp_path, number, code):
     assert [json.loads(line)["row"] for line in out.splitlines()] == list(range(201, 301))
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_stream_whose_reader_has_stopped_reading(tmp_path):
     """What could not be written has not been learned: the next run answers it."""
     with stream(*MODEL, "--checkpoint", tmp_path / "c.ckpt", "--quiet") as process:
@@ -73,6 +74,7 @@ def test_a_signal_ends_a_stream_whose_reader_has_stopped_reading(tmp_path):
     assert 100 < row <= answered <= row + 1
 
 
+@pytest.mark.slow
 def test_memory_and_input_wait_for_a_slow_reader():
     with stream(*MODEL, "--quiet", "--infer-rows", 10) as process:
         Feeder(process.stdin, b"".join(lines_of(1000)) * 200)  # 15 MB

@@ -61,6 +61,7 @@ def test_predictions_on_standard_output_have_the_headline_on_standard_error(fold
     assert invoke("predict", folder / "good.kalprox", folder / "good.csv", "--quiet").stderr == ""
 
 
+@pytest.mark.slow
 def test_strict_ends_with_a_code_of_its_own_after_everything_is_written(folder):
     messy, out = folder / "messy.kalprox", folder / "strict.csv"
     doubts = TableModel.load(messy).headline().doubts

@@ -62,6 +62,7 @@ def test_low_rank_keeps_every_parameters_own_precision():
     np.testing.assert_allclose(np.diagonal(np.diag(low.p) + low.W @ low.W.T), 1 + 1.5 * (X**2).sum(axis=0), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "V",
     [Dense(np.eye(3)), Diagonal(np.ones(3)), LowRank.start(1.0, d=3, rank=2), SquareRoot(np.eye(3))],
@@ -152,6 +153,7 @@ def test_a_structure_that_is_no_covariance_is_refused(V, message):
         kp.ipm(models.Linear(), gamma=1.0).init(np.zeros(3), V)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda d: Diagonal(np.full(d, 0.5)), lambda d: LowRank.start(0.5, d, rank=3)])
 def test_a_structure_of_100_000_parameters_starts_steps_predicts_and_is_read(make):
     """A matrix of 100,000 x 100,000 would need 80 GB."""

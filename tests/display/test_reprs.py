@@ -137,6 +137,7 @@ def test_short_arrays_are_shown_in_full_and_long_ones_by_their_shape():
     assert brief(np.array([True, False])) == "[1, 0]" and brief(len) == "len"
 
 
+@pytest.mark.slow
 def test_traced_and_mapped_objects_have_a_text_and_no_html():
     seen = []
 

@@ -379,6 +379,7 @@ def process(program, *arguments, has_kalprox, log):
         started.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["scheduler", "worker"])
 def test_a_machine_without_kalprox_is_named(missing, tmp_path, capfd):
     file = tmp_path / "scheduler.json"
@@ -484,6 +485,7 @@ def test_only_the_clients_that_we_open_are_silent(cluster, client):
     assert set(handler.messages) == {"the user's", "the user's, later"}
 
 
+@pytest.mark.slow
 def test_a_partition_that_kills_every_worker_is_given_up_by_name():
     def dies(block):
         os.kill(os.getpid(), signal.SIGKILL)

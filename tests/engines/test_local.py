@@ -13,6 +13,7 @@ from kalprox.engines.threads import one_blas_thread
 from kalprox.information import Information
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("n", "seed"), [(1, 0), (5, 1), (64, 2)])
 def test_threads_give_the_single_machine_fit(kind, n, seed):
@@ -80,6 +81,7 @@ def test_a_killed_process_changes_no_bit(processes, tmp_path):
     assert bits(found.total) == bits(expected.total) and found.counts == expected.counts
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_processes_that_are_always_killed_are_given_up():
     with pytest.raises(EngineFailed, match=r"died 4 times, with 3 of 3 partitions left"):

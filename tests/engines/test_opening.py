@@ -72,6 +72,7 @@ def test_refine_refuses_partitions_without_a_good_row():
         kp.refine(KINDS["ridge"][0](), KINDS["ridge"][1], partitions_of((X[:0], y[:0])), np.zeros(3))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("likelihood", [kp.likelihoods.Bernoulli(), kp.likelihoods.Poisson(), kp.likelihoods.Huber()])
 def test_refine_of_a_likelihood_on_processes_is_that_of_one_machine(likelihood):

@@ -86,6 +86,7 @@ def test_spark_gives_the_single_machine_fit(engine, kind):
     check_equal(engine, kind, 2, 20)
 
 
+@pytest.mark.slow
 def test_spark_gives_the_bits_of_threads_also_over_a_shuffle(engine):
     partitions = cut(sample(3), 31, 3)
     assert len(partitions) > 32
@@ -95,6 +96,7 @@ def test_spark_gives_the_bits_of_threads_also_over_a_shuffle(engine):
     assert sorted(source.summaries) == list(range(len(partitions)))
 
 
+@pytest.mark.slow
 def test_two_passes_of_a_function(engine):
     """The parts of a refinement: a model that JAX compiles, at one theta after another, in float64."""
     arrays, model = sample(4), polynomial()
@@ -151,6 +153,7 @@ def test_what_a_watcher_raises_stops_the_job(session, engine, tmp_path):
     assert len(os.listdir(folder)) < 90  # the other partitions were cancelled
 
 
+@pytest.mark.slow
 def test_a_data_frame(session, engine, tmp_path):
     one = table(300)
     frame = frame_of(session, one, tmp_path)

@@ -53,6 +53,7 @@ def test_alpha_auto_maximises_the_evidence():
     assert model.alpha_ == pytest.approx(theirs.lambda_ / theirs.alpha_, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "seeds"), [("l1", 8), ("group", 8), ("elasticnet", 2), ("smooth_l1", 2)])
 def test_alpha_auto_beats_next_to_no_penalty(name, seeds):
     theta = np.r_[2.0, -1.0, 1.0, np.zeros(7)]

@@ -428,6 +428,7 @@ def test_a_stream_with_l1_is_linearised_where_the_rows_lead(two):
         assert off.max() < most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coef_cov", ["robust", "clustered"])
 def test_robust_errors_of_a_stream_count_the_rows_of_its_warm_up(coef_cov):
     rng = np.random.default_rng(7)

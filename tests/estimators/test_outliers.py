@@ -76,6 +76,7 @@ def test_rows_that_are_skipped_are_not_flagged():
     assert np.isnan(weights[3]) and not flags[3] and np.isfinite(np.delete(weights, 3)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [*ROBUST, "negative-binomial"])
 def test_model_files_keep_what_was_learned_about_the_likelihood(likelihood, tmp_path):
     X, y, _ = rows()
@@ -92,6 +93,7 @@ def test_model_files_keep_what_was_learned_about_the_likelihood(likelihood, tmp_
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).coef_std_, model.coef_std_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ROBUST)
 def test_merged_streams_are_near_one_fit(likelihood):
     X, y, _ = rows(3000)

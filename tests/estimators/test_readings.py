@@ -65,6 +65,7 @@ def test_ridge_covariance_is_the_explicit_inverse():
     np.testing.assert_allclose(model.predict(new, return_std=True)[1], variance[0] ** 0.5, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["learn", 0.25])
 def test_intervals_cover_what_they_say(noise):
     rng = np.random.default_rng(5)

@@ -85,6 +85,7 @@ def test_flights_are_ordinary_least_squares_with_its_standard_errors(flights):
     np.testing.assert_allclose(high, expected["obs_ci_upper"], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("standardize", "alpha", "zeros"), [(False, 1.0, 20), (True, 0.2, 5)])
 def test_flights_are_scikit_learn_s_lasso(flights, standardize, alpha, zeros):
     X, _, y = flights

@@ -105,6 +105,7 @@ def test_forgetting_is_a_weighted_fit_in_any_blocks():
     np.testing.assert_allclose(stream.coef_std_, whole.coef_std_, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"alpha": 5.0}, {"penalty": None}, {"fit_intercept": False}, {"penalty": "l1"}])
 def test_rows_one_at_a_time_between_predictions(settings):
     X, y = linear_data(n=700, d=5)
@@ -175,6 +176,7 @@ def test_merge_refuses_what_it_cannot_do_exactly():
     assert fit.n_rows_seen_ == 120
 
 
+@pytest.mark.slow
 def test_batch_lengths_do_not_recompile():
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(

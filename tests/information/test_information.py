@@ -474,6 +474,7 @@ def hard_case(dtype):
     return X, y, Information.from_prior(np.zeros(5, dtype), root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 @pytest.mark.parametrize("block", [1, 7, 400])
 def test_float32_gives_the_float64_answer(library, block):
@@ -550,6 +551,7 @@ def test_jit_scan_and_vmap():
         jax.jit(lambda a, b: a.subtract(b))(total, each[0])
 
 
+@pytest.mark.slow
 def test_gram_on_jax_keeps_the_digits_too():
     rng = np.random.default_rng(13)
     X = rng.standard_normal((500, 3))

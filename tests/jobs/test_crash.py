@@ -164,6 +164,7 @@ def test_killed_thirty_times(job):
     assert kill_again_and_again(job, kills=30, seed=1) >= 10
 
 
+@pytest.mark.slow
 def test_rows_of_standard_input_are_gone_on_with(linear):
     one = linear.new("stdin")
     one.source = "-"
@@ -222,6 +223,7 @@ def test_a_disk_that_is_really_full(linear):
     assert one.result() == linear.bytes
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_refused(linear, tmp_path):
     one = linear.new("damaged")
     one.stop_after(2)
@@ -249,6 +251,7 @@ def test_a_damaged_checkpoint_is_refused(linear, tmp_path):
 # another job, another process
 
 
+@pytest.mark.slow
 def test_another_job_is_refused_with_what_differs(linear, tmp_path):
     source = shutil.copytree(linear.source.parent, tmp_path / "copy", ignore=lambda *_: ["straight"]) / "rows.csv"
     one = Job(tmp_path / "job", source, linear.options)

@@ -478,6 +478,7 @@ def test_a_terminal_gets_a_bar(data):
     assert "\x1b" not in done.stdout and f"{len(data.good):,} learned" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_model_is_shown_reported_and_traced(data, delays):
     done = run("show", delays.file, "--top", 3)
     assert "\x1b" not in done.stdout

@@ -74,6 +74,7 @@ def test_a_sorted_file_is_the_shuffled_file(data):
         assert quality.bad == 0 and not quality.notes.unknown_levels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

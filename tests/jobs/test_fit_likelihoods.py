@@ -66,6 +66,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_counts_with_an_exposure_are_statsmodels_offset(data, frame, engine):
     peer = sm.GLM(frame.n, sm.add_constant(frame[FEATURES]), sm.families.Poisson(), offset=np.log(frame.hours))
@@ -91,6 +92,7 @@ def test_two_classes_of_a_sorted_file_are_statsmodels_logit(data, frame, engine)
     np.testing.assert_allclose(std, peer.bse, rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_several_classes_are_statsmodels_mnlogit(data, frame, engine):
     codes = pd.Categorical(frame.kind, ["blue", "green", "red"]).codes

@@ -75,6 +75,7 @@ def test_poison(case, tmp_path):
     check(case, tmp_path, lambda *arguments, code=0: invoke(*arguments, code=code).output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["csv: NaN", "csv: a column twice", "parquet: one of three truncated, skipped"])
 def test_poison_installed(name, tmp_path):
     def command(*arguments, code=0):

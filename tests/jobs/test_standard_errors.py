@@ -330,6 +330,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_bytes(folder, tmp_path, kind, li
     assert out.read_bytes() == straight.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["identity", "exp"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_fit_on_an_engine_goes_on_to_the_same_bytes(folder, tmp_path, kind, link):

@@ -207,6 +207,7 @@ def test_targets_that_the_model_refuses_are_bad_rows(tmp_path):
         (tmp_path / "bad.csv").unlink()
 
 
+@pytest.mark.slow
 def test_classes_have_probabilities(tmp_path):
     rng = np.random.default_rng(2)
     x = rng.standard_normal(300)

@@ -191,6 +191,7 @@ def traces(folder, *texts):
     return {name for name, content in contents.items() if any(form in content for form in forms)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [[], ["--engine", "local"]], ids=["stream", "engine"])
 def test_no_samples_keeps_values_of_rows_out_of_everything(tmp_path, engine):
     data = secrets(tmp_path)

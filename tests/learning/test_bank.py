@@ -149,6 +149,7 @@ def test_the_loss_to_the_best_member_is_bounded_on_still_streams():
     assert np.mean(losses) < np.log(8)
 
 
+@pytest.mark.slow
 def test_the_mixture_beats_every_member_where_the_drift_changes():
     X1, y1 = still(3, n=700)
     X2, y2 = drifting(4, n=700, step=0.3)
@@ -195,6 +196,7 @@ def test_without_a_penalty_any_split_gives_the_same():
         np.testing.assert_allclose(model.coef_std_, models[0].coef_std_, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 40])
 def test_saved_and_resumed_bit_for_bit(tmp_path, size):
     X, y = drifting(7)
@@ -215,6 +217,7 @@ def test_saved_and_resumed_bit_for_bit(tmp_path, size):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_targets_have_weights_of_their_own():
     X, y = still(8)
     drifted = X[:, 0] * np.linspace(-5, 5, len(X)) + np.random.default_rng(0).normal(size=len(X))

@@ -62,6 +62,7 @@ def check(found, expected, counted, rtol=1e-11):
         np.testing.assert_allclose(ours[counted], theirs[counted], rtol=rtol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["", "far", "targets", "frequency", "precision"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_block_gives_the_innovations_of_its_rows_one_by_one(name, kind):

@@ -30,6 +30,7 @@ def test_the_interval_of_a_smooth_penalty_is_that_of_the_posterior(penalty):
         np.testing.assert_allclose(model._belief.intercept_interval(0.9), theirs[0], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("penalty", KINKED)
 def test_the_interval_under_a_kink_is_that_of_least_squares(penalty, standardize):
@@ -121,6 +122,7 @@ def test_the_anytime_interval_is_that_of_the_formula(settings):
     np.testing.assert_allclose(ends(model, anytime=True), np.stack([coef - reach, coef + reach], -1), rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "streams"),
     [("noise", 100), *(pytest.param(kind, 400, marks=pytest.mark.slow) for kind in ("noise", "trend", "late"))],
@@ -203,6 +205,7 @@ def test_a_penalty_that_hardly_moves_the_coefficients_does_not_warn(scale):
     KalproxRegressor().fit(X, y).coef_interval()
 
 
+@pytest.mark.slow
 def test_coefficients_drawn_from_the_prior_do_not_contradict_it():
     """At most 4 of 200 samples with 20 or 200 rows: the warning needs a probability of 0.001."""
     warned = 0

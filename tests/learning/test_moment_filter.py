@@ -61,6 +61,7 @@ def test_predictions_are_those_of_all_rows_learned_at_once(settings, first):
     assert model.diagnostics_.rows == at_once.diagnostics_.rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_innovations_are_those_of_the_information(settings):
     X, y = table(120, seed=1)
@@ -80,6 +81,7 @@ def test_innovations_are_those_of_the_information(settings):
     np.testing.assert_allclose([found.mean, found.std], np.array([mean, std])[:, -len(found.mean) :], rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [*SETTINGS.values(), {"penalty": "group", "groups": [0, 0, 1, 1, 1]}])
 def test_no_bit_depends_on_reading_and_saving(settings, tmp_path):
     X, y = table(200, seed=2)

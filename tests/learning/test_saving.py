@@ -52,6 +52,7 @@ def test_odd_linear_fits_are_loaded_and_learn_on_identically(tmp_path):
     assert sum(saved) >= 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [24, 52, 60, 66])
 def test_odd_nonlinear_fits_are_loaded_and_learn_on_identically(seed, tmp_path):
     assert check_odd_fit(seed, tmp_path / "model")
@@ -165,6 +166,7 @@ def outcome(file, content):
     return True
 
 
+@pytest.mark.slow
 def test_a_mutated_file_is_refused_or_predicts(contents, tmp_path):
     loaded = [outcome(tmp_path / "model", mutated(contents[seed % len(contents)], seed)) for seed in range(300)]
     assert 20 < sum(loaded) < 150

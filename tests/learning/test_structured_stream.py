@@ -181,6 +181,7 @@ def test_a_model_is_loaded_as_it_was_and_learns_on_bit_for_bit(kind, structure, 
             one.partial_fit(X[200:], y[200:])
 
 
+@pytest.mark.slow
 def test_a_fit_is_loaded_as_it_was(tmp_path):
     X, y = _classes(200, 5, sparse=True)
     for model in (

@@ -44,6 +44,7 @@ def in_batches(model, X, y, sizes):
 SIZES = [1, 1, 3, 40, 1, 1, 7, 300, 1, 16, 2, 200, 1, 1, 25]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("targets", [1, 2])
 @pytest.mark.parametrize("settings", [{"alpha": 3.0}, {"penalty": None}, {"coef_cov": "robust"}, {"penalty": "l1"}])
 def test_reading_saving_and_copying_change_no_bit(settings, targets, tmp_path):
@@ -219,6 +220,7 @@ def test_settings_that_are_equal_leave_the_buffer_as_it_is():
     assert again._learner._buffer.n == model._learner._buffer.n == 900
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [60, 2300], ids=["exact innovations", "scorer"])
 @pytest.mark.parametrize("kind", ["frequency", "precision"])
 @pytest.mark.parametrize("settings", [{}, {"forget": 0.99}, {"penalty": "l1", "alpha": 5.0}], ids=str)

@@ -156,6 +156,7 @@ MEETS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "one_sided", "size"), MEETS, ids=str)
 def test_one_row_in_five_that_lies_costs_no_more_than_half_as_much_again(likelihood, one_sided, size):
     for seed in range(3):

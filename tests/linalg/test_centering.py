@@ -71,6 +71,7 @@ def test_the_shift_follows_rows_that_come_one_by_one():
     assert abs(info.shift[0] - 1e8) < 1e7 and abs(info.x_mean[0] - 1e8 * 100 / 101) < 1
 
 
+@pytest.mark.slow
 @NAMESPACES
 @pytest.mark.parametrize("length", [3, 15, 60])
 @pytest.mark.parametrize("heavy", [1, 2, 4])

@@ -39,6 +39,7 @@ def test_targets_that_the_columns_explain_need_no_qr(no_qr, noise, k):
     assert (np.tril(found, -1) == 0).all()
 
 
+@pytest.mark.slow
 def test_collinear_columns_and_squares_that_underflow_need_qr(no_qr):
     T, B, _ = stack(4, 1, 1.0)
     tiny = np.array([1.0, 1.0, 1.0, 1e-170, 1.0])

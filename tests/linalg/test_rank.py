@@ -94,6 +94,7 @@ def test_no_small_pivot_hides_a_deficient_rank():
     np.testing.assert_allclose(theta, np.linalg.lstsq(R, R @ np.ones(d), rcond=1e-12)[0], atol=1e-11)
 
 
+@pytest.mark.slow
 def test_several_targets_are_solved_together():
     rng = np.random.default_rng(0)
     R, Z = rng.normal(size=(5, 4)), rng.normal(size=(5, 3))
@@ -109,6 +110,7 @@ def test_several_targets_are_solved_together():
         prox(R, Z, L1(1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deficient", [False, True])
 def test_the_factor_is_that_of_the_pseudo_inverse(deficient):
     rng = np.random.default_rng(1)

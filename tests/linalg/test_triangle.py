@@ -29,6 +29,7 @@ def error(T, R):
     return float((np.abs(np.asarray(T) - R) / np.where(size > 0, size, 1)).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e6, 1e12])
 @pytest.mark.parametrize("d", [1, 6, 30])
 def test_a_row_of_any_size_leaves_the_digits_of_the_others(size, d):
@@ -49,6 +50,7 @@ def test_a_row_under_zeros_and_a_row_of_zeros():
         np.testing.assert_array_equal(append_row(T, jnp.zeros(2)), T)
 
 
+@pytest.mark.slow
 def test_a_batch_of_triangles_and_its_derivative():
     rng = np.random.default_rng(0)
     T, b = np.triu(rng.normal(size=(4, 5, 5))), rng.normal(size=(4, 5))

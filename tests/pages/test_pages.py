@@ -111,6 +111,7 @@ def test_numbers_that_json_cannot_hold_are_refused_by_place():
         figures.to_json({"a": [1, 2j]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["svg", "pdf", "png"])
 def test_the_same_figure_gives_the_same_bytes_whatever_the_users_settings(form, tmp_path):
     one = figure("matrix")
@@ -290,6 +291,7 @@ def page(tmp_path_factory):
     return write_page(whole_page(), folder / "run" / "page.html", folder / "figures", ("png",))
 
 
+@pytest.mark.slow
 def test_a_page_is_the_same_bytes_again_and_its_figures_lie_in_the_folder(page, tmp_path):
     assert write_page(whole_page(), tmp_path / "page.html").read_bytes() == page.read_bytes()
     written = {file.name for file in (page.parent.parent / "figures").iterdir()}

@@ -163,6 +163,7 @@ def facts(table):
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_tables_hold_the_models_numbers(models):
     found = models["flights"]
     model = found.model
@@ -290,6 +291,7 @@ def test_the_checks_are_shown_with_their_numbers(models):
     assert {row[3] for row in checks.rows} == {"no"}
 
 
+@pytest.mark.slow
 def test_the_page_begins_with_the_headline_of_the_commands(models, pages):
     for name, found in models.items():
         lines = report.page(found, "m").headline

@@ -449,6 +449,7 @@ def test_every_kind_of_g_has_its_own_structure():
     assert jax.tree.structure(Huber(2.0, 3.0)) == structures[2]  # numbers do not make a kind
 
 
+@pytest.mark.slow
 def test_compiled_and_batched():
     R, z = PROBLEMS["plain"]
     lams = np.array([0.1, 1.0, 10.0])

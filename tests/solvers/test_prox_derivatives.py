@@ -87,6 +87,7 @@ def test_forwards_backwards_and_by_differences(case):
         np.testing.assert_allclose(batched[1], backwards, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_where_the_rank_is_deficient():
     """By z the derivative is the pseudo-inverse, alone and in a batch with problems of full rank."""
     same = R.copy()
@@ -207,6 +208,7 @@ def test_at_a_threshold_the_derivative_is_that_of_one_side(g, expected):
     np.testing.assert_allclose(found, np.diag(expected), rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_columns_that_are_alike_and_float32_give_finite_derivatives():
     with jax.enable_x64(True):
         same = jnp.ones((3, 3))

@@ -151,6 +151,7 @@ def json_rows(data, size):
     return out
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.integers(0, len(JSON)), POISON | st.sampled_from(POISON_JSON), st.integers(0, 3)), max_size=5)
