@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from kalprox._arrays import Array, eager, is_traced, masked, namespace
 
@@ -128,7 +127,7 @@ def check_usable(X: Any, y: Array, weights: Array | None = None) -> None:
 
     X may be a sparse matrix.
     """
-    sparse = not isinstance(X, np.ndarray) and scipy.sparse.issparse(X)
+    sparse = hasattr(X, "toarray")
     if all_usable(weights, X.data if sparse else X.ravel("K"), y.ravel("K")):
         return
     X = abs(X).max(axis=1).toarray().reshape(-1, 1) if sparse else X  # the largest entry of each row
