@@ -287,6 +287,7 @@ class _Scan:
         self.inner = dict(stateful)
         self.levels: dict[str, dict[str, int]] = {name: {} for name in levels}
         self.names = [*self.inner, *self.levels]
+        self.row_size = len(self.names)
 
     @property
     def needs(self) -> str:
