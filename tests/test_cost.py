@@ -117,6 +117,7 @@ UPDATE = lambda: kp.ipm(GLM, gamma=1.0)  # noqa: E731
 LITERAL = lambda: kp.pipg(GLM, kp.regularizers.SmoothL1(0.1, 0.5), gamma=0.1, q=1e-4)  # noqa: E731
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "power"), [(UPDATE, 2.0), (LITERAL, 3.0)], ids=["update", "literal"])
 def test_operations_of_a_row_grow_as_they_should(make, power):
     assert growth(make, lambda program: program.cost_analysis()["flops"]) < power + 0.1

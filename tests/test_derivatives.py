@@ -127,6 +127,7 @@ def every_regulariser():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
 @pytest.mark.parametrize("g", every_regulariser(), ids=label)
 def test_an_intercept_is_left_free_and_the_rest_is_as_it_was(g, xp):

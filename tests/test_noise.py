@@ -76,6 +76,7 @@ def test_effective_dof_is_the_divergence_of_the_fit(name):
     assert effective_dof(X, g, theta) == pytest.approx(divergence, abs=40 * (1e-12 / step))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ridge", "elastic_net", "group", "cauchy"])  # quadratic, diagonal, dense, concave
 def test_effective_dof_on_jax_arrays(name):
     X, y = rows()

@@ -59,6 +59,7 @@ def test_a_shuffled_stream_ends_near_the_batch_with_its_parameter(likelihood, se
     assert getattr(state.likelihood, parameter) == pytest.approx(getattr(batch.likelihood, parameter), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Huber(), NegativeBinomial()], ids=name)
 def test_the_parameter_hardly_depends_on_the_batches(likelihood):
     X, y = counts(2500) if not likelihood.majorizes else rows(2500, 0, slice(None, None, 20))

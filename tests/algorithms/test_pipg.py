@@ -92,6 +92,7 @@ def test_several_outputs_are_the_joint_update():
     close(out.state, (again := alg.step(got, B[1], y)).mean, again.cov(), 1e-12)
 
 
+@pytest.mark.slow
 def test_sweeps_by_vmap_over_gamma_lambda_v0_and_seeds():
     X, y, _ = behind_link("sigmoid", n=200)
     values = np.linspace(0.2, 0.9, 5)
@@ -164,6 +165,7 @@ def test_a_likelihood_is_expanded_to_second_order_at_every_row():
     np.testing.assert_allclose(mean, 0.2 + 0.1 * (y[0] - np.exp(0.2 * X[0].sum())) * X[0], rtol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "v0", [0.7, Diagonal(np.full(D, 0.7)), LowRank.start(0.7, D, 3)], ids=["dense", "diagonal", "low_rank"]
 )

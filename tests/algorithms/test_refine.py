@@ -340,6 +340,7 @@ def _smooth_l1_as_residuals(X, y, lam, delta):
     return residuals, jacobian
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "n"), [(1.0, 5_000), (3.0, 20_000)])
 def test_the_papers_sigmoid_reaches_an_independent_minimum(size, n):
     X, y, _ = _sigmoid(size, n, seed=1)

@@ -209,6 +209,7 @@ def test_calibration_of_ipm_is_that_of_a_hand_written_kalman_filter():
     np.testing.assert_allclose(out.state.mean, mean, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record_every", [1, 700, 10_000])
 def test_calibration_does_not_depend_on_what_is_recorded_nor_change_the_run(record_every):
     X, y = gaussian_rows(n=PIECE + 77)
@@ -342,6 +343,7 @@ def test_members_of_a_batch_run_in_groups_that_fit_the_cache(monkeypatch, togeth
     np.testing.assert_allclose(jax.vmap(one)(gammas), alone, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_classes_and_counts_are_judged_by_the_calibration_of_their_likelihood():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 3))

@@ -145,6 +145,7 @@ main(["fit", *sys.argv[1:]])
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_during_garbage_collection_is_not_lost(tmp_path):
     """JAX has a callback there, in which Python ignores exceptions: the command went on, after a traceback."""
     rows = "\n".join(f"{i},{i % 7}" for i in range(200))

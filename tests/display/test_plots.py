@@ -130,6 +130,7 @@ def test_given_axes_are_drawn_on_and_returned_and_no_figure_is_made(name):
     assert all(above.y0 >= below.y0 + 0.6 * below.height for below, above in itertools.pairwise(labels))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLOTS)
 @pytest.mark.filterwarnings("ignore::kalprox.learning.belief.PenaltyTooStrong")
 def test_without_axes_one_figure_is_made_in_which_nothing_is_cut_off(name):
@@ -323,6 +324,7 @@ def test_what_cannot_be_drawn_is_a_clear_error_and_leaves_no_figure(plot, error,
     assert plt.get_fignums() == before
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_without_matplotlib_the_error_says_what_to_install():
     code = (

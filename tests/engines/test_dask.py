@@ -154,6 +154,7 @@ def test_columns_of_one_frame_that_dask_reads_in_partitions_of_their_own(tmp_pat
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in ((2, "plain"), (2, "balanced"), (2, "l1"), (3, "l1"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("classes", "name"), [(2, "weighted and robust"), (3, "balanced"), *SLOW])
 def test_classes_of_dask_collections_equal_the_local_fit(client, classes, name):
     X, y, w = class_sample(classes)

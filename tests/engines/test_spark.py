@@ -165,6 +165,7 @@ def test_a_data_frame(session, engine, tmp_path):
         information(EngineSource(LocalEngine(), partitions_of(frame, COLUMNS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("classes", "name"), [(2, "weighted and robust"), pytest.param(3, "balanced", marks=pytest.mark.slow)]
 )

@@ -315,6 +315,7 @@ def test_files_of_the_other_estimator_are_refused(two, tmp_path):
         KalproxClassifier.load(tmp_path / "numbers")
 
 
+@pytest.mark.slow
 def test_pipelines_searches_sparse_rows_and_reports(two, tmp_path):
     X, y = load_breast_cancer(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), KalproxClassifier())

@@ -21,6 +21,7 @@ def batches(kind, X, y, times, length, start=0):
         yield X[some], y[some], {"times": times[some]} if isinstance(kind, ByTime) else {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=NAMES)
 @pytest.mark.parametrize("length", [1, 13])
 def test_a_model_that_was_saved_on_the_way_continues_bit_for_bit(kind, length, tmp_path):
@@ -41,6 +42,7 @@ def test_a_model_that_was_saved_on_the_way_continues_bit_for_bit(kind, length, t
     half.save(tmp_path / "again.kalprox")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=NAMES)
 def test_fit_is_partial_fit_and_says_how_it_forgets(kind):
     X, y, times = stream(120)

@@ -77,6 +77,7 @@ def assert_same_answer(a, b, rtol=1e-9):
         np.testing.assert_allclose(theta, expected, rtol=0, atol=rtol * (np.abs(expected) + error).max())
 
 
+@pytest.mark.slow
 @given(problems(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_stream_is_batch_is_any_chunking_permutation_and_tree(problem, data):
@@ -628,6 +629,7 @@ def test_overflow_of_squares_alone_is_no_obstacle():
     np.testing.assert_allclose(big.T[1, 1] / 1e200, Information.from_rows(X, y).T[1, 1], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e-200, 1e-170, 1e-160, 1e160, 1e300])
 @pytest.mark.parametrize("xp", [np, jnp])
 def test_columns_whose_squares_underflow_or_overflow_keep_their_digits(xp, size):

@@ -243,6 +243,7 @@ def test_the_first_level_may_be_the_reference(data):
         assert_same(fitted(data, data.folder / "parts", *options), expected)
 
 
+@pytest.mark.slow
 def test_a_link(data):
     options = ["--target", "late", *COLUMNS, *FULL, "--link", "sigmoid"]
     expected = KalproxRegressor(link="sigmoid").fit(data.X, data.late)

@@ -45,6 +45,7 @@ def positions(rows):
     return [row.row - 1 + (1700 if row.file.endswith("1.csv") else 0) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["huber", "student", "contaminated"])
 @pytest.mark.parametrize("passes", [("--passes", 1), ()], ids=["stream", "passes"])
 def test_the_rows_that_lie_are_written_with_their_errors(data, frame, likelihood, passes, tmp_path):
@@ -71,6 +72,7 @@ def test_the_rows_that_lie_are_written_with_their_errors(data, frame, likelihood
             assert weight == pytest.approx(weights[at], rel=0.02, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [1, None])
 def test_a_resumed_fit_writes_no_row_twice(data, passes, tmp_path):
     class Interrupted(Exception):

@@ -494,6 +494,7 @@ def test_a_model_whose_rows_were_not_predicted_has_none(folder, tmp_path, option
 # reports
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["model", *KINDS])
 def test_the_tables_say_which_errors_they_have(folder, tmp_path, kind):
     options = ["--coef-cov", kind] + (["--clusters", "day"] if kind == "clustered" else ["--features", "a,b,c"])

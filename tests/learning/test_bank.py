@@ -184,6 +184,7 @@ def test_walking_intercept_wins_where_only_the_level_drifts():
 # ---- splits, saving, targets -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_a_penalty_any_split_gives_the_same():
     X, y = drifting(6)
     models = [KalproxRegressor(penalty=None, forget="auto") for _ in range(3)]

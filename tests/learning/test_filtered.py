@@ -176,6 +176,7 @@ def test_several_sorted_inputs_are_covered():
     assert covered >= binom.ppf(0.005, 200, 0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_a_penalty_that_moves_the_intervals_off_the_truth_warns(shuffled):
     """alpha=1 with little noise: sorted or not, the intervals cover less than half, and they say so."""

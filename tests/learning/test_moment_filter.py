@@ -133,6 +133,7 @@ def test_prequential_learns_all_rows_or_none():
     assert model.n_rows_seen_ == 50 and (model.coef_ == before).all()
 
 
+@pytest.mark.slow
 def test_rows_are_solved_without_a_new_posterior(monkeypatch):
     """A posterior takes a millisecond; a row of the filter a twentieth of that."""
     made, begin = [], InformationPosterior.__init__
@@ -153,6 +154,7 @@ def test_rows_are_solved_without_a_new_posterior(monkeypatch):
         assert len(made) <= 4, settings
 
 
+@pytest.mark.slow
 def test_coefficients_that_enter_and_leave():
     """The coefficient of a column goes from 1 to 0 and to -1 along a stream that forgets."""
     rng = np.random.default_rng(4)

@@ -143,6 +143,7 @@ def test_prequential_is_predict_then_partial_fit_row_by_row(name):
     assert block.n_rows_seen_ == rows.n_rows_seen_ == 160
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in LEARNERS if name != "link"])
 @pytest.mark.parametrize(("first", "diagnose"), [(40, False), (5000, True)], ids=["not asked", "long"])
 def test_a_short_batch_is_predicted_where_no_filter_is_exact(name, first, diagnose):

@@ -49,6 +49,7 @@ def test_the_shift_follows_the_rows(xp, then, length):
         assert_exact(info, exact(X, y, weights), 1e-12)
 
 
+@pytest.mark.slow
 @NAMESPACES
 def test_a_first_row_that_is_not_representative_does_not_fix_the_shift(xp):
     rng = np.random.default_rng(1)

@@ -416,6 +416,7 @@ def driver():
         yield driver
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("width", [390, 800, 1400])
 @pytest.mark.parametrize("name", MODELS)

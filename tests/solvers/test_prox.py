@@ -413,6 +413,7 @@ def test_undetermined_directions_have_infinite_variance():
 # -- arrays ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["zero", "smooth l1", "l1", "group"] + [pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
 )

@@ -312,6 +312,7 @@ CELLS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.data(), st.sampled_from([*",;\t|"]), st.sampled_from(["\n", "\r\n"]), st.integers(2, 6), st.integers(0, 30))
 def test_a_written_file_is_read_with_its_delimiter(data, delimiter, newline, width, rows):

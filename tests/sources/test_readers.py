@@ -126,6 +126,7 @@ def test_fuzz_cells(cells):
     same_for_any_chunk(b"y,a,c\n" + b"".join(b"1," + cell + b",u\n" for cell in cells))
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.text(alphabet='",\n\rab', max_size=60))
 def test_fuzz_quotes(text):
