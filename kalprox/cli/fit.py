@@ -423,6 +423,8 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
         if stated := [name for name in ("classes", "positive", "offset", "exposure") if given[name]]:
             raise click.UsageError(f"--{stated[0]} cannot be used with --columns, whose model says it.")
         columns = TableModel.load(given["like"]).columns
+        if getattr(columns, "shared", ()):
+            columns = replace(columns, sparse=given["structure"] is not None)
         if given["clusters"] is not None:
             columns = replace(columns, cluster=given["clusters"])
         elif given["coef_cov"] not in (None, "clustered"):

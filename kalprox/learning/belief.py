@@ -180,7 +180,9 @@ class Belief(PickledFields, ABC):
         own, times = self.own_variance(block), self._times(block, self.time)
         known = self if times is None else self.ahead(float(times[0]))
         predicted = known.predict(block.X, None if own is None else np.sqrt(own), block.offset)
-        return Innovations.of(block.y, predicted, predicted.std / np.sqrt(np.asarray(known.noise.variance)))
+        with np.errstate(invalid="ignore"):  # without any noise, nothing is known of the relative size of the std
+            scale = predicted.std / np.sqrt(np.asarray(known.noise.variance))
+        return Innovations.of(block.y, predicted, scale)
 
     def relative_variance(self, X: Array) -> Array | None:
         """Return the variance of the noise at the inputs X, in units of the noise variance; None if it is 1."""

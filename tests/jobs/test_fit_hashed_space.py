@@ -103,6 +103,34 @@ def test_many_columns_are_fitted_predicted_shown_and_reported(file, structure):
     assert "correlation" in (file.parent / "r.html").read_text()
 
 
+def test_the_columns_of_a_model_are_used_with_and_without_a_structure(file, tmp_path):
+    fitted(file, "--hash-bits", 6, "--structure", "diagonal")
+    invoke("fit", file, "--columns", file.parent / "m", "--out", tmp_path / "dense")
+    alone, _ = fitted(file, "--hash-bits", 6)
+    np.testing.assert_array_equal(TableModel.load(tmp_path / "dense").belief.coef, alone.belief.coef)
+    fitted(file, "--hash-bits", 14, "--structure", "diagonal")
+    done = invoke("fit", file, "--columns", file.parent / "m", "--out", tmp_path / "dense", code=3)
+    assert "--structure diagonal" in " ".join(done.output.split())
+
+
+def test_a_constant_target_is_predicted_without_noise(file, tmp_path):
+    pd.read_csv(file).assign(y=1.0).to_csv(tmp_path / "c.csv", index=False)
+    options = (
+        "--hash",
+        "tail",
+        "--words",
+        "text",
+        "--hash-bits",
+        14,
+        "--structure",
+        "diagonal",
+        "--out",
+        tmp_path / "m",
+    )
+    invoke("fit", tmp_path / "c.csv", "-y", "y", *options)
+    assert TableModel.load(tmp_path / "m").belief.intercept == 1.0
+
+
 def test_two_classes(file, tmp_path):
     rows = pd.read_csv(file)
     rows.assign(y=np.where(rows["y"] > 0, "yes", "no")).to_csv(tmp_path / "c.csv", index=False)
