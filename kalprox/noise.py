@@ -18,7 +18,14 @@ from kalprox.predictive import standard_quantile
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import curvature
 
-__all__ = ["Noise", "effective_dof", "gaussian_log_likelihood", "log_evidence", "ridge_log_evidence"]
+__all__ = [
+    "Noise",
+    "effective_dof",
+    "gaussian_log_likelihood",
+    "log_evidence",
+    "ridge_evidence_slopes",
+    "ridge_log_evidence",
+]
 
 
 @pytree
@@ -308,6 +315,27 @@ def ridge_log_evidence(
         np.log(kept).sum(axis=-1, keepdims=True) / 2, S, np.asarray(rows / fading), gamma
     )
     return evidence
+
+
+def ridge_evidence_slopes(
+    s: np.ndarray, z: np.ndarray, rss: Any, rows: float, alpha: float, gamma: float | None = None, fading: float = 1.0
+) -> tuple[float, float]:
+    """Return the first two derivatives of `ridge_log_evidence`, summed over the targets, with respect to log(alpha).
+
+    Examples
+    --------
+    >>> ridge_evidence_slopes(np.ones(1), np.zeros((1, 1)), np.zeros(1), 1, 1.0, gamma=1.0)
+    (0.25, -0.125)
+    """
+    kept = alpha / (alpha + s**2)
+    first = kept * (1 - kept)  # the derivative of kept
+    second = first * (1 - 2 * kept)
+    S, move, bend = ((part @ z**2 + extra) / fading for part, extra in ((kept, rss), (first, 0.0), (second, 0.0)))
+    volume, change = z.shape[1] * float((1 - kept).sum()), z.shape[1] * float(first.sum())
+    if gamma is not None:
+        return (volume - gamma * float(move.sum())) / 2, -(change + gamma * float(bend.sum())) / 2
+    n = rows / fading
+    return (volume - n * float((move / S).sum())) / 2, -(change + n * float((bend / S - (move / S) ** 2).sum())) / 2
 
 
 def _log_density(volumes: Array, S: Array, rows: Array, gamma: Any | None) -> Array:

@@ -10,7 +10,7 @@ from scipy import integrate, special, stats
 from kalprox import regularizers as rg
 from kalprox.information import Information
 from kalprox.likelihoods import Gaussian
-from kalprox.noise import Noise, effective_dof, log_evidence
+from kalprox.noise import Noise, effective_dof, log_evidence, ridge_evidence_slopes, ridge_log_evidence
 from kalprox.solvers.prox import covariance, prox
 
 RNG = np.random.default_rng(0)
@@ -321,3 +321,19 @@ def test_95_percent_intervals_cover_95_percent(kind):
     assert all(low <= inside <= high for inside in hits), dict(zip(CELLS, hits, strict=True))
     low, high = stats.binom.interval(0.99, datasets * len(CELLS), 0.95)
     assert low <= sum(hits) <= high
+
+
+@pytest.mark.parametrize("gamma", [None, 1.7])
+def test_the_slopes_of_the_ridge_evidence_are_its_derivatives(gamma):
+    rng = np.random.default_rng(4)
+    s, z, rss = rng.uniform(0.5, 4, 6), rng.normal(size=(6, 2)), np.array([3.0, 5.0])
+
+    def value(u):
+        return float(ridge_log_evidence(s, z, rss, 40.0, np.exp(u), gamma, 0.8).sum())
+
+    u, h = 0.3, 1e-3
+    ends = [value(u + k * h) for k in (-2, -1, 0, 1, 2)]
+    slope = (ends[0] - 8 * ends[1] + 8 * ends[3] - ends[4]) / (12 * h)
+    bend = (-ends[0] + 16 * ends[1] - 30 * ends[2] + 16 * ends[3] - ends[4]) / (12 * h**2)
+    found = ridge_evidence_slopes(s, z, rss, 40.0, float(np.exp(u)), gamma, 0.8)
+    np.testing.assert_allclose(found, [slope, bend], rtol=1e-7)  # what differences leave

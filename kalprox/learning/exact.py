@@ -328,16 +328,19 @@ class ExactBelief(LinearBelief):
     def moment_filter(self) -> MomentFilter | None:
         """The filter for single rows under any separable penalty, with forgetting or standardised columns.
 
-        None if alpha is chosen or the noise depends on the inputs, or if moments do not keep the digits.
+        None if alpha is chosen by predictions, or cannot be followed; if the noise depends on the inputs; or if moments
+        do not keep the digits.
         """
-        settings = self.settings
-        if self._chooses_alpha or settings.noise_depends_on_inputs or not self.posterior.proper:
+        settings, search = self.settings, self.evidence_search if self._chooses_alpha else None
+        if self._chooses_alpha and search is None:
+            return None
+        if settings.noise_depends_on_inputs or not self.posterior.proper:
             return None
         kind = settings.forgetting
         if not (kind.fades or (isinstance(kind, RandomWalk) and kind.of_intercept and settings.fit_intercept)):
             return None
         g, coef = settings.penalty.regularizer(self.alpha), self.posterior.mean[int(settings.fit_intercept) :]
-        made = MomentFilter.of(settings, g, self.information, self.design, coef, self.time)
+        made = MomentFilter.of(settings, g, self.information, self.design, coef, self.time, search)
         return made if made is not None and made.estimate() is not None else None
 
     def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from math import exp, log
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -13,10 +14,11 @@ from kalprox.information import Equations, Information
 from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, null_ratio
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design
+from kalprox.learning.evidence_search import EvidenceSearch
 from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.path import Path
 from kalprox.linalg.triangle import qr, svd
-from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence, ridge_log_evidence
+from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence, ridge_evidence_slopes, ridge_log_evidence
 from kalprox.posterior import InformationPosterior
 from kalprox.solvers.l1_path import l1_path
 from kalprox.sources import Source
@@ -27,8 +29,21 @@ T = TypeVar("T")
 
 _FLAT = 0.01  # a score that a step of the grid improves by less is that of a limit, alpha -> 0 or infinity
 _COLLINEAR = 1e-10  # the smallest alpha, relative to the squares of a column, that tells collinear columns apart
-_ZOOMS, _POINTS = 3, 33  # grids, and alphas of each, in which the largest evidence is looked for
+_MOST_STEPS = 60  # in which the largest evidence between two alphas of a grid is looked for; 4 to 6 are usual
+_CONVERGED = 1e-9  # the step of log(alpha) after which Newton's method leaves about the square of it
 _FURTHER = 6  # alphas by which a grid is extended at a time
+
+
+class _Choice(NamedTuple):
+    """The alpha that was chosen.
+
+    `limit` is 0 or infinity if the smaller, or the larger, alpha is the better. `alone` is True if it is the only
+    maximum of the evidence on the grid, and no prior was needed to find it.
+    """
+
+    alpha: float
+    limit: float | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,11 +212,17 @@ class LinearBelief(Belief):
     @cached_property
     def alpha(self) -> float:
         alpha = self.settings.penalty.alpha if self.chosen is None else self.chosen
-        return self._choice[0] if alpha == "auto" else alpha
+        return self._choice.alpha if alpha == "auto" else alpha
 
     @property
     def alpha_limit(self) -> float | None:
-        return self._choice[1] if self._chooses_alpha and self.chosen is None else None
+        return self._choice.limit if self._chooses_alpha and self.chosen is None else None
+
+    @property
+    def evidence_search(self) -> EvidenceSearch | None:
+        """What follows alpha while rows come one by one; None if the evidence had not one maximum alone."""
+        follows = self._by_evidence and self._choice.alone
+        return EvidenceSearch(self.alpha, self.settings.gamma) if follows else None
 
     @property
     def _chooses_alpha(self) -> bool:
@@ -238,9 +259,13 @@ class LinearBelief(Belief):
 
     def _ridge_evidence(self, alpha: Any) -> Array:
         """Return the log evidence of one or several alphas, shape (k,) or (a, k)."""
+        return ridge_log_evidence(*self._evidence_of(alpha))
+
+    def _evidence_of(self, alpha: Any) -> tuple[Any, ...]:
+        """Return the arguments of `ridge_log_evidence`."""
         eq = self.centered
-        rss, how = np.atleast_1d(eq.rss), (self.settings.gamma, float(eq.fading))
-        return ridge_log_evidence(*self._spectrum, rss, self._evidence_rows, alpha, *how)
+        rows = np.atleast_1d(eq.rss), self._evidence_rows
+        return *self._spectrum, *rows, alpha, self.settings.gamma, float(eq.fading)
 
     @property
     def _evidence_rows(self) -> float:
@@ -364,8 +389,8 @@ class LinearBelief(Belief):
                 grid, found = np.append(grid, more), found + read(more)
 
     @cached_property
-    def _choice(self) -> tuple[float, float | None]:
-        """The alpha of the largest evidence (ridge) or of the best predictions, or `_safe_alpha`; and `alpha_limit`.
+    def _choice(self) -> _Choice:
+        """The alpha of the largest evidence (ridge) or of the best predictions, or `_safe_alpha`.
 
         With no more rows than coefficients, or if the evidence is largest in a limit, where all or nothing is noise, a
         weak prior multiplies it: see `_log_prior`.
@@ -373,8 +398,8 @@ class LinearBelief(Belief):
         if self._by_prediction:
             best = None if self.scores is None else self.scores.best
             if best is None or self.scores is None:
-                return self._safe_alpha(), None
-            return best * float(self.information.rows) ** 0.5, self.scores.limit
+                return _Choice(self._safe_alpha())
+            return _Choice(best * float(self.information.rows) ** 0.5, self.scores.limit)
         grid, found = self._along_grid(lambda alphas: self._ridge_evidence(alphas).sum(axis=1).tolist(), float)
         scores = np.array(found)
         i, ends = int(np.argmax(scores)), (0, len(grid) - 1)
@@ -382,13 +407,16 @@ class LinearBelief(Belief):
         if weak:
             i = int(np.argmax(scores + self._log_prior(grid)))
         if i in ends:
-            return float(grid[i]), limit
+            return _Choice(float(grid[i]), limit)
+        alone = not weak and bool((np.diff(scores[: i + 1]) > 0).all() and (np.diff(scores[i:]) < 0).all())
 
-        def value(log_alpha: Array) -> Array:
-            alphas = np.exp(log_alpha)
-            return self._ridge_evidence(alphas).sum(axis=1) + (self._log_prior(alphas) if weak else 0.0)
+        def slopes(log_alpha: float) -> tuple[float, float]:
+            alpha = exp(log_alpha)
+            slope, bend = ridge_evidence_slopes(*self._evidence_of(alpha))
+            own = self._log_prior_slopes(alpha) if weak else (0.0, 0.0)
+            return slope + own[0], bend + own[1]
 
-        return float(np.exp(_largest(value, np.log(grid[i + 1]), np.log(grid[i - 1])))), limit
+        return _Choice(exp(_falling_root(slopes, log(grid[i + 1]), log(grid[i]), log(grid[i - 1]))), limit, alone)
 
     def _safe_alpha(self) -> float:
         """Return the alpha that noise of the size of the residuals would exceed with probability 0.01.
@@ -417,20 +445,31 @@ class LinearBelief(Belief):
         With the prior N(0, noise / alpha) of the coefficients, signal and noise have the ratio u = |R|^2 / (alpha sum
         w), and the share is u / (1 + u). It keeps alpha from 0 and infinity, where the evidence of few rows is flat.
         """
-        u = (self.centered.compact()[0] ** 2).sum() / (alpha * float(self.information.T[0, 0]) ** 2)
+        u = self._signal(alpha)
         return np.log(u) - 2 * np.log1p(u)
 
+    def _log_prior_slopes(self, alpha: float) -> tuple[float, float]:
+        """Return the first two derivatives of `_log_prior` with respect to log(alpha)."""
+        u = self._signal(alpha)
+        return (u - 1) / (u + 1), -2 * u / (1 + u) ** 2
 
-def _largest(value: Callable[[Array], Array], low: float, high: float) -> float:
-    """Return where a smooth function with one maximum between two ends is largest, to 1e-8 of their distance.
+    def _signal(self, alpha: Any) -> Any:
+        """Return the variance of the signal for the prior N(0, noise / alpha), in units of that of the noise."""
+        return (self.centered.compact()[0] ** 2).sum() / (alpha * float(self.information.T[0, 0]) ** 2)
 
-    Three grids, each between the neighbours of the best point before, and a parabola through the last three points.
+
+def _falling_root(slopes: Callable[[float], tuple[float, float]], low: float, start: float, high: float) -> float:
+    """Return where a function that falls from above to below zero between two ends is zero, by Newton's method.
+
+    `slopes` returns its value and its derivative. Steps that leave the interval of the root are halved intervals.
     """
-    for _ in range(_ZOOMS):
-        x = np.linspace(low, high, _POINTS)
-        y = value(x)
-        i = min(max(int(np.argmax(y)), 1), _POINTS - 2)
-        low, high = x[i - 1], x[i + 1]
-    below, above = y[i] - y[i - 1], y[i] - y[i + 1]
-    move = (below - above) / (below + above) / 2 if below + above > 0 else 0.0
-    return float(x[i] + min(max(move, -1.0), 1.0) * (x[i + 1] - x[i]))
+    u = start
+    for _ in range(_MOST_STEPS):
+        value, derivative = slopes(u)
+        low, high = (u, high) if value > 0 else (low, u)
+        new = u - value / derivative if derivative < 0 else high
+        new = new if low < new < high else (low + high) / 2
+        if abs(new - u) <= _CONVERGED:
+            return new
+        u = new
+    return u

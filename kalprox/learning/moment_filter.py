@@ -1,4 +1,5 @@
-"""A filter for single rows that keeps moments: for forgetting, standardised columns, and penalties with kinks."""
+"""A filter for single rows that keeps moments: for forgetting, standardised columns, penalties with kinks, and a ridge
+penalty that is chosen."""
 
 import math
 from copy import copy
@@ -7,25 +8,23 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dger
-from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
+from scipy.linalg.lapack import dtrtri
 
 from kalprox._arrays import Array
 from kalprox.forgetting import ByTime, RandomWalk
 from kalprox.information import Information
 from kalprox.learning.design import Design
+from kalprox.learning.evidence_search import EvidenceSearch
 from kalprox.learning.settings import Settings
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer, Separable
 from kalprox.regularizers.base import per_coordinate
 from kalprox.regularizers.pieces import Pieces
+from kalprox.solvers.moments import ActiveSet, constrained, newton, quadratic
 
 __all__ = ["MomentFilter"]
 
-_LEAST_PIVOT = 0.01  # relative to its column, as for the Gram matrices of folds: 12 digits of the estimate remain
 _LEAST_NOISE = 1e-7  # the smallest share of the squares of y that a difference of moments leaves enough digits of
-_MOST_STEPS = 50  # of Newton's method, or changes of the active set; 1 to 3 are usual
-_TOL = 1e-10  # of the optimality conditions, relative to the slopes
-_STEP = 1e-9  # the relative size of a step after which Newton's method has converged to its square
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 
 
@@ -105,7 +104,8 @@ class MomentFilter:
     time: float | None = None
     elapsed: float = 1.0
     step: float = 0.0
-    active: "_ActiveSet | None" = None  # from which the next search starts, if g has kinks or bounds
+    active: ActiveSet | None = None  # from which the next search starts, if g has kinks or bounds
+    search: EvidenceSearch | None = None  # of the alpha of g, if it is chosen: g then has any alpha
     found: Estimate | None = None  # None if rows have come since
 
     @classmethod
@@ -117,6 +117,7 @@ class MomentFilter:
         design: Design,
         start: Array,
         time: float | None = None,
+        search: EvidenceSearch | None = None,
     ) -> "MomentFilter | None":
         """Return the filter that continues from an information of one target; None if g is not separable.
 
@@ -137,7 +138,7 @@ class MomentFilter:
         kind = settings.forgetting
         step = kind.of_intercept if isinstance(kind, RandomWalk) else 0.0
         weight /= 1 + step * weight
-        about: dict[str, Any] = {"time": time, "step": step}
+        about: dict[str, Any] = {"time": time, "step": step, "search": search}
         return cls(settings, g, pieces, origin, mean, products, weight, rows, squares, np.array(start), **about)
 
     # ---- learning --------------------------------------------------------------------------------------
@@ -191,13 +192,18 @@ class MomentFilter:
             scale = np.sqrt(A.diagonal() / self.weight)
             scale[scale == 0] = 1.0
             A, b = A / scale / scale[:, None], b / scale
-        if self.g.smooth and self.pieces is not None:
-            found = _quadratic(A, b, self.pieces.l2)
+        if self.search is not None:
+            fading = self.squares / self.rows
+            rows = self.rows / fading - self.settings.fit_intercept
+            alpha = self.search.find(A, b, yy, rows, fading) if rows > len(b) else None
+            found = None if alpha is None else quadratic(A, b, np.full(len(b), alpha))
+        elif self.g.smooth and self.pieces is not None:
+            found = quadratic(A, b, self.pieces.l2)
         elif self.pieces is not None:
-            active = self.active or _ActiveSet.at(self.pieces, self.start)
-            found, self.active = _constrained(A, b, self.pieces, active) or (None, None)
+            active = self.active or ActiveSet.at(self.pieces, self.start)
+            found, self.active = constrained(A, b, self.pieces, active) or (None, None)
         else:
-            found = _newton(A, b, self.g, self.start)
+            found = newton(A, b, self.g, self.start)
         if found is None:
             return None
         coef, free, U, curvature = found
@@ -210,7 +216,13 @@ class MomentFilter:
 
     def copy(self) -> "MomentFilter":
         """Return a filter that later rows of this one do not change. O(d^2)."""
-        return replace(self, means=self.means.copy(), products=self.products.copy("F"), active=copy(self.active))
+        return replace(
+            self,
+            means=self.means.copy(),
+            products=self.products.copy("F"),
+            active=copy(self.active),
+            search=copy(self.search),
+        )
 
     def mean(self, X: Array) -> Array:
         """Return the predictive means for rows of X, shape (n,)."""
@@ -262,122 +274,3 @@ class MomentFilter:
         root, rows = found.root(), self.rows / fading
         dof = rows - (len(root) - found.shrunk) - self.settings.fit_intercept
         return (found.rss / fading / dof if dof > _ROUNDING * rows else math.nan), dof
-
-
-def _factor(A: Array, curvature: Array) -> Array | None:
-    """Return the Cholesky factor of A + diag(curvature); None if digits would be lost. A is overwritten."""
-    A.flat[:: len(A) + 1] += curvature
-    if not len(A):
-        return A
-    least = _LEAST_PIVOT**2 * A.diagonal()
-    U, failed = dpotrf(A, lower=0, clean=1)
-    return None if failed or not (U.diagonal() ** 2 >= least).all() or not least.all() else U
-
-
-def _quadratic(A: Array, b: Array, curvature: Array) -> tuple[Array, Any, Array, Array] | None:
-    """Minimise 1/2 t'A t - b't + 1/2 t'diag(curvature) t."""
-    U = _factor(np.array(A, order="F"), curvature)
-    return None if U is None else (dpotrs(U, b, lower=0)[0], slice(None), U, curvature)
-
-
-def _newton(A: Array, b: Array, g: Separable, theta: Array) -> tuple[Array, Any, Array, Array] | None:
-    """Minimise 1/2 t'A t - b't + g(t) for a smooth g by Newton's method; None if it does not converge."""
-    for _ in range(_MOST_STEPS):
-        curvature = g.hessian(theta)
-        U = _factor(np.array(A, order="F"), curvature)
-        if U is None:
-            return None
-        step = dpotrs(U, A @ theta - b + g.grad(theta), lower=0)[0]
-        theta = theta - step
-        if np.abs(step).max() <= _STEP * np.abs(theta).max():
-            return theta, slice(None), U, curvature
-    return None
-
-
-class _ActiveSet:
-    """Which coordinates are free of kinks and bounds, and between which ends each may move until that changes.
-
-    Attributes
-    ----------
-    free, held : arrays of int
-        The numbers of the free coordinates, and of the others.
-    slope : array of shape (f,)
-        The derivative of l1 |t| at the free coordinates.
-    least, most : arrays of shape (f,)
-        The ends of their intervals.
-    left, right : arrays of shape (d - f,)
-        The subdifferentials of the held coordinates.
-    """
-
-    def __init__(self, pieces: Pieces, theta: Array, sign: Array, free: Array) -> None:
-        l1, l2, low, high = pieces
-        self.theta, self.sign, self.is_free = theta, sign, free
-        self.free, self.held = np.flatnonzero(free), np.flatnonzero(~free)
-        self.block, self.fixed = np.ix_(self.free, self.free), theta[self.held]
-        self.slope, self.curvature, self.held_curvature = (l1 * sign)[self.free], l2[self.free], l2[self.held]
-        kink = l1 > 0
-        self.least = np.maximum(low, np.where(kink & (sign > 0), 0, -np.inf))[self.free]
-        self.most = np.minimum(high, np.where(kink & (sign < 0), 0, np.inf))[self.free]
-        left, right = pieces.slopes(theta)
-        self.left, self.right = left[self.held], right[self.held]
-        self.largest = l1.max(initial=0)
-
-    @classmethod
-    def at(cls, pieces: Pieces, theta: Array) -> "_ActiveSet":
-        """Return the active set of an estimate."""
-        left, right = pieces.slopes(theta)
-        return cls(pieces, theta, np.sign(theta), left == right)
-
-    def holding(self, pieces: Pieces, number: int, theta: Array) -> "_ActiveSet":
-        """Return the active set with one more coordinate held, at the estimate theta on the way."""
-        free = self.is_free.copy()
-        free[number] = False
-        return _ActiveSet(pieces, theta, self.sign, free)
-
-    def releasing(self, pieces: Pieces, number: int, theta: Array, *, upwards: bool) -> "_ActiveSet":
-        """Return the active set with one more coordinate free to move."""
-        free, sign = self.is_free.copy(), self.sign.copy()
-        free[number], sign[number] = True, np.sign(theta[number]) or (1.0 if upwards else -1.0)
-        return _ActiveSet(pieces, theta, sign, free)
-
-
-def _constrained(
-    A: Array, b: Array, pieces: Pieces, active: _ActiveSet
-) -> tuple[tuple[Array, Any, Array, Array], _ActiveSet] | None:
-    """Minimise 1/2 t'A t - b't + g(t) for a g of `pieces`, starting from an active set; return that of the minimiser.
-
-    The minimiser over the free coordinates is found by one factorisation. A coordinate that would cross its kink or a
-    bound is held there, and the held coordinate that violates its optimality condition most is set free. None if there
-    are too many changes.
-    """
-    tol = _TOL * (np.abs(b).max(initial=0) + active.largest)
-    for _ in range(_MOST_STEPS):
-        theta, free, held = active.theta.copy(), active.free, active.held
-        U = _factor(np.asfortranarray(A[active.block]), active.curvature)
-        if U is None:
-            return None
-        if len(free):
-            push = b - A[:, held].dot(active.fixed) if active.fixed.any() else b
-            goal = dpotrs(U, push[free] - active.slope, lower=0)[0]
-            beyond = (goal < active.least) | (goal > active.most)
-            if beyond.any():
-                now, ends = theta[free], np.where(goal < active.least, active.least, active.most)
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    part = np.where(beyond, (ends - now) / (goal - now), np.inf)
-                first = int(np.argmin(part))
-                theta[free] = now + min(float(part[first]), 1.0) * (goal - now)
-                theta[free[first]] = ends[first]
-                active = active.holding(pieces, int(free[first]), theta)
-                continue
-            theta[free] = goal
-        if len(held):
-            rest = (b - A.dot(theta))[held] - active.held_curvature * active.fixed
-            violation = np.maximum(active.left - rest, rest - active.right)
-            worst = int(violation.argmax())
-            if violation[worst] > tol:
-                upwards = bool(rest[worst] > active.right[worst])
-                active = active.releasing(pieces, int(held[worst]), theta, upwards=upwards)
-                continue
-        active.theta = theta
-        return (theta, free, U, active.curvature), active
-    return None

@@ -194,8 +194,9 @@ class RecentRows:
         made = belief.filter if fixed else belief.moment_filter
         if made is None:
             return None
+        every = self.exact and isinstance(made, MomentFilter) and made.search is not None  # was estimated at every row
         for block in batches:
-            _moved(made, block, self.settings, predict=False)
+            _moved(made, block, self.settings, predict=every)
         return None if isinstance(made, MomentFilter) and made.estimate() is None else made
 
     def followed(self) -> SquareRootFilter | MomentFilter | None:

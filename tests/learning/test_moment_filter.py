@@ -23,6 +23,9 @@ SETTINGS = {
     "box": {"penalty": "box", "bounds": (0, 1)},
     "smooth l1": {"penalty": "smooth_l1", "alpha": 5.0},
     "standardize": {"standardize": True},
+    "alpha chosen": {"alpha": "auto"},
+    "alpha chosen, known noise, no intercept": {"alpha": "auto", "noise": 2.0, "fit_intercept": False},
+    "alpha chosen, forget, standardize": {"alpha": "auto", "forget": 0.99, "standardize": True},
     "standardize, l1, forget": {"standardize": True, "penalty": "l1", "alpha": 20.0, "forget": 0.99},
 }
 
@@ -176,7 +179,7 @@ def test_coefficients_that_enter_and_leave():
     assert signs >= {(1.0, 1.0), (1.0, 0.0), (1.0, -1.0)}
 
 
-@pytest.mark.parametrize("kind", ["collinear", "no noise", "alpha chosen"])
+@pytest.mark.parametrize("kind", ["collinear", "no noise", "alpha of no maximum", "alpha by predictions"])
 def test_what_moments_cannot_do_is_left_to_the_information(kind):
     X, y = linear(140, 3)
     settings = {"forget": 0.99, "penalty": "ridge"}
@@ -185,9 +188,13 @@ def test_what_moments_cannot_do_is_left_to_the_information(kind):
         settings["alpha"] = 1e-12
     elif kind == "no noise":
         y, settings["alpha"] = X @ [1.0, 2.0, 3.0], 1e-9
+    elif kind == "alpha of no maximum":  # the columns explain nothing
+        noise, inputs = np.random.default_rng(3).normal(size=140), np.column_stack([np.ones(140), X])
+        y, settings = noise - inputs @ np.linalg.lstsq(inputs, noise)[0], {"alpha": "auto"}
     else:
-        settings["alpha"] = "auto"
+        settings = {"penalty": "l1", "alpha": "auto"}
     model = KalproxRegressor(**settings).partial_fit(X[:100], y[:100])
+    assert kind != "alpha of no maximum" or model._learner.belief.alpha_limit == np.inf
     for i in range(100, 140):
         mean, std = model.predict(X[i : i + 1], return_std=True)
         assert not by_moments(model)
