@@ -471,7 +471,8 @@ def take_matched(state: ProximalState, block: Block, matched: Array) -> Proximal
         f, variance, targets, curvature = matched.T
         far = far_rows(p.likelihood, block.y, f, variance, weights, float(state.data.rows))
         loss = weights @ p.likelihood.loss(block.y, f)
-        at = Expansion(f, block.X, targets + (f - block.X @ state.estimate), weights * curvature, loss, weights, None)
+        now, D = p.model.linearize_rows(state.estimate, block.X)
+        at = Expansion(f, D, targets + (f - now), weights * curvature, loss, weights, None)
     far = far if p.warmup > 0 else np.zeros(len(block), bool)
     return _taken(state, state.data, block, at, far, _precision(state.posterior))
 

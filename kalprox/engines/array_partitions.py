@@ -13,9 +13,10 @@ from kalprox.sources.files import SourceError
 from kalprox.sources.labels import labels_of, missing_labels, plain_labels
 from kalprox.sources.quarantine import BadRow, Reason
 
-__all__ = ["BLOCK_ROWS", "ArrayPartition"]
+__all__ = ["ARRAYS", "BLOCK_ROWS", "ArrayPartition"]
 
 BLOCK_ROWS = 1 << 13  # rows per block of a partition in memory
+ARRAYS = ("X", "y", "weights", "groups", "offset", "exposure")  # that an `ArrayPartition` may have
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class ArrayPartition:
         The cluster of each row: numbers, text or any other values.
     labels : bool
         Whether y has the labels of classes, numbers or text, which are left as they are. A row without one is bad.
+    offset, exposure : arrays of shape (n,), optional
+        What is added to the linear predictor, and that of which the log is added. A row whose exposure is not positive
+        is bad.
     """
 
     X: Array
@@ -41,41 +45,55 @@ class ArrayPartition:
     name: str = "arrays"
     groups: Any = None
     labels: bool = False
+    offset: Array | None = None
+    exposure: Array | None = None
 
     def blocks(self) -> Iterator[Block]:
         """The rows in blocks of at most `BLOCK_ROWS` rows."""
-        X, y, w, groups = self.X, self.y, self.weights, None if self.groups is None else np.asarray(self.groups)
-        lengths = [len(a) for a in (X, y, w, groups) if a is not None]
+        arrays = [getattr(self, name) for name in ARRAYS]
+        lengths = [len(a) for a in arrays if a is not None]
         if len(set(lengths)) > 1:
             raise SourceError(
-                f"{self.name}: X, y, the weights and the groups must have the same number of rows; got "
+                f"{self.name}: X, y and the other arrays must have the same number of rows; got "
                 f"{', '.join(map(str, lengths))}."
             )
-        for first in range(0, len(y), BLOCK_ROWS):
+        for first in range(0, len(self.y), BLOCK_ROWS):
             rows = slice(first, first + BLOCK_ROWS)
-            X_, w_ = (None if a is None else np.asarray(a[rows], np.float64) for a in (X, w))
-            y_ = plain_labels(y[rows]) if self.labels else np.asarray(y[rows], np.float64)
-            yield self._block(first, None if groups is None else groups[rows], X_, y_, w_)
+            yield self._block(first, *(None if a is None else a[rows] for a in arrays))
 
-    def _block(self, first: int, groups: Any, X: Any, y: Any, w: Any) -> Block:
+    def _block(self, first: int, X: Any, y: Any, w: Any, groups: Any, offset: Any, exposure: Any) -> Block:
+        X, w, offset, exposure = (None if a is None else np.asarray(a, np.float64) for a in (X, w, offset, exposure))
+        y = plain_labels(y) if self.labels else np.asarray(y, np.float64)
         n, labels = len(y), None
         bad: dict[int, BadRow] = {}
+
+        def note(at: Array, column: str, why: Reason, values: Array | None = None) -> None:
+            for i in np.flatnonzero(at).tolist():
+                shown = "" if values is None else f"{values[i]:g}"
+                bad.setdefault(i, BadRow(self.name, first + i + 1, column, why, shown))
+
         numbers = np.zeros(n) if self.labels else y
         if not all_usable(w, X.ravel("K"), numbers.ravel("K")):
             bad = self._unusable(first, X, numbers, w)
-        for at in np.flatnonzero(missing_labels(y)).tolist() if self.labels else ():
-            bad.setdefault(at, BadRow(self.name, first + at + 1, "y", Reason.MISSING, ""))
-        for at in np.flatnonzero(w < 0).tolist() if w is not None else ():
-            bad.setdefault(at, BadRow(self.name, first + at + 1, "weight", Reason.NEGATIVE_WEIGHT, f"{w[at]:g}"))
+        if self.labels:
+            note(missing_labels(y), "y", Reason.MISSING)
+        if w is not None:
+            note(w < 0, "weight", Reason.NEGATIVE_WEIGHT, w)
         if groups is not None:
-            labels, missing = labels_of(groups)
-            for at in np.flatnonzero(missing).tolist():
-                bad.setdefault(at, BadRow(self.name, first + at + 1, "groups", Reason.MISSING, ""))
+            labels, missing = labels_of(np.asarray(groups))
+            note(missing, "groups", Reason.MISSING)
+        for name, values in (("offset", offset), ("exposure", exposure)):
+            if values is not None:
+                note(~np.isfinite(values), name, Reason.NOT_FINITE)
+        if exposure is not None:
+            note(~(exposure > 0), "exposure", Reason.NO_EXPOSURE, exposure)
+            logs = np.log(np.where(exposure > 0, exposure, 1.0))
+            offset = logs if offset is None else offset + logs
         if bad:
             good = np.ones(n, bool)
             good[list(bad)] = False
-            X, y, w, labels = (None if a is None else a[good] for a in (X, y, w, labels))
-        return Block(X, y, w, n, [bad[at] for at in sorted(bad)], groups=labels)
+            X, y, w, labels, offset = (None if a is None else a[good] for a in (X, y, w, labels, offset))
+        return Block(X, y, w, n, [bad[at] for at in sorted(bad)], groups=labels, offset=offset)
 
     def _unusable(self, first: int, X: Array, y: Array, w: Array | None) -> dict[int, BadRow]:
         """The rows that are not finite or too large, by their positions."""

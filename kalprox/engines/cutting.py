@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kalprox.engines.array_partitions import ArrayPartition
+from kalprox.engines.array_partitions import ARRAYS, ArrayPartition
 from kalprox.engines.dask_partitions import dask_partitions
 from kalprox.engines.file_partitions import file_partitions
 from kalprox.engines.spark_frame import SparkFrame
@@ -20,8 +20,8 @@ def partitions_of(source: Any, columns: Any = None, *, n: int | None = None, **o
     Parameters
     ----------
     source : str, path, sequence of paths, tuple of arrays, or data frame
-        A file, folder or glob; a list of files; (X, y), (X, y, weights) or (X, y, weights or None, groups), arrays of
-        NumPy or Dask; a Dask or Spark DataFrame.
+        A file, folder or glob; a list of files; arrays of NumPy or Dask, X, y, and optionally the weights, groups,
+        offset and exposure, each of which may be None; a Dask or Spark DataFrame.
     columns : kalprox.sources.columns.Columns, optional
         The target, weight, clusters and features. Needed for files and data frames.
     n : int, optional
@@ -52,16 +52,10 @@ def partitions_of(source: Any, columns: Any = None, *, n: int | None = None, **o
         return list(file_partitions(find(str(source)), _checked(columns, source), n, options))
     if isinstance(source, Sequence) and all(isinstance(file, str | Path) for file in source):
         return list(file_partitions([Path(file) for file in source], _checked(columns, source), n, options))
-    X, y, w, groups = (*source, None, None)[:4]
-    cuts = [len(y) * i // (n or 1) for i in range((n or 1) + 1)]
+    arrays = {name: a for name, a in zip(ARRAYS, source, strict=False) if a is not None}
+    cuts = [len(arrays["y"]) * i // (n or 1) for i in range((n or 1) + 1)]
     return [
-        ArrayPartition(
-            X[a:b],
-            y[a:b],
-            None if w is None else w[a:b],
-            f"rows {a + 1} to {b}",
-            None if groups is None else groups[a:b],
-        )
+        ArrayPartition(**{name: array[a:b] for name, array in arrays.items()}, name=f"rows {a + 1} to {b}")
         for a, b in pairwise(cuts)
     ]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kalprox.engines.array_partitions import ArrayPartition
+from kalprox.engines.array_partitions import ARRAYS, ArrayPartition
 from kalprox.engines.frame_partitions import FramePartition
 from kalprox.sources.base import Block
 from kalprox.sources.files import SourceError, Unreadable
@@ -22,7 +22,8 @@ class DaskPartition:
     Parameters
     ----------
     delayed : tuple
-        The delayed values of X and y, and of the weights and the groups if there are any; or the data frame.
+        The delayed values of X and y, and of the weights, the groups, the offset and the exposure if there are any; or
+        the data frame.
     template : ArrayPartition or FramePartition
         The partition in memory that is filled with the computed values.
     skip_unreadable : bool
@@ -78,7 +79,7 @@ def dask_partitions(
             DaskPartition((delayed,), FramePartition(None, columns, f"partition {i}"), skip_unreadable)
             for i, delayed in enumerate(frames)
         ]
-    names = tuple(name for name, a in zip(("X", "y", "weights", "groups"), source, strict=False) if a is not None)
+    names = tuple(name for name, a in zip(ARRAYS, source, strict=False) if a is not None)
     return [
         DaskPartition(chunks, ArrayPartition(None, None, None, f"chunk {i}"), skip_unreadable, names)
         for i, chunks in enumerate(zip(*_aligned_chunks(source, n), strict=True))
@@ -97,13 +98,14 @@ def _aligned_chunks(source: Any, n: int | None) -> list[list[Any]]:
     for a in others:
         if _has_known_length(a) and _has_known_length(X):
             if len(a) != len(X):
-                raise SourceError(f"X, y and the weights must have the same number of rows; got {len(X)} and {len(a)}.")
+                lengths = f"{len(X)} and {len(a)}"
+                raise SourceError(f"X, y and the other arrays must have the same number of rows; got {lengths}.")
             a = a.rechunk({0: X.chunks[0]})
         a = a.rechunk({1: -1}) if a.ndim == 2 else a
         if a.numblocks[0] != X.numblocks[0]:
             raise SourceError(
-                f"X, y and the weights must have the same number of chunks; got {X.numblocks[0]} and {a.numblocks[0]}. "
-                "Take them from one frame, or persist each of them first."
+                f"X, y and the other arrays must have the same number of chunks; got {X.numblocks[0]} and "
+                f"{a.numblocks[0]}. Take them from one frame, or persist each of them first."
             )
         aligned.append(a)
     return [list(a.to_delayed().ravel()) for a in aligned]

@@ -63,4 +63,5 @@ class FramePartition:
             good[list(bad)] = False
             encoded, labels = encoded.rows(good), None if labels is None else labels[good]
         y, refused = encoded.y if labels is None else labels, [bad[at] for at in sorted(bad)]
-        return Block(encoded.X, y, encoded.weights, table.num_rows, refused, groups=encoded.groups, notes=encoded.notes)
+        about: dict[str, Any] = {"groups": encoded.groups, "offset": encoded.offset, "notes": encoded.notes}
+        return Block(encoded.X, y, encoded.weights, table.num_rows, refused, **about)

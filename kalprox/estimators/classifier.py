@@ -201,7 +201,7 @@ class KalproxClassifier(
     # ---- learning --------------------------------------------------------------------------------------
 
     def fit(  # type: ignore[override]
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, times: Any = None
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, times: Any = None, *, offset: Any = None
     ) -> Self:
         """Fit the model to these rows, discarding everything learned before.
 
@@ -216,6 +216,9 @@ class KalproxClassifier(
             The cluster of each row; required with coef_cov="clustered". The name of a column for a Spark frame.
         times : array-like of shape (n,), or one time, optional
             The time of each row, or of all rows; required with forget=ByTime(half_life). See `KalproxRegressor.fit`.
+        offset : array-like of shape (n,), optional
+            What is added to the log odds of the second of two classes, in each row. Then every row has one, those to
+            predict included. The name of a column for a Spark frame.
 
         Returns
         -------
@@ -229,23 +232,23 @@ class KalproxClassifier(
         """
         with self._lock:
             if self.engine is not None or is_collection(X):
-                return super().fit(X, y, sample_weight, groups, times=times)
+                return super().fit(X, y, sample_weight, groups, offset, times=times)
             labels, missing = self._checked_labels(y)
             weights = self._weighted(labels, missing, sample_weight)
             given = None if weights is None else np.asarray(weights)
             known = given is not None and given.shape == labels.shape and given.any() and (given >= 0).all()
             classes = checked_classes(labels[~missing], given[~missing] if known else None)  # type: ignore[index]
             with self._classes_until_done(classes):
-                return super().fit(X, class_targets(labels, missing, classes), weights, groups, times=times)
+                return super().fit(X, class_targets(labels, missing, classes), weights, groups, offset, times=times)
 
     def refine(  # type: ignore[override]
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, times: Any = None
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, times: Any = None, *, offset: Any = None
     ) -> Self:
         """Refine a fitted model by passes over all rows, which begin at its estimate; see `KalproxRegressor.refine`.
 
         Parameters
         ----------
-        X, y, sample_weight, groups, times
+        X, y, sample_weight, groups, times, offset
             All rows that the model has learned; see `fit`.
 
         Returns
@@ -265,7 +268,8 @@ class KalproxClassifier(
             self._fitted  # noqa: B018  # raises an error if there is nothing to refine
             labels, missing = self._checked_labels(y)
             weights = self._weighted(labels, missing, sample_weight)
-            return super().refine(X, class_targets(labels, missing, self.classes_), weights, groups, times=times)
+            targets = class_targets(labels, missing, self.classes_)
+            return super().refine(X, targets, weights, groups, offset, times=times)
 
     def partial_fit(  # type: ignore[override]
         self,
@@ -276,6 +280,8 @@ class KalproxClassifier(
         groups: Any = None,
         times: Any = None,
         keys: Any = None,
+        *,
+        offset: Any = None,
     ) -> Self:
         """Learn these rows in addition to those learned before.
 
@@ -297,6 +303,8 @@ class KalproxClassifier(
         keys : array-like of shape (n,), optional
             The keys by which rows without a label, None or NaN, are held until `learn_late` has it, with
             missing_targets="skip".
+        offset : array-like of shape (n,), optional
+            See `fit`.
 
         Returns
         -------
@@ -312,19 +320,26 @@ class KalproxClassifier(
         """
         with self._lock:
             if y is None and classes is None and self._table is not None and is_raw(self._table.columns, X):
-                return super().partial_fit(X, None, sample_weight, groups, times=times, keys=keys)
+                return super().partial_fit(X, None, sample_weight, groups, offset, times=times, keys=keys)
             mine = vars(self)
             if "_learner" in mine and sample_weight is None and self.class_weight is None:
                 target = plain_target(y, classes, mine["classes_"])
                 if target is not None:
-                    return super().partial_fit(X, target, None, groups, times=times, keys=keys)
+                    return super().partial_fit(X, target, None, groups, offset, times=times, keys=keys)
             labels, missing, weights, known = self._labelled(y, classes, sample_weight)
             with self._classes_until_done(known):
                 targets = class_targets(labels, missing, known)
-                return super().partial_fit(X, targets, weights, groups, times=times, keys=keys)
+                return super().partial_fit(X, targets, weights, groups, offset, times=times, keys=keys)
 
     def path(  # type: ignore[override]
-        self, alphas: Any = None, *, X: Any = None, y: Any = None, sample_weight: Any = None, times: Any = None
+        self,
+        alphas: Any = None,
+        *,
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        times: Any = None,
+        offset: Any = None,
     ) -> Path:
         """Return the solutions for a grid of alphas, by passes over the rows for each; see `KalproxRegressor.path`.
 
@@ -332,7 +347,7 @@ class KalproxClassifier(
         ----------
         alphas : array-like, optional
             The default is a grid in the scale of the data.
-        X, y, sample_weight, times
+        X, y, sample_weight, times, offset
             All rows that the model has learned; see `fit`.
 
         Returns
@@ -356,7 +371,7 @@ class KalproxClassifier(
             labels, missing = self._checked_labels(y)
             sample_weight = self._weighted(labels, missing, sample_weight)
             y = class_targets(labels, missing, self.classes_)
-        return super().path(alphas, X=X, y=y, sample_weight=sample_weight, times=times)
+        return super().path(alphas, X=X, y=y, sample_weight=sample_weight, offset=offset, times=times)
 
     def fit_source(self, source: Source, d: int, classes: Any = (0, 1)) -> Self:
         """Fit the model to the rows of a source, which need not be in memory.
@@ -403,7 +418,14 @@ class KalproxClassifier(
             super().fit_source(ClassSource(source, classes, weights), d)
 
     def prequential(  # type: ignore[override]
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, times: Any = None
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        times: Any = None,
+        *,
+        offset: Any = None,
     ) -> Array:
         """Learn these rows, and return the probabilities of the classes that each row had before it was learned.
 
@@ -418,6 +440,8 @@ class KalproxClassifier(
         sample_weight : array-like of shape (n,), optional
         times : array-like of shape (n,), or one time, optional
             See `fit`. Each row is predicted at its own time.
+        offset : array-like of shape (n,), optional
+            See `fit`.
 
         Returns
         -------
@@ -436,7 +460,8 @@ class KalproxClassifier(
         with self._lock:
             labels, missing, weights, known = self._labelled(y, classes, sample_weight)
             with self._classes_until_done(known):
-                mean, _ = super().prequential(X, class_targets(labels, missing, known), weights, times)
+                targets = class_targets(labels, missing, known)
+                mean, _ = super().prequential(X, targets, weights, times, offset=offset)
         return mean if mean.ndim == 2 else of_both(mean)
 
     @classmethod

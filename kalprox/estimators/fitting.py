@@ -50,9 +50,10 @@ class Fitting(Late):
             coef_cov="clustered".
         offset : array-like of shape (n,), optional
             What is added to the linear predictor of each row, for likelihoods other than "gaussian". Then every row
-            has one, those to predict included.
+            has one, those to predict included. The name of a column for a Spark frame.
         exposure : array-like of shape (n,), optional
-            The time, or the number at risk, in which each count was made: its log is added to the linear predictor.
+            The time, or the number at risk, in which each count was made: its log is added to the linear predictor. The
+            name of a column for a Spark frame.
         times : array-like of shape (n,), or one time, optional
             The time of each row, or of all rows: numbers or dates, none before that of an earlier row. Required with
             forget=ByTime(half_life), and for no other kind of forgetting.
@@ -70,15 +71,13 @@ class Fitting(Late):
         """
         with self._lock:
             settings = self._checked_settings()
-            has_offset = _has_offset(settings, offset, exposure)
+            _has_offset(settings, offset, exposure)
             if self.engine is not None or is_collection(X):
                 if settings.structure is not None:
                     raise ValueError("A structure needs rows in memory, and engine=None; or set structure=None.")
-                if has_offset:
-                    raise ValueError("offset and exposure need rows in memory, and engine=None; or kalprox fit.")
                 if times is not None:
                     raise ValueError("times need rows in memory, in their order, and engine=None; or kalprox fit.")
-                return self._fit_on_engine(X, y, sample_weight, groups, settings)
+                return self._fit_on_engine(X, y, (sample_weight, groups, offset, exposure), settings)
             about = sample_weight, groups, offset, exposure, times
             rows, rejected = checked_rows(self, X, y, *about, reset=True, several=settings.several_targets)
             rows, unlabelled = self._labelled_rows(rows)
@@ -181,13 +180,17 @@ class Fitting(Late):
             self.n_features_in_, self._table = d, None
             return self._keep(learner)
 
-    def _fit_on_engine(self, X: Any, y: Any, sample_weight: Any, groups: Any, settings: Settings) -> Self:
-        """Fit on an engine; the sums are those of one machine, up to rounding."""
+    def _fit_on_engine(self, X: Any, y: Any, about: tuple[Any, Any, Any, Any], settings: Settings) -> Self:
+        """Fit on an engine; the sums are those of one machine, up to rounding.
+
+        `about` are the weights, clusters, offsets and exposures of the rows.
+        """
         from kalprox import engines
 
-        if groups is None and settings.coef_cov == "clustered":
+        weights, *others = about
+        if others[0] is None and settings.coef_cov == "clustered":
             raise ValueError(NEEDS_GROUPS)
-        partitions, names, d = partition_collection(X, y, sample_weight, groups=groups, labels=self._has_labels)
+        partitions, names, d = partition_collection(X, y, weights, None, *others, labels=self._has_labels)
         quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
         with engines.open(self.engine or engines.engine_of(X)) as engine:
             self._fit_partitions(engines.EngineSource(engine, partitions, quarantine=quarantine), d)
@@ -259,12 +262,14 @@ class Fitting(Late):
             linear, several, rows, rejected = settings.is_exact, settings.several_targets, None, 0
             about = sample_weight, groups, offset, exposure, times
             may_lack = self.missing != "raise" or self.missing_targets != "raise"
-            if fitted and groups is None and not has_offset and keys is None:
+            if fitted and groups is None and keys is None:
                 look = not linear or self.on_bad_rows == "skip" or may_lack  # else the learner looks at the values
                 rows = plain_rows(self, X, y, sample_weight, several=several, look=look)
+                rows = rows and self._with_offset(rows, offset, exposure)
                 if rows is not None and times is not None:
                     rows = rows._replace(times=time_numbers(times, len(rows.y)))
             is_row = rows is not None and unchanged and rows.weights is None and rows.y.shape == (1,) and times is None
+            is_row = is_row and not has_offset
             if rows is None:
                 rows, rejected = self._checked(X, y, about, fitted or self._unfitted is not None, several, keys)
             learner = self._learner if fitted else self._unfitted or Learner(settings)
@@ -292,6 +297,11 @@ class Fitting(Late):
             if held is not None and not learner.is_fitted:
                 self._unfitted = learner
             return self if unchanged or not learner.is_fitted else self._keep(learner)
+
+    def _with_offset(self, rows: Rows, offset: Any, exposure: Any) -> Rows | None:
+        """Return plain rows with their offsets; None if some of these are bad."""
+        added = checked_offset(self, offset, exposure, len(rows.y))
+        return rows._replace(offset=added) if added is None or np.isfinite(added).all() else None
 
     def _how_to_learn(self, settings: Settings, rows: Rows, before: int = 0) -> dict[str, Any]:
         """Return how a batch is made of rows, after so many others; raise a ValueError if they need too much memory."""
@@ -351,7 +361,16 @@ class Fitting(Late):
         block = Block(rows.X, rows.y, rows.weights, len(good), bad, groups=rows.groups, notes=encoded.notes)
         self._table = self._table.with_rows(block, rejected)
 
-    def prequential(self, X: Any, y: Any, sample_weight: Any = None, times: Any = None) -> tuple[Array, Array]:
+    def prequential(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        times: Any = None,
+        *,
+        offset: Any = None,
+        exposure: Any = None,
+    ) -> tuple[Array, Array]:
         """Learn these rows, and return the predictions of each row that were made before it was learned.
 
         Each row is predicted from all rows before it, exactly as if the rows came one by one. A linear model with
@@ -366,6 +385,8 @@ class Fitting(Late):
         sample_weight : array-like of shape (n,), optional
         times : array-like of shape (n,), or one time, optional
             See `fit`. Each row is predicted at its own time.
+        offset, exposure : array-like of shape (n,), optional
+            See `fit`.
 
         Returns
         -------
@@ -386,18 +407,21 @@ class Fitting(Late):
         with self._lock:
             settings, fitted, unchanged = self._settings_now()
             linear, several, rows, rejected = settings.is_exact, settings.several_targets, None, 0
+            _has_offset(settings, offset, exposure)
             if fitted:
                 rows = plain_rows(self, X, y, sample_weight, several=several)
+                rows = rows and self._with_offset(rows, offset, exposure)
                 if rows is not None and times is not None:
                     rows = rows._replace(times=time_numbers(times, len(rows.y)))
             if rows is None:
                 about = {"times": times, "reset": not fitted, "several": several}
+                about |= {"offset": offset, "exposure": exposure}
                 rows, rejected = checked_rows(self, X, y, sample_weight, **about)
             rows = rows if linear else rows.copied()
             learner = self._learner if fitted else Learner(settings)
             known = None if self.missing_targets == "raise" else labelled(rows)[1]
             X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
-            batch = Block(X, rows.y, rows.weights, times=rows.times)
+            batch = Block(X, rows.y, rows.weights, times=rows.times, offset=rows.offset)
             found = learner.prequential(batch, settings, known)
             if known is not None:
                 learner.gaps = replace(learner.gaps, unlabelled=learner.gaps.unlabelled + int((~known).sum()))

@@ -1,6 +1,7 @@
 """Predictions of new observations, and intervals for them: `predict` and `predict_interval`."""
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,8 @@ class Predicting(LearnerEstimator):
             and the second term is Y^2 times the log of the ratio of the determinants of the information after the last
             and the first row. Linear models with a quadratic penalty only, and not with return_std.
         offset, exposure : array-like of shape (n,), optional
-            Those of the rows to predict, if the model was fitted to rows that have them; see `fit`.
+            Those of the rows to predict, if the model was fitted to rows that have them; see `fit`. For a collection of
+            Dask they are such collections, and for a Spark frame the names of columns.
         time : float or date, optional
             With forget=ByTime(half_life), the time at which the rows are predicted, not before that of the last row
             learned: what is known has faded until then, so that `std` is larger. The default is the time of the last
@@ -90,12 +92,7 @@ class Predicting(LearnerEstimator):
                 raise ValueError("minimax=True has no time: leave it out.")
             return self._predict_minimax(X, return_std or sigma is not None)
         if type(X) is not np.ndarray and frame_kind(X) is None and is_collection(X):
-            for name, given in (("sigma", sigma), ("offset", offset), ("exposure", exposure), ("time", time)):
-                if given is not None:
-                    raise ValueError(
-                        f"{name} needs X in memory; got a Dask collection or a Spark frame: predict in parts."
-                    )
-            return predict_collection(self, X, return_std)
+            return self._predict_collection(X, return_std, sigma, offset, exposure, at)
         exact, (X, good, added) = self._fitted.settings.is_exact, self._inputs_and_offset(X, offset, exposure)
         if exact and added is not None:
             check_offset(self._fitted.settings)
@@ -112,6 +109,22 @@ class Predicting(LearnerEstimator):
             return _filled(self._reader(X, time=at).mean(X), good)
         found = self._predictive(X, good, added, sigma, at)
         return (found.mean, found.std) if return_std else found.mean
+
+    def _predict_collection(
+        self, X: Any, return_std: bool, sigma: Any, offset: Any, exposure: Any, time: float | None
+    ) -> Any:
+        """Return lazy predictions: a Dask array or series, or with return_std two arrays or a frame; a Spark frame."""
+        if not (sigma is None or np.ndim(sigma) == 0):
+            raise ValueError("sigma of a Dask collection or a Spark frame must be one number: predict in parts.")
+        predict = partial(_columns, return_std=return_std, sigma=sigma, time=time)
+        results = {"mean": float, "std": float} if return_std else {"mean": float}
+        by_row = {"offset": offset, "exposure": exposure}
+        found = predict_collection(predict, self, X, results, by_row)
+        if hasattr(found, "sparkSession") or (return_std and hasattr(found, "columns")):
+            return found
+        if hasattr(found, "columns"):
+            return found["mean"]
+        return (found[:, 0], found[:, 1]) if return_std else found[:, 0]
 
     def _predictive(
         self, X: Any, good: Array | None, offset: Array | None, sigma: Any, time: float | None = None
@@ -131,7 +144,8 @@ class Predicting(LearnerEstimator):
         reader, start, found = None, 0, []
         for block in batch:  # type: ignore[union-attr]
             # one for all blocks
-            reader = reader or self._reader(X if gaps else block.X, sigma, alone=X.shape[0] == 1, time=time)
+            about: dict[str, Any] = {"offsets": offset is not None, "time": time}
+            reader = reader or self._reader(X if gaps else block.X, sigma, alone=X.shape[0] == 1, **about)
             stop = start + len(block)
             more = {} if relative is None else {"sigma": relative[start:stop]}
             more |= {} if offset is None else {"offset": block.offset}
@@ -153,10 +167,10 @@ class Predicting(LearnerEstimator):
         """Return NaN for n rows, all of which were skipped."""
         return np.full((n, *self._belief.coef.shape[:-1]), np.nan)
 
-    def _reader(self, X: Any, sigma: Any = None, *, alone: bool = True, time: float | None = None) -> Any:
+    def _reader(self, X: Any, sigma: Any = None, **how: Any) -> Any:
         """Return what predicts rows of X; see `Learner.reader`."""
         with self._lock:
-            return self._fitted.reader(X, sigma, alone=alone, time=time)
+            return self._fitted.reader(X, sigma, **how)
 
     def _predict_minimax(self, X: Any, return_std: bool) -> Array:
         if return_std:
@@ -266,3 +280,9 @@ def _filled(values: Array, good: Array | None) -> Array:
     found = np.full((len(good), *values.shape[1:]), np.nan)
     found[good] = values
     return found
+
+
+def _columns(model: Any, X: Any, *, return_std: bool, **given: Any) -> Array:
+    """Return the predictions, and with return_std their standard deviations, as the columns of an array."""
+    found = model.predict(X, return_std=return_std, **given)
+    return np.column_stack(found) if return_std else found[:, None]

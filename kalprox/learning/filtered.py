@@ -173,7 +173,7 @@ class FilteredBelief(Belief):
             return False
         if loss.interacts is not isinstance(loss, Categorical) or loss.interacts is (design.outputs is None):
             return False
-        if settings.forgets or settings.coef_cov != "model" or design.row_offsets:
+        if settings.forgets or settings.coef_cov != "model":
             return False
         if not np.all(design.scale == 1):
             return False
@@ -194,16 +194,20 @@ class FilteredBelief(Belief):
         posterior = self._before_rows() if fresh else state.posterior
         if not posterior.proper or posterior.metric_factors[0].free is not None or posterior.noise.variance != 1:
             return None
-        assert self.fixed.center is not None
-        at_zero = replace(self.fixed, center=np.zeros(len(self.fixed.center)), intercept=False)
-        loss, inputs = self.settings.likelihood, self.fixed.size // (self.fixed.outputs or 1)
+        design, loss = replace(self.fixed, row_offsets=False), self.settings.likelihood
+        assert design.center is not None
+        at_zero = replace(design, center=np.zeros(len(design.center)), intercept=False)
+        inputs = design.size // (design.outputs or 1)
         root = replace(SquareRootFilter.of(posterior, at_zero, 1.0), row=np.ones(inputs))
-        made = ClassFilter(root, loss) if isinstance(loss, Categorical) else MatchingFilter(root, loss)
+        offsets = self.fixed.row_offsets
+        made = ClassFilter(root, loss) if isinstance(loss, Categorical) else MatchingFilter(root, loss, offsets)
         if fresh and state.held is not None and state.held.rows:
-            rows = zip(*(np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights)), strict=True)
-            if any(made.learn(x, y, float(w)) is None for x, y, w in rows):
+            X, y, weights = (np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights))
+            X, added = (X[:, :-1], X[:, -1]) if offsets else (X, np.zeros(len(X)))
+            rows = zip(X, y, weights.tolist(), added.tolist(), strict=True)
+            if any(made.learn(*row) is None for row in rows):
                 return None
-        root.design = self.fixed
+        root.design = design
         return made
 
     def _before_rows(self) -> InformationPosterior:

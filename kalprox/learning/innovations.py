@@ -214,16 +214,18 @@ class SquareRootFilter:
         self._step(v, (y - offset) - f, s, weight, count)  # the digits of y about the offset
         return f + offset, leverage
 
-    def match(self, x: Array, y: float, likelihood: Likelihood, weight: float = 1.0) -> tuple[float, ...] | None:
+    def match(
+        self, x: Array, y: float, likelihood: Likelihood, weight: float = 1.0, offset: float = 0.0
+    ) -> tuple[float, ...] | None:
         """Update the estimate in place by a row x of shape (d,) with the loss of a likelihood, by moment matching.
 
-        Returns the output f = x'theta before the update, its variance, and the least-squares problem for the step of f
-        by which it was learned, `Likelihood.matched`: its target and its weight, that of the row apart. None, and no
-        update, if one of these is not finite. For one target, and a noise variance of 1.
+        Returns the output f = x'theta + offset before the update, its variance, and the least-squares problem for the
+        step of f by which it was learned, `Likelihood.matched`: its target and its weight, that of the row apart. None,
+        and no update, if one of these is not finite. For one target, and a noise variance of 1.
         """
         x = self._input(x)
         v = x.dot(self.L)
-        f, leverage = float(x.dot(self.theta)), float(v.dot(v))
+        f, leverage = float(x.dot(self.theta)) + offset, float(v.dot(v))
         step, curvature = likelihood.matched_row(y, f, leverage)
         total = curvature * weight
         s = (1 + total * leverage) / total if total else math.inf

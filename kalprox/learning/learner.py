@@ -297,7 +297,8 @@ class Learner:
                 step = len(part) if learner.belief.predicts else 1  # a filter of single rows predicts in a warm-up, too
                 for i in range(start, stop, step):
                     some = batch.part(i, i + step)
-                    if step > 1 or learner.belief.predicts or learner._live_for(some.X) is not None:
+                    live = learner._live_for(some.X, offsets=some.offset is not None)
+                    if step > 1 or learner.belief.predicts or live is not None:
                         found = learner.predict(some.X, offset=some.offset)
                         mean[i : i + step], std[i : i + step] = found.mean, found.std
         self.__dict__ = learner.__dict__
@@ -398,10 +399,10 @@ class Learner:
         return (
             self._buffers_rows
             and batch.groups is None
-            and batch.offset is None
             and batch.noise is None
             and len(batch) <= RecentRows.capacity(batch.X.shape[1]) // 4
             and (recent := self._recent) is not None
+            and (batch.offset is None or recent.takes_offsets)
             and recent.takes(batch)
         )
 
@@ -580,11 +581,20 @@ class Learner:
         """
         if self._has_gaps(X):
             return self._gap_reader().predict(X, sigma, offset)
-        live = self._live_for(X, alone=alone) if sigma is None and offset is None else None
-        return self.belief.predict(X, sigma, offset) if live is None else live.predict(X)
+        live = self._live_for(X, alone=alone, offsets=offset is not None) if sigma is None else None
+        if live is None:
+            return self.belief.predict(X, sigma, offset)
+        return live.predict(X) if offset is None else live.predict(X, offset)  # type: ignore[call-arg]
 
     def reader(
-        self, X: Any, sigma: Any = None, *, alone: bool = True, live: bool = True, time: float | None = None
+        self,
+        X: Any,
+        sigma: Any = None,
+        *,
+        alone: bool = True,
+        live: bool = True,
+        offsets: bool = False,
+        time: float | None = None,
     ) -> Any:
         """Return what predicts rows of X, as they are known now: rows that are learned later do not change it.
 
@@ -594,7 +604,7 @@ class Learner:
         if self._has_gaps(X):
             return self._gap_reader(time)
         live = live and sigma is None and time is None and isinstance(X, np.ndarray)
-        found = self._live_for(X, alone=alone) if live else None
+        found = self._live_for(X, alone=alone, offsets=offsets) if live else None
         return self._at(time) if found is None else found.copy()
 
     def _at(self, time: float | None) -> Belief:
@@ -618,17 +628,21 @@ class Learner:
         accounts = [replace(one.gaps, moments=moments_of(one.belief, one.gaps, one.settings)) for one in both]
         return accounts[0].merge(accounts[1])
 
-    def _live_for(self, X: Any, *, alone: bool = True) -> LiveFilter | None:
+    def _live_for(self, X: Any, *, alone: bool = True, offsets: bool = False) -> LiveFilter | None:
         """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
 
-        It predicts batches of any size, so that all predictions between two folds come from the same estimate.
+        It predicts batches of any size, so that all predictions between two folds come from the same estimate. The
+        argument `offsets` is whether the rows have them. If that is wrong there is no filter, and the belief says so.
         """
         if isinstance(X, np.ndarray) is (self.settings.structure is not None):
             return None  # a filter of a structure is one of sparse rows, and the others are of dense ones
         if X.shape[0] == 1 and alone:
-            return self._following()
-        recent = self._rows if isinstance(self._belief, ExactBelief) else self._recent
-        return None if recent is None else recent.followed()
+            found = self._following()
+        else:
+            recent = self._rows if isinstance(self._belief, ExactBelief) else self._recent
+            found = None if recent is None else recent.followed()
+        expected = isinstance(found, MatchingFilter) and found.offsets
+        return found if offsets is expected else None
 
     @property
     def _predicts_row(self) -> bool:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from kalprox.learning.belief import Belief
 from kalprox.learning.innovations import Innovations
@@ -32,6 +32,8 @@ class LiveRows(ABC):
     buffer : RowBuffer
         The rows.
     """
+
+    takes_offsets: ClassVar[bool] = False  # whether rows may have an offset
 
     settings: Settings
     belief: Any

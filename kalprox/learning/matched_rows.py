@@ -42,6 +42,8 @@ class MatchedRows(LiveRows):
         The rows, if there are any yet.
     """
 
+    takes_offsets = True
+
     def __init__(
         self, settings: Settings, belief: FilteredBelief, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
     ) -> None:
@@ -63,7 +65,9 @@ class MatchedRows(LiveRows):
     def takes(self, block: Block) -> bool:
         """Whether a batch is one row that the filter can learn."""
         low, high = self.settings.likelihood.support
-        single = len(block) == 1 and block.offset is None and self.buffer.fits(block.X, block.y)
+        single = len(block) == 1 and self.buffer.fits(block.X, block.y)
+        if (block.offset is None) is self.belief.design.row_offsets:
+            return False  # `learn` of the belief raises an error that says what is wrong
         if not single or (block.weights is not None and not block.weights[0] > 0):
             return False
         if not (low <= block.y[0] <= high if block.y.ndim == 1 else low <= block.y.min() and block.y.max() <= high):
@@ -75,7 +79,8 @@ class MatchedRows(LiveRows):
         check_usable(rows.X, rows.y, rows.weights)
         live = self._live()
         assert live is not None
-        predicted = live.predict(rows.X) if predict else None
+        about = {} if rows.offset is None else {"offset": rows.offset}
+        predicted = live.predict(rows.X, **about) if predict else None
         self._match(live, rows)
         self.buffer.append(rows, 1)
         self._scored = None
@@ -84,7 +89,7 @@ class MatchedRows(LiveRows):
     def _match(self, live: MatchingFilter | ClassFilter, rows: Block) -> None:
         """Let the filter learn one row."""
         weight = 1.0 if rows.weights is None else float(rows.weights[0])
-        found = live.learn(rows.X[0], rows.y[0], weight)
+        found = live.learn(rows.X[0], rows.y[0], weight, 0.0 if rows.offset is None else float(rows.offset[0]))
         if found is None:
             raise ValueError(
                 "The model has no finite value or derivative at the current estimate in row(s) 0 of the block, which "
@@ -121,8 +126,8 @@ class MatchedRows(LiveRows):
         if self._scored is None:
             self._live()
             block, matched, found = self.buffer.block, np.array(self._matched), None
-            X, y, weights = map(_copied, (block.X, block.y, block.weights))
-            after = self.belief.learn_matched(Block(X, y, weights), matched)
+            X, y, weights, offset = map(_copied, (block.X, block.y, block.weights, block.offset))
+            after = self.belief.learn_matched(Block(X, y, weights, offset=offset), matched)
             if self.settings.needs_innovations:
                 found = self.belief.matched_innovations(block.y, matched)
             self._scored = after, found

@@ -36,23 +36,27 @@ class MatchingFilter:
     root : SquareRootFilter
         In units of the loss, which are those of a noise variance of 1.
     likelihood : Likelihood
+    offsets : bool
+        Whether rows have offsets, which are added to the output.
     """
 
     root: SquareRootFilter
     likelihood: Likelihood
+    offsets: bool = False
 
     def copy(self) -> "MatchingFilter":
         """Return a filter that later rows of this one do not change. O(d^2)."""
         return replace(self, root=self.root.copy())
 
-    def learn(self, x: Array, y: Array, weight: float) -> Array | None:
+    def learn(self, x: Array, y: Array, weight: float, offset: float = 0.0) -> Array | None:
         """Learn a row in place; see `SquareRootFilter.match` for what is returned."""
-        found = self.root.match(x, float(y), self.likelihood, weight)
+        found = self.root.match(x, float(y), self.likelihood, weight, offset)
         return None if found is None else np.array(found)
 
-    def predict(self, X: Array) -> Predictive:
+    def predict(self, X: Array, offset: Array | None = None) -> Predictive:
         """Return the predictive distribution for rows of X."""
-        return self.likelihood.predict(*self.root.output(X), _NOISE)
+        f, variance = self.root.output(X)
+        return self.likelihood.predict(f if offset is None else f + offset, variance, _NOISE)
 
     def mean(self, X: Array) -> Array:
         """Return the predictive means for rows of X, shape (n,)."""
@@ -81,8 +85,8 @@ class ClassFilter:
         """Return a filter that later rows of this one do not change. O((d m)^2)."""
         return replace(self, root=self.root.copy())
 
-    def learn(self, x: Array, y: Array, weight: float) -> Array | None:
-        """Learn a row x of shape (d,) with targets y of shape (m,) in place. O(m (d m)^2).
+    def learn(self, x: Array, y: Array, weight: float, offset: float = 0.0) -> Array | None:
+        """Learn a row x of shape (d,) with targets y of shape (m,) in place. O(m (d m)^2). It has no offset.
 
         The least-squares problem of `Categorical.matched_rows` has one row less than there are classes. They are
         learned one after the other. It averages the curvature of the loss over the belief, and a step from a wide

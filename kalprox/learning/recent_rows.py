@@ -54,6 +54,8 @@ class RecentRows:
         Includes the rows; made when it is first needed.
     """
 
+    takes_offsets = False
+
     def __init__(
         self, settings: Settings, belief: ExactBelief, tracking: Tracking, rows: int, buffer: RowBuffer | None = None
     ) -> None:

@@ -22,20 +22,21 @@ class RowBuffer:
         The number of rows.
     columns : list of arrays
         X of shape (capacity, d), y of shape (capacity,) or (capacity, k), and, of shape (capacity,), `batch`, the
-        length of the batch that each row came in, or 0 if no interval was issued for it, `weights` and `times`.
-    weighted, timed : bool
-        Whether any row has come with a weight, and with a time.
+        length of the batch that each row came in, or 0 if no interval was issued for it, `weights`, `times` and
+        `offset`.
+    weighted, timed, shifted : bool
+        Whether any row has come with a weight, with a time, and with an offset.
     predicted : list of arrays
         The fields of `Innovations`, shaped like y but for `together` of shape (capacity,). Empty as long as no row has
         come with its innovation.
     """
 
-    NAMES = ("X", "y", "batch", "weights", "times")
+    NAMES = ("X", "y", "batch", "weights", "times", "offset")
 
     def __init__(self, d: int, targets: int | None) -> None:
         of_y = (0,) if targets is None else (0, targets)
-        self.n, self.weighted, self.timed = 0, False, False
-        self.columns = [np.empty(shape) for shape in ((0, d), of_y, (0,), (0,), (0,))]
+        self.n, self.weighted, self.timed, self.shifted = 0, False, False, False
+        self.columns = [np.empty(shape) for shape in ((0, d), of_y, (0,), (0,), (0,), (0,))]
         self.predicted: list[Array] = []
 
     @classmethod
@@ -48,9 +49,10 @@ class RowBuffer:
         columns = [saved["waiting.X"], saved["waiting.y"], saved["waiting.together" if old else "waiting.batch"]]
         buffer, n, y = cls(d, targets), len(columns[1]), columns[1]
         buffer.weighted = "waiting.weights" in saved
-        buffer.timed = "waiting.times" in saved
+        buffer.timed, buffer.shifted = "waiting.times" in saved, "waiting.offset" in saved
         columns.append(saved["waiting.weights"] if buffer.weighted else np.ones(n))
         columns.append(saved["waiting.times"] if buffer.timed else np.zeros(n))
+        columns.append(saved["waiting.offset"] if buffer.shifted else np.zeros(n))
         for column, empty in zip(columns, buffer.columns, strict=True):
             expect(column.shape == (n, *empty.shape[1:]))
         expect(np.isin(columns[2], np.arange(n + 1)).all() and (columns[3] > 0).all())
@@ -68,7 +70,7 @@ class RowBuffer:
     def saved(self) -> dict[str, Array]:
         """Return the buffered rows, and their innovations if there are any, as values that can be saved."""
         rows = dict(zip(self.NAMES, self.columns, strict=True))
-        for name, known in (("weights", self.weighted), ("times", self.timed)):
+        for name, known in (("weights", self.weighted), ("times", self.timed), ("offset", self.shifted)):
             if not known:
                 del rows[name]
         if self.predicted:
@@ -103,6 +105,8 @@ class RowBuffer:
             self.columns[3][begin:end] = 1.0 if weights is None else weights
         if rows.times is not None:
             self.timed, self.columns[4][begin:end] = True, rows.times
+        if rows.offset is not None:
+            self.shifted, self.columns[5][begin:end] = True, rows.offset
         if self.predicted:
             for a, new in zip(self.predicted, predicted or _NOT_PREDICTED, strict=True):
                 a[at] = new
@@ -110,13 +114,14 @@ class RowBuffer:
 
     def clear(self) -> None:
         """Remove the rows, and keep the memory for later ones."""
-        self.n, self.weighted, self.timed, self.predicted = 0, False, False, []
+        self.n, self.weighted, self.timed, self.shifted, self.predicted = 0, False, False, False, []
 
     @property
     def block(self) -> Block:
         """The buffered rows."""
-        X, y, _, weights, times = (a[: self.n] for a in self.columns)
-        return Block(X, y, weights if self.weighted else None, times=times if self.timed else None)
+        X, y, _, weights, times, offset = (a[: self.n] for a in self.columns)
+        about: dict[str, Any] = {"times": times if self.timed else None, "offset": offset if self.shifted else None}
+        return Block(X, y, weights if self.weighted else None, **about)
 
     @property
     def time(self) -> float | None:
@@ -160,7 +165,7 @@ class RowBuffer:
     def __getstate__(self) -> dict[str, Any]:
         """Return the rows alone: what is left of earlier ones in the memory is not to be pickled."""
         columns, predicted = ([a[: self.n].copy() for a in group] for group in (self.columns, self.predicted))
-        about = {"n": self.n, "weighted": self.weighted, "timed": self.timed}
+        about = {"n": self.n, "weighted": self.weighted, "timed": self.timed, "shifted": self.shifted}
         return {**about, "columns": columns, "predicted": predicted}
 
 

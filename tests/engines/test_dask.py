@@ -187,8 +187,6 @@ def test_mistakes_in_the_classes_of_a_dask_collection(client):
     good = np.delete(np.arange(200), [3, 130])
     check_classifier(model, KalproxClassifier().fit(X[good], y[good]))
     assert model.n_rows_rejected_ == 2
-    with pytest.raises(TypeError, match="Predict its parts"):
-        model.predict_proba(chunks)
 
 
 def test_a_chunk_that_cannot_be_computed_is_named(engine):

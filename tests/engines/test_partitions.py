@@ -70,7 +70,7 @@ def test_bad_rows_of_arrays_and_frames():
             ("chunk 2", 8, "negative weight"),
         ]
         assert len(block) == 47 and block.read == 50
-    with pytest.raises(SourceError, match="chunk 2: X, y, the weights and the groups"):
+    with pytest.raises(SourceError, match="chunk 2: X, y and the other arrays"):
         list(ArrayPartition(X, y[1:], None, "chunk 2").blocks())
 
 

@@ -70,6 +70,97 @@ def test_a_stream_of_rows_with_exposures_ends_near_the_batch_and_can_be_refined(
     np.testing.assert_allclose(refined.coef_, batch.coef_, rtol=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("settings", "n"), [({"likelihood": "poisson"}, 700), ({"likelihood": "huber", "forget": 0.99}, 290)]
+)
+def test_prequential_predicts_each_row_with_its_offset(data, settings, n):
+    X, y, hours = (values[:n] for values in data)
+    offset = np.log(hours)
+    mean, std = KalproxRegressor(**settings).prequential(X, y, offset=offset)
+    model, expected = KalproxRegressor(**settings), np.full((2, n), np.nan)
+    for i in range(n):
+        row = slice(i, i + 1)
+        if np.isfinite(mean[i]):
+            expected[:, row] = model.predict(X[row], return_std=True, offset=offset[row])
+        model.partial_fit(X[row], y[row], offset=offset[row])
+    assert np.isfinite(mean[-50:]).all()  # after the warm-up
+    known = np.isfinite(mean)
+    np.testing.assert_allclose([mean[known], std[known]], expected[:, known], rtol=1e-9)
+    if settings["likelihood"] == "poisson":
+        exposed, _ = KalproxRegressor(**settings).prequential(X, y, exposure=hours)
+        np.testing.assert_allclose(exposed, mean, rtol=1e-12)
+
+
+def test_single_rows_with_exposures_are_learned_by_a_filter_and_saved_with_it(data, tmp_path):
+    X, y, hours = data
+    model = KalproxRegressor(likelihood="poisson").partial_fit(X[:3000], y[:3000], exposure=hours[:3000])
+    one, other = model, pickle.loads(pickle.dumps(model))
+    for i in range(3000, 3200):
+        row = slice(i, i + 1)
+        one.partial_fit(X[row], y[row], exposure=hours[row])
+        other.predict(X[row], exposure=hours[row])
+        other.partial_fit(X[row], y[row], exposure=hours[row])
+        if i == 3100:
+            other.save(tmp_path / "m")
+            other = KalproxRegressor.load(tmp_path / "m")
+            assert len(other._learner._rows) == 101
+    for found in (one.coef_, one.predict(X[:1], return_std=True, exposure=hours[:1])):
+        assert np.isfinite(found).all()
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    assert one.diagnostics_.log_score == other.diagnostics_.log_score
+    for call in (one.predict, one.predict_interval):
+        with pytest.raises(ValueError, match="offset must be given"):
+            call(X[:1])
+    with pytest.raises(ValueError, match="offset must be given"):
+        one.partial_fit(X[:1], y[:1])
+    batch = KalproxRegressor(likelihood="poisson").fit(X[:3200], y[:3200], exposure=hours[:3200])
+    assert np.max(np.abs(one.coef_ - batch.coef_) / batch.coef_std_) < 0.1
+
+
+@pytest.fixture(scope="module")
+def classes(data):
+    X, _, hours = data
+    late = X[:, 0] + np.log(hours) + np.random.default_rng(6).logistic(size=N) > 0.5
+    return X, np.where(late, "yes", "no"), np.log(hours)
+
+
+def test_classes_with_an_offset_are_those_of_statsmodels(classes):
+    X, y, offset = classes
+    model = KalproxClassifier(penalty=None).fit(X, y, offset=offset)
+    one = sm.GLM(y == "yes", sm.add_constant(X), sm.families.Binomial(), offset=offset).fit(tol=1e-14)
+    np.testing.assert_allclose([*model.intercept_, *model.coef_[0]], one.params, rtol=1e-8)
+    np.testing.assert_allclose(model.coef_std_[0], one.bse[1:], rtol=1e-6)
+    moved = model.decision_function(X[:5], offset=offset[:5] + 1) - model.decision_function(X[:5], offset=offset[:5])
+    np.testing.assert_allclose(moved, 1, atol=0.01)  # the averaging over the posterior leaves a little less
+    p = model.predict_proba(X, offset=offset)
+    assert (model.predict(X, offset=offset) == model.classes_[p.argmax(axis=1)]).all()
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X, offset=offset)), p, rtol=1e-12)
+    for call in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(ValueError, match="offset must be given"):
+            call(X[:2])
+    with pytest.raises(ValueError, match="An offset, or an exposure, needs"):
+        KalproxClassifier().fit(X, np.arange(N) % 3, offset=offset)
+
+
+def test_a_stream_of_classes_with_an_offset_ends_near_the_batch_and_can_be_refined(classes):
+    X, y, offset = classes
+    batch = KalproxClassifier().fit(X, y, offset=offset)
+    stream = KalproxClassifier()
+    for start in range(0, N, 250):
+        rows = slice(start, start + 250)
+        stream.partial_fit(X[rows], y[rows], classes=["no", "yes"], offset=offset[rows])
+    assert np.max(np.abs(stream.coef_ - batch.coef_) / batch.coef_std_) < 0.1
+    np.testing.assert_allclose(stream.refine(X, y, offset=offset).coef_, batch.coef_, rtol=1e-8)
+    path = stream.path([1.0], X=X, y=y, offset=offset)
+    np.testing.assert_allclose(path.coef[0], batch.coef_, rtol=1e-8)
+    proba = KalproxClassifier().prequential(X[:400], y[:400], classes=["no", "yes"], offset=offset[:400])
+    single = KalproxClassifier()
+    for i in range(399):
+        row = slice(i, i + 1)
+        single.partial_fit(X[row], y[row], classes=["no", "yes"], offset=offset[row])
+    np.testing.assert_allclose(single.predict_proba(X[399:400], offset=offset[399:400]), proba[399:], rtol=1e-9)
+
+
 def test_bad_exposures(data):
     X, y, hours = data
     wrong = hours.copy()
@@ -104,8 +195,6 @@ def test_rows_with_and_without_an_offset_do_not_mix(data):
             KalproxRegressor(**settings).fit(X, y, exposure=hours)
     with pytest.raises(ValueError, match="An offset, or an exposure, needs"):
         KalproxRegressor().fit(X, y).predict(X[:1], offset=[1.0])
-    with pytest.raises(ValueError, match="need rows in memory"):
-        KalproxRegressor(likelihood="poisson", engine="local").fit(X, y, exposure=hours)
 
 
 @pytest.mark.integration
