@@ -306,7 +306,7 @@ class Learner:
 
     def _prequential(self, batch: Block, settings: Settings, *, copied: bool = False) -> tuple[Array, Array]:
         """Learn and predict a batch without gaps; `copied` if the learner may be left half-way by an error."""
-        if settings is self.settings and self._is_short(batch) and self._predicts_row:
+        if settings is self.settings and self._follows(batch):
             mean, std = self._learn_recent(batch, predict=True)[:2]
             return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
         if settings.by_time:
@@ -314,7 +314,7 @@ class Learner:
         made: list[tuple[Array, Array]] = []
         learner = self if copied else self.copy()  # takes this one's place when all rows have been learned
         for piece in learner._pieces(batch, settings):
-            if len(piece) == 1 and learner._is_short(piece) and learner._predicts_row:
+            if len(piece) == 1 and learner._follows(piece):
                 mean, std = learner._learn_recent(piece, predict=True)[:2]
                 made.append((np.reshape(mean, piece.y.shape), np.reshape(std, piece.y.shape)))
             else:
@@ -323,6 +323,12 @@ class Learner:
                 made += [(one.mean, one.std) for one in found]
         self.__dict__ = learner.__dict__
         return np.concatenate([mean for mean, _ in made]), np.concatenate([std for _, std in made])
+
+    def _follows(self, batch: Block) -> bool:
+        """Whether a filter predicts and learns a batch. Rows that fill the buffer are folded: none may follow them."""
+        if self._recent is not None and self._recent.are_full:
+            self._keep(*self._folded())
+        return self._is_short(batch) and self._predicts_row
 
     def _pieces(self, batch: Block, settings: Settings) -> Iterator[Block]:
         """Yield a batch whose rows are predicted one by one in the pieces in which it is learned the fastest.

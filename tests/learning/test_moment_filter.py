@@ -220,3 +220,16 @@ def test_a_stream_that_becomes_collinear_leaves_the_moments():
     assert used[0] and not used[-1]
     belief = KalproxRegressor(**settings).partial_fit(X[:400], y[:400])._learner.belief
     np.testing.assert_allclose(model.predict(X[400:401]), belief.mean(X[400:401]), rtol=1e-6)
+
+
+def test_prequential_goes_on_where_no_filter_follows_a_fold():
+    """Equal columns: moments serve until the first fold, after which both have a coefficient."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 5))
+    X[:, 3], X[:, 4] = 1.0, X[:, 0]
+    y = X @ rng.normal(size=5) + rng.normal(size=150)
+    settings = {"penalty": "l1", "alpha": 5.0}
+    mean, std = KalproxRegressor(**settings).prequential(X, y)
+    model = KalproxRegressor(**settings).partial_fit(X[:140], y[:140])
+    np.testing.assert_allclose([mean[140], std[140]], np.ravel(model.predict(X[140:141], return_std=True)), rtol=1e-8)
+    assert np.isfinite(mean[1:]).all()
