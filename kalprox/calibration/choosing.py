@@ -1,6 +1,7 @@
 """Which calibration judges the predictions of a likelihood."""
 
-from kalprox.calibration.classes import CategoryCalibration, ClassCalibration
+from kalprox.calibration.categories import CategoryCalibration
+from kalprox.calibration.classes import ClassCalibration
 from kalprox.calibration.counts import CountCalibration
 from kalprox.calibration.sums import Calibration
 from kalprox.likelihoods import Bernoulli, Categorical, Likelihood, NegativeBinomial, Poisson

@@ -1,4 +1,4 @@
-"""The calibration of predicted classes: of the probability of yes, or of the most probable of several classes."""
+"""The calibration of predicted classes: what all kinds have in common, and that of the probability of yes."""
 
 import math
 from abc import abstractmethod
@@ -7,23 +7,23 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree
+from kalprox._arrays import Array, pytree
 from kalprox._checks import concrete
 from kalprox.calibration import curves
 from kalprox.calibration.advice import FEWEST_EVENTS
-from kalprox.calibration.blocks import CLASSES, Family, Given, Judged
+from kalprox.calibration.blocks import CLASSES, Family, Judged
 from kalprox.calibration.cells import CELLS, Cells, cell_of
 from kalprox.calibration.checks import Check, Dependence, Shape, correlated, drifting, drifting_slope
 from kalprox.calibration.showing_classes import ShownClasses
 from kalprox.calibration.sums import Calibration, zeros
 from kalprox.calibration.verdict import LEVELS, Verdict, coverage_range, expected_ranges
-from kalprox.predictive import Categories, Classes
+from kalprox.predictive import Classes
 
-__all__ = ["CategoryCalibration", "ClassCalibration"]
+__all__ = ["ClassCalibration", "Probabilities", "check_probabilities"]
 
 
 @pytree
-class _Probabilities(ShownClasses, Calibration):
+class Probabilities(ShownClasses, Calibration):
     """The calibration of an event that has a stated probability; what the event is, subclasses say."""
 
     outcomes: Any = zeros(2, CELLS)
@@ -167,7 +167,7 @@ class _Probabilities(ShownClasses, Calibration):
 
 
 @pytree
-class ClassCalibration(_Probabilities):
+class ClassCalibration(Probabilities):
     """The `Calibration` of the probability of yes, y = 1, in place of no, y = 0.
 
     Log loss and Brier score are exact. For reliability, ROC and lift the rows are counted in 512 cells of the stated
@@ -235,7 +235,7 @@ much as stated')
         ClassCalibration
             The sums including the block.
         """
-        _check_probabilities(mean)
+        check_probabilities(mean)
         return self._updated(mean, std, y, math.inf, weights, together)
 
     def _rights(self, p: Array, y: Array) -> Array:
@@ -289,94 +289,8 @@ much as stated')
             raise ValueError("The ROC and lift curves need rows of both classes; all scored rows have the same one.")
 
 
-@pytree
-class CategoryCalibration(_Probabilities):
-    """The `Calibration` of the probabilities of several classes.
-
-    What is judged is the most probable class of each row: whether it came, with the probability stated of it. This is
-    what the scores, cells, reliability and verdict are about, and `errors`. The log score and the Brier score are those
-    of all classes: `squared_errors` is the sum of (y_c - p_c)^2 over rows and classes. ROC and lift are curves of two
-    classes; to have them of one class against the others, give its probabilities to a `ClassCalibration`.
-
-    A row of y that does not have a single 1 and zeros cannot be judged, and is counted in `undetermined`.
-
-    Attributes
-    ----------
-    outcomes : array
-        The number of rows whose most probable class did not come, and came, in each cell, shape (2, 512).
-    stated : array
-        The sum of the probabilities of the most probable class in each cell, shape (512,).
-    right : array
-        The number of rows whose most probable class came.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.dirichlet(np.ones(3), size=3000)
-    >>> y = np.array([rng.multinomial(1, one) for one in p])
-    >>> CategoryCalibration().add(Categories(p), y)
-    CategoryCalibration(3,000 rows: calibrated, log loss 0.8366)
-    """
-
-    predictives: ClassVar[tuple[type, ...]] = (Categories,)
-    event: ClassVar[str] = "the most probable class came"
-    of_whole_rows: ClassVar[bool] = True
-
-    def update(
-        self,
-        mean: Array,
-        std: Array,
-        y: Array,
-        dof: Any = math.inf,
-        weights: Array | None = None,
-        together: Array | None = None,
-    ) -> Self:
-        """Add a block's probabilities of m classes, made before it was learned, and the classes that came; see `add`.
-
-        Parameters
-        ----------
-        mean : array of shape (b, m)
-            The probabilities; NaN for rows that were not predicted.
-        std : array
-            Not used: the probabilities say what it is.
-        y : array of shape (b, m)
-            A 1 for the class of each row.
-        dof : array
-            Not used.
-        weights : array, optional
-            Repetitions, shape (b,); 1 by default.
-        together : array, optional
-            Not used.
-
-        Returns
-        -------
-        CategoryCalibration
-            The sums including the block.
-        """
-        xp = namespace(mean, y, weights)
-        p, y = (np.asarray(a, float) if xp is np else xp.asarray(a) * 1.0 for a in (mean, y))
-        if p.ndim != 2 or p.shape != y.shape:
-            raise ValueError(f"mean and y must have the same shape (b, m); got {p.shape} and {y.shape}.")
-        _check_probabilities(p)
-        best = p.argmax(axis=1)
-        one = ((y == 0) | (y == 1)).all(axis=1) & (y.sum(axis=1) == 1)
-        right = xp.where(one, xp.take_along_axis(y, best[:, None], axis=1)[:, 0], 0.5 + 0 * y.sum(axis=1))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            log_prob = xp.maximum(xp.log((p * y).sum(axis=1)), float(np.log(np.finfo(p.dtype).tiny)))
-        given = Given(log_prob, ((y - p) ** 2).sum(axis=1))
-        top = p.max(axis=1)
-        return self._updated(top, 0 * top, right, math.inf, weights, together, given)
-
-    def _rights(self, p: Array, y: Array) -> Array:
-        return y
-
-    def _checks(self, cells: Cells) -> tuple[Check, Check, Check]:
-        slope, bias, curve = cells.checks(self.event)
-        word = "over-confident" if cells.events.sum() < cells.rows @ cells.stated else "under-confident"
-        return slope, bias._replace(word=word), curve
-
-
-def _check_probabilities(p: Array) -> None:
+def check_probabilities(p: Array) -> None:
+    """Raise a ValueError if some of the numbers are no probabilities; NaN is none that is stated."""
     numbers = concrete(p)
     wrong = None if numbers is None else (np.asarray(numbers) < 0) | (np.asarray(numbers) > 1)
     if wrong is not None and wrong.any():

@@ -26,16 +26,22 @@ class ShownClasses(Shown):
         brier: Any
         accuracy: Any
         auc: Any
+        by_class: Any
 
         def reliability(self, bins: int = 10) -> "Reliability": ...
 
+    @property
+    def _of_several(self) -> bool:
+        """Whether each of several classes has its own curves."""
+        return hasattr(self, "by_class")
+
     def _in_short(self, found: Verdict) -> str:
-        return f"log loss {float(self.log_loss):.4g}" + (f", AUC {self.auc:.4g}" if hasattr(self, "auc") else "")
+        return f"log loss {float(self.log_loss):.4g}" + ("" if self._of_several else f", AUC {self.auc:.4g}")
 
     def _in_detail(self, found: Verdict) -> tuple[dict[str, str], Sequence[str], list[tuple[str, ...]]]:
         more = {
             "Scores": f"log loss {float(self.log_loss):.4g}, Brier score {float(self.brier):.4g}, accuracy "
-            f"{float(self.accuracy):.2%}" + (f", AUC {self.auc:.4g}" if hasattr(self, "auc") else "")
+            f"{float(self.accuracy):.2%}" + ("" if self._of_several else f", AUC {self.auc:.4g}")
         }
         groups = self.reliability(_GROUPS)
         rows: list[tuple[str, ...]] = [
@@ -44,7 +50,14 @@ class ShownClasses(Shown):
         ]
         return more, ("rows", "stated", "came", "95% interval"), rows
 
-    def plot(self, ax: "Axes | None" = None, *, kind: str = "reliability", label: str = "observed") -> "Axes":
+    def plot(
+        self,
+        ax: "Axes | None" = None,
+        *,
+        kind: str = "reliability",
+        label: str = "observed",
+        number: int | None = None,
+    ) -> "Axes":
         """Plot how good the stated probabilities are.
 
         Parameters
@@ -56,15 +69,16 @@ class ShownClasses(Shown):
             "reliability": the share of the events among rows with about the same stated probability, with its 95%
             interval, against that probability. Calibrated probabilities lie on the diagonal.
 
-            "roc": the share of the events that are found, against the share of false alarms, for all thresholds. For
-            two classes only.
+            "roc": the share of the events that are found, against the share of false alarms, for all thresholds.
 
             "lift": the share of the events among the rows with the largest probabilities, against the share of these
-            rows; the diagonal is that of rows in random order. For two classes only.
+            rows; the diagonal is that of rows in random order.
 
             "coverage", "pit" and "stream" are about the randomised scores; see `Calibration.plot`.
         label : str
             The name of the rows, for the legend.
+        number : int, optional
+            For "roc" and "lift" of several classes: the number of the class, from 0 on, that is the event.
 
         Returns
         -------
@@ -83,21 +97,23 @@ class ShownClasses(Shown):
         """
         if kind in _OF_SCORES:
             return super().plot(ax, kind=kind, label=label)
-        curve = getattr(self, kind, None) if kind in _SIZES else None
-        if curve is None:
-            kinds = [repr(one) for one in (*_SIZES, *_OF_SCORES) if one in _OF_SCORES or hasattr(self, one)]
-            about = " ROC and lift are curves of two classes." if kind in _SIZES else ""
-            raise ValueError(f"kind must be one of {', '.join(kinds)}; got {kind!r}.{about}")
+        if kind not in _SIZES:
+            raise ValueError(f"kind must be one of {', '.join(map(repr, (*_SIZES, *_OF_SCORES)))}; got {kind!r}.")
+        of_one = self._of_several and kind != "reliability"
+        if of_one is (number is None):
+            what = "given: which of the classes is the event" if of_one else "left out: it is for curves of one class"
+            raise ValueError(f"number must be {what}; got kind={kind!r} and number={number!r}.")
         from kalprox.display import readings
         from kalprox.display.axes import axes_for, unused_slot
 
-        found: Reliability | Roc | Lift = curve()
+        found: Reliability | Roc | Lift = getattr(self, kind)(*(() if number is None else (number,)))
         ax = axes_for(ax, _SIZES[kind])
         slot = unused_slot(ax)
         if kind == "reliability":
             readings.reliability(ax, *found[:4], label=label, slot=slot)
         elif kind == "roc":
-            readings.roc(ax, found[0], found[1], label=f"{label} (area {self.auc:.3f})", slot=slot)
+            area = self.auc if number is None else self.auc[number]
+            readings.roc(ax, found[0], found[1], label=f"{label} (area {area:.3f})", slot=slot)
         else:
             readings.lift(ax, found[0], found[1], label=label, slot=slot)
         ax.legend(fontsize="small", loc="upper left" if kind == "reliability" else "lower right")

@@ -15,12 +15,15 @@ from kalprox.jobs.model import TableModel
 from kalprox.learning.headline import as_options
 from kalprox.pages import Figure, Section, Table
 from kalprox.reports import summary
+from kalprox.reports.words import plain
 
 if TYPE_CHECKING:
     import matplotlib.figure
+    from matplotlib.axes import Axes
 
 __all__ = ["running_error", "section"]
 
+_MAX_CURVES = 6  # classes that have a curve in a figure
 _NOT_SCORED = "No rows were scored: none was predicted before it was learned."
 
 
@@ -43,7 +46,11 @@ def _figures(score: Calibration, classes: tuple[str, ...]) -> list[Figure]:
         curves = [_roc(score, yes), _lift(score)] if math.isfinite(score.auc) else []
         return [_reliability(score, f"were of the class {code(yes)}"), *curves]
     if isinstance(score, CategoryCalibration):
-        return [_reliability(score, "were of the most probable class")]
+        names = dict(enumerate(map(plain, classes or map(str, range(len(score.by_class))))))
+        shown = [number for number in names if number < len(score.by_class) and math.isfinite(score.auc[number])]
+        shown = sorted(sorted(shown, key=lambda number: -score.by_class[number, 1].sum())[:_MAX_CURVES])
+        curves = [_rocs(score, names, shown), _lifts(score, names, shown)] if shown else []
+        return [_reliability(score, "were of the most probable class"), *curves]
     return [_coverage(score), _pit(score)]
 
 
@@ -166,6 +173,68 @@ def _lift(score: ClassCalibration) -> Figure:
         draw,
         (6.4, 4.0),
     )
+
+
+def _rocs(score: CategoryCalibration, names: dict[int, str], shown: list[int]) -> Figure:
+    found, areas = {number: score.roc(number) for number in shown}, score.auc
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        ax = fig.subplots()
+        for slot, curve in enumerate(found.values()):
+            readings.roc(ax, curve.false_positive_rate, curve.true_positive_rate, slot=slot, label=str(slot))
+        _name_curves(ax, [f"{names[number]} ({areas[number]:.3f})" for number in found])
+
+    return Figure(
+        "roc",
+        "Each class found and false alarms (ROC)",
+        "For every threshold of the probability of a class, the share of its rows above it, against the share of the "
+        f"other rows above it{_of_most(score, shown)}. In brackets: the area under the curve, the probability that a "
+        "row of the class has the larger probability of it of two.",
+        {
+            "classes": [names[number] for number in found],
+            "areas": [areas[number] for number in found],
+            **{f"false_positive_rate_{number}": curve.false_positive_rate for number, curve in found.items()},
+            **{f"true_positive_rate_{number}": curve.true_positive_rate for number, curve in found.items()},
+        },
+        draw,
+        (4.6, 4.6),
+    )
+
+
+def _lifts(score: CategoryCalibration, names: dict[int, str], shown: list[int]) -> Figure:
+    found = {number: score.lift(number) for number in shown}
+
+    def draw(fig: "matplotlib.figure.Figure") -> None:
+        ax = fig.subplots()
+        for slot, curve in enumerate(found.values()):
+            readings.lift(ax, curve.rows, curve.events, slot=slot, label=str(slot))
+        _name_curves(ax, [names[number] for number in found])
+
+    return Figure(
+        "lift",
+        "Each class among the most probable rows (lift)",
+        "The share of the rows of a class among those with the largest probabilities of it, against the share of these "
+        f"rows{_of_most(score, shown)}.",
+        {
+            "classes": [names[number] for number in found],
+            **{f"rows_{number}": curve.rows for number, curve in found.items()},
+            **{f"events_{number}": curve.events for number, curve in found.items()},
+        },
+        draw,
+        (6.4, 4.0),
+    )
+
+
+def _name_curves(ax: "Axes", names: list[str]) -> None:
+    """Name the curves in a legend by any text: as labels, some would be formulas, or mean that there is no name."""
+    _, *texts = ax.legend(loc="lower right", fontsize="small").get_texts()
+    for text, name in zip(texts, names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name)
+
+
+def _of_most(score: CategoryCalibration, shown: list[int]) -> str:
+    return "" if len(shown) == len(score.by_class) else f"; the {len(shown)} classes that came most often"
 
 
 def running_error(fitted: TableModel) -> Section:

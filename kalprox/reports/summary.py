@@ -183,13 +183,14 @@ def calibration(fitted: TableModel) -> Table:
     number: Any = int(scored) if scored.is_integer() else scored
     if isinstance(score, (ClassCalibration, CategoryCalibration)):
         found = {"log loss": score.log_loss, "Brier score": score.brier, "accuracy": score.accuracy}
-        found |= {"AUC": score.auc} if isinstance(score, ClassCalibration) else {}
+        found |= {"AUC": score.auc} if isinstance(score, ClassCalibration) else {"mean AUC": _mean_area(score.auc)}
         return Table(
             ["rows scored", *found, "verdict"],
             [[number, *(None if np.isnan(one) else float(one) for one in found.values()), score.verdict().word]],
             "Scores of rows that were predicted before they were learned: the mean of -log of the probability of the "
             "class that came, the mean squared error of the probabilities, the share of the rows whose most probable "
-            "class came, and, for two classes, the area under the ROC curve.",
+            "class came, and the area under the ROC curve, for several classes the mean of those of each class against "
+            "the others.",
         )
     coverage = [f"{float(share):.1%}" if scored > 0 else None for share in score.coverage[::-1]]
     cells = [float(score.rmse), *coverage, float(score.nis)] if scored > 0 else [None, *coverage, None]
@@ -200,6 +201,12 @@ def calibration(fitted: TableModel) -> Table:
         "rows within their intervals, and the mean squared error in units of the predicted variance (NIS; 1 if "
         "calibrated).",
     )
+
+
+def _mean_area(areas: np.ndarray) -> float:
+    """The mean over the classes that have rows."""
+    known = areas[np.isfinite(areas)]
+    return float(known.mean()) if len(known) else np.nan
 
 
 def conformal(fitted: TableModel) -> list[Table]:

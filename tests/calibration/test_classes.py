@@ -139,7 +139,7 @@ def test_mistakes_are_named():
         ClassCalibration().reliability()
     with pytest.raises(ValueError, match="bins must be at least 1"):
         one.reliability(0)
-    with pytest.raises(ValueError, match="curves of two classes"):
+    with pytest.raises(ValueError, match="number must be given"):
         CategoryCalibration().add(Categories(np.full((2, 2), 0.5)), np.eye(2)).plot(kind="roc")
     with pytest.raises(ValueError, match="kind must be one of 'reliability', 'roc', 'lift', 'coverage'"):
         one.plot(kind="bars")
@@ -282,3 +282,47 @@ def test_plots_and_text():
     ax = categories.plot()
     assert ax.get_xlabel() == "stated probability"
     plt.close(ax.figure)
+
+
+def test_the_curves_of_each_of_several_classes_are_those_of_it_against_the_others():
+    rng = np.random.default_rng(11)
+    p, y = several(3000, rng)
+    blocks = [slice(0, 1), slice(1, 1500), slice(1500, 3000)]
+    score = CategoryCalibration()
+    for rows in blocks:
+        score = score.add(Categories(p[rows]), y[rows])
+    for c in range(p.shape[1]):
+        alone = ClassCalibration().add(Classes(p[:, c]), y[:, c])
+        np.testing.assert_allclose(score.auc[c], alone.auc, rtol=1e-12)
+        np.testing.assert_allclose(score.auc[c], roc_auc_score(y[:, c], p[:, c]), atol=1e-3)
+        for mine, other in ((score.roc(c), alone.roc()), (score.lift(c), alone.lift())):
+            for one, two in zip(mine, other, strict=True):
+                np.testing.assert_allclose(one, two, rtol=1e-12)
+    parts = [CategoryCalibration().add(Categories(p[rows]), y[rows]) for rows in blocks]
+    merged = parts[0].merge(parts[1]).merge(parts[2]).merge(CategoryCalibration())
+    np.testing.assert_allclose(merged.by_class, score.by_class, rtol=1e-12)
+    on_jax = CategoryCalibration().add(Categories(jnp.asarray(p)), jnp.asarray(y))
+    np.testing.assert_allclose(on_jax.by_class, score.by_class, rtol=1e-4, atol=1e-3)
+
+
+def test_rows_that_are_not_judged_are_in_no_curve():
+    rng = np.random.default_rng(12)
+    p, y = several(200, rng)
+    p[0], y[1] = np.nan, 1.0
+    weights = np.ones(200)
+    weights[2], weights[3] = 0.0, 2.0
+    score = CategoryCalibration().add(Categories(p), y, weights)
+    assert score.by_class[:, :2].sum(axis=(1, 2)).tolist() == [198.0] * p.shape[1]
+    with pytest.raises(ValueError, match="number must be that of a class, 0 to 3; got 4"):
+        score.roc(4)
+    never = CategoryCalibration().add(Categories(p[4:, :3] / p[4:, :3].sum(axis=1)[:, None]), np.eye(3)[[0] * 196])
+    with pytest.raises(ValueError, match="need rows with the class 1 and without it"):
+        never.lift(1)
+    ax = score.plot(kind="roc", number=1, label="b")
+    score.plot(ax, kind="roc", number=2, label="c")
+    assert [text.get_text()[:1] for text in ax.get_legend().get_texts()] == ["r", "b", "c"]
+    with pytest.raises(ValueError, match="number must be given: which of the classes is the event"):
+        score.plot(kind="lift")
+    with pytest.raises(ValueError, match="number must be left out"):
+        score.plot(kind="reliability", number=1)
+    plt.close("all")

@@ -12,9 +12,9 @@ from kalprox.predictive import Categories, Classes, Counts
 from kalprox.reports.calibration import section
 
 
-def report(score):
+def report(score, *classes):
     learner = SimpleNamespace(score=score, quantiles=Quantiles.normal(None))
-    return section(SimpleNamespace(learner=learner, columns=SimpleNamespace(classes=())))
+    return section(SimpleNamespace(learner=learner, columns=SimpleNamespace(classes=classes)))
 
 
 @pytest.fixture
@@ -48,9 +48,26 @@ def test_classes_of_which_only_one_came_have_no_curves(probabilities):
 def test_several_classes_have_the_reliability_of_the_most_probable_one(probabilities):
     p, y = probabilities
     columns, came = np.column_stack([p, (1 - p) / 2, (1 - p) / 2]), np.eye(3)[np.where(y, 0, 1)]
-    found = report(CategoryCalibration().add(Categories(columns), came))
-    assert [figure.name for figure in found.figures] == ["reliability"] and "AUC" not in found.tables[0].columns
+    score = CategoryCalibration().add(Categories(columns), came)
+    found = report(score)
+    assert [figure.name for figure in found.figures] == ["reliability", "roc", "lift"]
     assert "most probable class" in found.figures[0].caption
+    row = dict(zip(found.tables[0].columns, found.tables[0].rows[0], strict=True))
+    assert row["mean AUC"] == score.auc[:2].mean() and np.isnan(score.auc[2])  # the third class never came
+    roc, lift = found.figures[1:]
+    assert roc.numbers["classes"] == lift.numbers["classes"] == ["0", "1"] and "most often" in roc.caption
+
+
+def test_the_curves_of_classes_have_their_names_whatever_these_are(probabilities):
+    p, y = probabilities
+    columns, came = np.column_stack([p, (1 - p) / 2, (1 - p) / 2]), np.eye(3)[np.where(y, 0, np.arange(len(y)) % 2 + 1)]
+    found = report(CategoryCalibration().add(Categories(columns), came), "_a", "$b$", "c")
+    for figure in found.figures[1:]:
+        fig = Figure(figsize=figure.size, layout="constrained")
+        figure.draw(fig)
+        texts = [text.get_text().split(" (")[0] for text in fig.axes[0].get_legend().get_texts()]
+        assert texts == ["random order", "_a", "$b$", "c"]
+        fig.canvas.draw()
 
 
 def test_counts_have_the_figures_of_numbers():
