@@ -12,7 +12,7 @@ from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
 from kalprox.regularizers import Regularizer
 
-__all__ = ["Problem", "check_expansion", "checked_rows"]
+__all__ = ["Problem", "are_fine", "check_expansion", "checked_rows"]
 
 
 @pytree
@@ -33,8 +33,12 @@ class Problem:
         return self.model.linear and self.likelihood.quadratic
 
 
-def checked_rows(X: Array, y: Array, weights: Array | None) -> Array:
-    """Check that the block consists of finite numbers, and return the weights."""
+def checked_rows(X: Array, y: Array, weights: Array | None, *, look: bool = True) -> Array:
+    """Check that the block consists of finite numbers, and return the weights.
+
+    With `look` False the values of JAX arrays are not looked at: a program that learns the rows does so, by `are_fine`,
+    and an accelerator need not be waited for.
+    """
     for name, a in (("X", X), ("y", y)):
         if not hasattr(a, "dtype"):
             raise TypeError(
@@ -45,7 +49,7 @@ def checked_rows(X: Array, y: Array, weights: Array | None) -> Array:
     if weights is None:
         weights = namespace(X, y).ones(len(y), y.dtype)
     jax_arrays = namespace(X, y, weights) is not np and not is_traced(X, y, weights)
-    if jax_arrays and np.shape(weights) == (len(y),) and bool(compiled(_fine)(X, y, weights)):
+    if jax_arrays and np.shape(weights) == (len(y),) and (not look or bool(compiled(are_fine)(X, y, weights))):
         return weights
     check_positive("weights", weights, strict=False)
     for name, a in (("X", X), ("y", y)):
@@ -53,7 +57,7 @@ def checked_rows(X: Array, y: Array, weights: Array | None) -> Array:
     return weights
 
 
-def _fine(X: Array, y: Array, weights: Array) -> Array:
+def are_fine(X: Array, y: Array, weights: Array) -> Array:
     """Whether all numbers are finite and no weight is negative: the checks of `checked_rows` as one program."""
     finite = [namespace(a).isfinite(a).all() for a in (weights, masked(weights, X), masked(weights, y))]
     return (weights >= 0).all() & finite[0] & finite[1] & finite[2]

@@ -22,7 +22,7 @@ from kalprox._pickling import PickledFields
 from kalprox.algorithms.base import Algorithm, start_mean
 from kalprox.algorithms.problem import Problem, checked_rows
 from kalprox.algorithms.structured_posterior import StructuredPosterior
-from kalprox.algorithms.structured_step import learn_pieces
+from kalprox.algorithms.structured_step import learn_pieces, learns_compiled
 from kalprox.forgetting import ByTime
 from kalprox.information.structured import Structured
 from kalprox.likelihoods import Likelihood
@@ -67,14 +67,15 @@ class StructuredState(PickledFields):
         start = None if p.exact else self.estimate
         return StructuredPosterior(self.data, g, gamma=p.gamma, start=start, likelihood=self.likelihood)
 
-    @property
+    @cached_property
     def inner(self) -> Regularizer:
         """The penalty under which rows are linearised: g if it is smooth or has bounds, and else none."""
-        g, ones = self.problem.regularizer, np.ones(self.data.d)
+        g = self.problem.regularizer
         if self.absorbed:
             return Zero()
         if g.smooth or self.problem.exact:
             return g
+        ones = np.ones(self.data.d)
         return Zero() if np.isfinite(g.value(ones)) and np.isfinite(g.value(-ones)) else g
 
     @property
@@ -228,9 +229,9 @@ def _step(
     weights: Array | None = None,
     times: Array | None = None,
 ) -> StructuredState:
-    block = Block(X, y, checked_rows(X, y, weights))
-    problem.likelihood.check(masked(block.weights, y))
     state = replace(state, problem=problem)
+    block = Block(X, y, checked_rows(X, y, weights, look=not learns_compiled(state, X, y)))
+    problem.likelihood.check(y if weights is None else masked(block.weights, y))
     known = np.ones(len(y)) if weights is None else concrete(weights)
     if known is not None and not known.any():
         return state  # rows of weight 0 are no rows

@@ -8,13 +8,22 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kalprox._arrays import Array, asarray_like, is_traced, masked, namespace
-from kalprox._control import call_jax, compiled, cond, on_cpu, while_loop
+from kalprox._control import call_jax, compiled, on_cpu, select, while_loop
 from kalprox.algorithms.parameters import first_numbers, next_numbers, warn_of_outliers
-from kalprox.algorithms.problem import Problem, check_expansion
+from kalprox.algorithms.problem import Problem, are_fine, check_expansion, checked_rows
 from kalprox.algorithms.row_scan import window
 from kalprox.algorithms.structured_posterior import StructuredPosterior
 from kalprox.information.linearized import Expansion, Spread, expand
-from kalprox.information.structured import Structured, append, piece_rows, with_room
+from kalprox.information.structured import (
+    Structured,
+    append,
+    in_form_of,
+    piece_rows,
+    ready_for,
+    settled,
+    unsettled,
+    with_room,
+)
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 from kalprox.linalg.structured_factor import StructuredFactor
@@ -22,7 +31,7 @@ from kalprox.models import Linear, Model, Predictor, padded_length
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.sources import Block
 
-__all__ = ["Found", "learn_pieces"]
+__all__ = ["Found", "learn_pieces", "learns_compiled"]
 
 _MUCH = 1.0  # if the leverages of rows that are matched add up to more, they are taken in smaller pieces
 _STEPS = 10  # of Gauss-Newton's method within a piece; one that needs more is taken in two
@@ -81,23 +90,33 @@ def learn_pieces(state: State, block: Block, left: Array | None) -> tuple[Found,
         before = Learned(before.numbers, left * before.sums)
     elif before is None and p.likelihood.parameter is not None:
         before = first_numbers(p.model, p.likelihood, state.estimate, _part(block, 0, min(rows, len(block)), rows))
-    start = Found(state.data, state.estimate, before)
+    outputs = int(np.prod(block.y.shape[1:], initial=1))
+    start = Found(ready_for(state.data, outputs * len(block)), state.estimate, before)
     arrays, xp = _arrays(block), namespace(state.data.mean, block.X, block.y)
-    if xp is np or not (isinstance(state.inner, Zero) or is_traced(start, arrays)):  # a prox with kinks is on the host
+    if not learns_compiled(state, block.X, block.y):
         found, about = _learn_pieces(p, state.inner, start, arrays, rows=rows, n=len(block), loops=np)
     else:
         found, about = compiled(_learn_pieces, "rows", "n", "loops")(
             p, state.inner, start, arrays, rows=rows, n=len(block), loops=xp
         )
     if is_traced(found):
-        return found, about[1]
+        return found._replace(data=in_form_of(state.data, found.data)), about[1]
     about = np.asarray(about)  # all that is checked comes to the host at once
     if not about[0]:
+        checked_rows(block.X, block.y, block.weights)
         check_expansion(expand(p.model, p.likelihood, state.estimate, block, descent=True), len(block))
         raise ValueError("The model has no finite value or derivative near the estimate: the block is rejected.")
     if before is not None and found.learned is not None:
         warn_of_outliers(p.likelihood, before, found.learned)
     return found, about[1]
+
+
+def learns_compiled(state: State, *arrays: Array) -> bool:
+    """Whether a block of these arrays is learned by one program, which also looks at its values."""
+    p, traced = state.problem, is_traced(state.data, arrays)
+    exact = p.exact and isinstance(p.model, Linear) and p.model.outputs is None
+    on_jax = namespace(state.data.mean, *arrays) is not np
+    return on_jax and not exact and (isinstance(state.inner, Zero) or traced)  # a prox with kinks is on the host
 
 
 def _longest(data: Structured, block: Block) -> int:
@@ -146,6 +165,7 @@ def _learn_pieces(
     found: Found = while_loop(loops, more, piece, (start, integer(0), integer(rows)))[0]
     data = found.data
     finite = xp.isfinite(data.rss) & xp.isfinite(data.traces).all()
+    finite = finite if loops is np else finite & are_fine(arrays[0], arrays[1], arrays[2])
     return found, xp.stack([finite.astype(data.rounding.dtype), data.rounding])
 
 
@@ -175,16 +195,16 @@ def _learn(
         unit = xp.where((variance > 0) & xp.isfinite(variance), variance, 0)
         new, found, good = proximal_step(data, g, p.model, likelihood, theta, block, length, unit, loops)
         taken = xp.where(good | (length == 1), length, 0)
-    after = Found(new, found, learned)
+    after = Found(settled(new, data), found, learned)
     if learned is not None:
         at = expand(p.model, likelihood, theta, block, spread if averaged else None, descent=not averaged)
         after = after._replace(learned=next_numbers(learned, p.likelihood, at, block, spread, None, held=True))
     if likelihood.majorizes:  # what rows add to the information is not what a step descends with
         at = expand(p.model, likelihood, found, block, spread)
-        after = after._replace(data=replace(_folded(data, at, found, taken * outputs), mean=found))
+        after = after._replace(data=replace(settled(_folded(data, at, found, taken * outputs), data), mean=found))
     if loops is np:
         return after if taken else Found(data, theta, learned), taken
-    return cond(taken > 0, lambda: after, lambda: Found(data, theta, learned)), taken
+    return select(taken > 0, lambda: after, lambda: Found(data, theta, learned)), taken
 
 
 def proximal_step(
@@ -249,7 +269,8 @@ def proximal_step(
         return i + 1, xp.where(stuck, theta, trial), new, good, stuck
 
     no = xp.zeros((), bool)
-    _, theta, new, good, _ = while_loop(loops, unfinished, step, (xp.zeros((), np.int32), theta, data, no, no))
+    start = xp.zeros((), np.int32), theta, unsettled(data, outputs * len(block)), no, no
+    _, theta, new, good, _ = while_loop(loops, unfinished, step, start)
     return replace(new, mean=xp.where(good, new.mean, theta)), theta, good
 
 

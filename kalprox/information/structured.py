@@ -30,7 +30,7 @@ from kalprox._arrays import (
     static,
 )
 from kalprox._checks import all_finite, check_finite, check_floating, check_positive, concrete
-from kalprox._control import compiled, cond
+from kalprox._control import compiled, cond, select
 from kalprox._pickling import PickledFields
 from kalprox.information.sparse_rows import fold_sparse
 from kalprox.linalg.block_diagonal import BlockDiagonal, Layout
@@ -49,6 +49,7 @@ _PER_RANK = 4  # rows that are taken together, in units of the rank: the cost of
 _EXACT = 1e-4  # the relative rounding error up to which a solution needs no correction
 _HOPELESS = 0.5  # the relative rounding error from which on a correction would not converge
 _FEWEST = 16  # rows that are taken together, at least
+_LARGE = 1 << 24  # numbers of W from which a branch is not computed in vain; it costs an accelerator a pause
 
 
 @pytree
@@ -60,9 +61,10 @@ class Structured(PickledFields):
     Parameters
     ----------
     precision : PlusLowRank
-        P. On JAX arrays, W has rows of zeros after the first `used`.
+        P. On JAX arrays, whose shapes stay, W has rows of zeros: after the first `used`, where there is room for more
+        rows, or anywhere, if it has `rank` rows.
     used : int or scalar array
-        The number of rows of W that are in use.
+        The number of rows of W that are in use. On JAX arrays, up to `rank` without room for others.
     mean : array of shape (d,)
         m.
     prior_mean : array of shape (d,)
@@ -108,9 +110,9 @@ class Structured(PickledFields):
         mean = xp.asarray(mean)
         p0 = asarray_like(precision, mean)
         rank = min(rank, d)
-        room = 0 if xp is np else _room(rank)
+        k = 0 if xp is np else rank
         base = BlockDiagonal.diagonal(xp.broadcast_to(p0, (d,)), layout)
-        P = PlusLowRank(base, xp.zeros((room, d), mean.dtype), xp.zeros((room, room), mean.dtype))
+        P = PlusLowRank(base, xp.zeros((k, d), mean.dtype), xp.zeros((k, k), mean.dtype))
         zero = xp.zeros((), float if xp is np else mean.dtype)
         used = 0 if xp is np else xp.zeros((), np.int32)
         return cls(P, used, mean, mean, p0, zero, zero, zero, xp.zeros(2, zero.dtype), p0.mean(), rank)
@@ -191,10 +193,11 @@ class Structured(PickledFields):
         counts = weights if counts is None else counts
         squares = counts if squares is None else squares
         numbers = alike(self.mean, targets, weights, counts, squares)
-        info = self
+        info = ready_for(self, len(D))
         for start, stop in _pieces(len(D), piece_rows(self.rank)):
             rows, y, w, n, n2 = (a[start:stop] for a in (D, *numbers))
-            info = append(with_room(info, stop - start), rows, y, w, n, n2, stop - start)
+            info = settled(append(with_room(info, stop - start), rows, y, w, n, n2, stop - start), info)
+        info = in_form_of(self, info) if is_traced(info) else info
         if not all_finite(info.mean):
             for name, values in (("D", D), ("targets", targets)):
                 check_finite(name, values)
@@ -357,7 +360,8 @@ def append(
 ) -> Structured:
     """Return the information with at most `piece_rows` rows, of which those after the first `taken` have weight 0.
 
-    It must have room for the first `taken`; see `with_room`.
+    It must have room for the first `taken`; see `with_room`. If it has none at all, as on JAX arrays that are about to
+    learn many rows, W has all of these rows besides, until it is `settled`.
     """
     step = _append if namespace(info.mean, D) is np else compiled(_append)
     found: Structured = step(info, D, targets, weights, counts, squares, taken)
@@ -379,7 +383,8 @@ def _append(
     move = base.solve(combined(c, G))
     if D.dtype == np.float32:  # rows that say much more than the prior leave few digits to the first solution
         needed = (P.rounding > _EXACT) & (P.rounding < _HOPELESS)
-        move = cond(needed, lambda: move + P.solve(combined(e, D) - P.apply(move)), lambda: move)
+        choose = cond if xp is np or G.size > _LARGE else select
+        move = choose(needed, lambda: move + P.solve(combined(e, D) - P.apply(move)), lambda: move)
     sums = {"rows": counts.sum(), "squares": squares.sum(), "rss": (e * _from(c, place, b)).sum()}
     sums = {name: getattr(info, name) + value.astype(info.rows.dtype) for name, value in sums.items()}
     seen = info.trace(squares_of(D))
@@ -395,9 +400,52 @@ def _room(rank: int) -> int:
 
 def with_room(info: Structured, b: Any) -> Structured:
     """Return the information with room for b more directions."""
-    if info.rank == 0:
+    if info.rank == 0 or _is_closed(info):
         return info
     return (_with_room if namespace(info.mean) is np else compiled(_with_room))(info, b)
+
+
+def _is_closed(info: Structured) -> bool:
+    """Whether W has no room for more rows: on JAX arrays only, where it would have it otherwise."""
+    return namespace(info.mean) is not np and len(info.precision.W) == info.rank
+
+
+def ready_for(info: Structured, rows: int) -> Structured:
+    """Return the information in the form in which so many more rows are learned the fastest, on JAX arrays.
+
+    Few rows are put where there is room for them, and are truncated when there is no more, as those of NumPy arrays
+    always are. Of many rows the directions are truncated in the step that learns them, without being held beside the
+    others: means are the same, and variances are those after a truncation.
+    """
+    if namespace(info.mean) is np or info.rank == 0:
+        return info
+    many = 2 * rows >= piece_rows(info.rank)
+    if many is _is_closed(info):
+        return info
+    return _truncated(info, closed=True) if many else _with_directions(info, info.precision, info.used)
+
+
+def in_form_of(like: Structured, info: Structured) -> Structured:
+    """Return the information in the form of another one, so that a loop that is traced carries the same shapes."""
+    closed = _is_closed(like)
+    if namespace(info.mean) is np or info.rank == 0 or closed is _is_closed(info):
+        return info
+    return _truncated(info, closed=True) if closed else _with_directions(info, info.precision, info.used)
+
+
+def settled(info: Structured, before: Structured) -> Structured:
+    """Return the information after rows for which the one `before` had no room at all with `rank` directions again."""
+    if info.rank == 0 or not _is_closed(before):
+        return info
+    found: Structured = compiled(_truncated, "closed")(info, closed=True)
+    return found
+
+
+def unsettled(info: Structured, b: int) -> Structured:
+    """Return the information in the shape of one that has just learned b rows, before it is `settled`."""
+    if not _is_closed(info) or info.rank == 0:
+        return info
+    return _padded(info, info.precision, info.rank + b, info.used)
 
 
 def _with_room(info: Structured, b: Any) -> Structured:
@@ -412,35 +460,48 @@ def _fitted(info: Structured, D: Array, e: Array) -> tuple[Array, Array, Any]:
     b, xp = len(D), namespace(info.mean, D)
     if xp is np or info.rank == 0:
         return D, e, info.used
+    if _is_closed(info):
+        return D, e, info.rank
     place = xp.minimum(info.used, _room(info.rank) - b)
     shift = info.used - place
     D, e = cond(shift > 0, lambda: (xp.roll(D, shift, axis=0), xp.roll(e, shift)), lambda: (D, e))
     return D, e, place
 
 
-def _truncated(info: Structured) -> Structured:
-    """Return the information with `rank` directions."""
-    return _kept(info, truncated(info.precision, info.rank))
+def _truncated(info: Structured, closed: bool = False) -> Structured:
+    """Return the information with `rank` directions; on JAX arrays, if `closed`, without room for others."""
+    return _kept(info, truncated(info.precision, info.rank), closed=closed)
 
 
-def _kept(info: Structured, found: Truncated) -> Structured:
+def _kept(info: Structured, found: Truncated, *, closed: bool = False) -> Structured:
     """Return the information with a precision that was truncated, and the account of what was dropped."""
     xp = namespace(info.mean)
     lost = (found.share * info.trace(found.dropped)).astype(info.traces.dtype)
-    traces = info.traces + xp.stack([0 * lost, lost])
-    return _with_directions(replace(info, traces=traces), found.matrix)
+    info = replace(info, traces=info.traces + xp.stack([0 * lost, lost]))
+    if closed:
+        return replace(info, precision=found.matrix, used=xp.asarray(info.rank, np.int32))
+    return _with_directions(info, found.matrix)
 
 
-def _with_directions(info: Structured, P: PlusLowRank) -> Structured:
-    """Return the information with a precision of up to `rank` directions, or of more, which are truncated."""
+def _with_directions(info: Structured, P: PlusLowRank, used: Any = None) -> Structured:
+    """Return the information with a precision of up to `rank` directions, or of more, which are truncated.
+
+    On JAX arrays it has room for others. All directions are `used` unless another number is given.
+    """
     xp, k = namespace(P.W), len(P.W)
     if xp is np:
         return replace(info, precision=P, used=k) if k <= info.rank else _truncated(replace(info, precision=P, used=k))
     room = _room(info.rank)
     if k > room:
         return _truncated(replace(info, precision=P))
-    W, gram = xp.pad(P.W, ((0, room - k), (0, 0))), xp.pad(P.gram, ((0, room - k), (0, room - k)))
-    return replace(info, precision=PlusLowRank(P.base, W, gram), used=xp.asarray(k, np.int32))
+    return _padded(info, P, room, xp.asarray(k, np.int32) if used is None else used)
+
+
+def _padded(info: Structured, P: PlusLowRank, k: int, used: Any) -> Structured:
+    """Return the information with a precision of k directions, of which the last are zero."""
+    more, xp = k - len(P.W), namespace(P.W)
+    W, gram = xp.pad(P.W, ((0, more), (0, 0))), xp.pad(P.gram, ((0, more), (0, more)))
+    return replace(info, precision=PlusLowRank(P.base, W, gram), used=used)
 
 
 def _joined(info: Structured, D: Array, solved: Array, place: Any) -> tuple[Array, Array]:
@@ -450,6 +511,9 @@ def _joined(info: Structured, D: Array, solved: Array, place: Any) -> tuple[Arra
         return _stacked(W, gram, D, solved)
     if len(W) == 0:
         return D, cross(D, solved)
+    if _is_closed(info):
+        beside, xp = cross(W, solved), namespace(W, D)
+        return xp.concatenate([W, D]), xp.block([[gram, beside], [beside.T, cross(D, solved)]])
     from jax.lax import dynamic_slice, dynamic_update_slice
 
     zero = 0 * place  # rows of D are zero where W is in use, and the other way round

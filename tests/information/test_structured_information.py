@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kalprox.information.structured import append, piece_rows, with_room
+from kalprox.information.structured import append, piece_rows, ready_for, with_room
 from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Quadratic, Ridge, SmoothL1, Weighted, Zero
 from kalprox.solvers.prox import prox
 from kalprox.structures import Blocks, Dense, Diagonal, LastLayer, LowRank, structure_of
@@ -259,7 +259,7 @@ def _compiled_append():
 def test_rows_of_weight_zero_at_the_end_take_no_place():
     X, y, w, m0, p0 = rows(n=16)
     with jax.enable_x64(True):
-        padded = LowRank(2).start(jnp.asarray(m0), jnp.asarray(p0))
+        padded = ready_for(LowRank(2).start(jnp.asarray(m0), jnp.asarray(p0)), 1)
         plain = LowRank(2).start(m0, p0)
         for taken in (1, 3, 5, 2, 8, 16, 4):
             v = jnp.asarray(np.where(np.arange(16) < taken, w, 0))
@@ -268,6 +268,25 @@ def test_rows_of_weight_zero_at_the_end_take_no_place():
             assert int(padded.used) == int(plain.used)
         np.testing.assert_allclose(padded.mean, plain.mean, rtol=1e-9)
         np.testing.assert_allclose(padded.variances(), plain.variances(), rtol=1e-9)
+
+
+def test_many_rows_on_jax_arrays_are_truncated_in_the_step_that_learns_them():
+    X, y, w, m0, p0 = rows(n=100)
+    with jax.enable_x64(True):
+        on_jax, plain = LowRank(2).start(jnp.asarray(m0), jnp.asarray(p0)), LowRank(2).start(m0, p0)
+        for start, stop in ((0, 48), (48, 52), (52, 100)):  # pieces of 16 rows, a few, and pieces again
+            part = [a[start:stop] for a in (X, y, w)]
+            on_jax, plain = on_jax.fold(*map(jnp.asarray, part)), plain.fold(*part)
+            short = stop - start < 8
+            if not short:
+                plain = with_room(plain, 100)  # which truncates
+            assert len(on_jax.precision.W) == (2 + piece_rows(2) if short else 2)
+            np.testing.assert_allclose(on_jax.mean, plain.mean, rtol=1e-9)
+            np.testing.assert_allclose(on_jax.variances(), plain.variances(), rtol=1e-9)
+            assert float(on_jax.dropped) == pytest.approx(float(plain.dropped))
+        folded = jax.jit(lambda info, *part: info.fold(*part))(on_jax, *map(jnp.asarray, (X[:4], y[:4], w[:4])))
+        assert folded.precision.W.shape == on_jax.precision.W.shape  # as a loop that is traced needs it
+        np.testing.assert_allclose(folded.mean, plain.fold(X[:4], y[:4], w[:4]).mean, rtol=1e-9)
 
 
 def test_a_row_of_weight_zero_may_hold_anything():
