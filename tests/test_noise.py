@@ -92,6 +92,7 @@ def test_effective_dof_on_jax_arrays(name):
         assert float(edf) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_effective_dof_over_a_batch_of_penalties():
     X, _ = rows()
     lams = np.array([0.0, 0.1, 10.0, 1e6])

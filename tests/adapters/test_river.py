@@ -95,6 +95,7 @@ def test_late_features_equal_columns_of_zeros(settings):
     assert model.predict_one(new) == pytest.approx(mean[0], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["poisson", "huber"])
 def test_late_features_of_other_likelihoods_end_at_the_same_estimate(likelihood):
     X, y, rows = late_rows(400)
@@ -191,6 +192,7 @@ def test_a_class_that_comes_during_the_warm_up_equals_one_that_was_known():
     np.testing.assert_allclose(found.coef_[order], dense.coef_, atol=0.02 * dense.coef_std_.min())
 
 
+@pytest.mark.slow
 def test_a_class_that_comes_later_is_learned_as_fast_as_one_that_was_known():
     """The log loss after the third class has come, over two streams, is that of a model that knew it, within 2%."""
     lost = []
@@ -238,6 +240,7 @@ def test_labels_as_they_come():
             model.learn_one({"a": 1.0}, label)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["regressor", "classifier"])
 def test_copies_go_on_as_the_model_does(kind):
     _, y, rows = late_rows(120)

@@ -287,6 +287,7 @@ def test_any_source_with_a_sum_will_do_and_every_pass_is_counted():
 # -- JAX arrays and float32 ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_jax_arrays_give_the_answer_of_numpy_arrays():
     X, y, _ = _sigmoid(1.0, 500, seed=0, d=5)
     expected = refine(GLM("sigmoid"), Ridge(1.0), (X, y), np.zeros(5))

@@ -163,6 +163,7 @@ def test_what_it_refuses(change, match):
 # -- on JAX arrays -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dof", [4.0, 200.0, np.inf])
 def test_jax_gives_the_same(dof):
     mean, std, y = stream(64, 4.0)
@@ -277,6 +278,7 @@ def test_pit_of_the_exact_predictive_is_uniform():
     assert stats.kstest(p, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_a_regression_predicted_before_it_is_learned():
     """Row by row, noise level unknown from the first row on: the scores are independent normal, exactly."""
     alarms, squares, n, d = 0, 0.0, 60, 3

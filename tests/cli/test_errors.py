@@ -50,6 +50,7 @@ def test_output_that_cannot_be_written_is_said(command, files):
     assert code == 7 and said.startswith("Error: ") and "No space left" in said and "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_closed_streams(files, tmp_path):
     source, model = files
     command = [sys.executable, "-m", "kalprox"]

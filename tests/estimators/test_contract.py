@@ -144,6 +144,7 @@ def test_sparse_rows_behind_a_link_are_the_dense_ones(settings):
     np.testing.assert_allclose(sparse.predict(X), dense.predict(X.toarray()), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_sparse_rows_take_no_dense_memory():
     peaks = []
     for n in (10_000, 40_000):  # what does not grow with the rows are some twenty matrices of d^2 numbers

@@ -71,7 +71,11 @@ def test_a_stream_of_rows_with_exposures_ends_near_the_batch_and_can_be_refined(
 
 
 @pytest.mark.parametrize(
-    ("settings", "n"), [({"likelihood": "poisson"}, 700), ({"likelihood": "huber", "forget": 0.99}, 290)]
+    ("settings", "n"),
+    [
+        ({"likelihood": "poisson"}, 700),
+        pytest.param({"likelihood": "huber", "forget": 0.99}, 290, marks=pytest.mark.slow),
+    ],
 )
 def test_prequential_predicts_each_row_with_its_offset(data, settings, n):
     X, y, hours = (values[:n] for values in data)

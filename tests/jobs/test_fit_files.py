@@ -411,6 +411,7 @@ def peak(folder, source, code=PEAK):
     return int(done.stderr) << 10
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """A file seven times as large as --memory is fitted within what one of 1% takes, and --memory on top of it.
 

@@ -30,6 +30,7 @@ def risk(model, theta):
     return np.sum((model.coef_ - theta) ** 2)
 
 
+@pytest.mark.slow
 def test_the_risk_and_the_selection_are_those_of_cross_validation():
     risks, kept = [], []
     for seed in range(10):
@@ -113,6 +114,7 @@ def test_fit_is_partial_fit_of_one_batch():
     np.testing.assert_array_equal(auto(X, y).coef_, auto(X, y, []).coef_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -466,6 +466,7 @@ def test_compiled_and_batched():
         np.testing.assert_allclose(V(jnp.asarray(lams), jnp.asarray(expected)), here, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_float32_is_float64_to_its_own_rounding():
     R, z = PROBLEMS["plain"]
     for g in (Ridge(2.0), SmoothL1(3.0, 0.2), L1(15.0)):

@@ -109,6 +109,7 @@ POISON = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(6, len(GOOD)), POISON, st.integers(0, 3)), max_size=6))
 def test_fuzz_mutations(changes):
