@@ -51,7 +51,8 @@ class EvidenceSearch:
             theta = dpotrs(U, b, lower=0)[0]
             moved = dpotrs(U, theta, lower=0)[0]
             S = (yy - float(b.dot(theta))) / fading
-            slope, curvature = self._derivatives(U, theta, moved, alpha, S, rows, fading)
+            with np.errstate(all="ignore"):  # numbers that overflow are not followed
+                slope, curvature = self._derivatives(U, theta, moved, alpha, S, rows, fading)
             step = -slope / curvature if curvature < 0 else math.inf
             u += step
             if not abs(u - begin) <= _FARTHEST:

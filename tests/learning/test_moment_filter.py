@@ -233,3 +233,14 @@ def test_prequential_goes_on_where_no_filter_follows_a_fold():
     model = KalproxRegressor(**settings).partial_fit(X[:140], y[:140])
     np.testing.assert_allclose([mean[140], std[140]], np.ravel(model.predict(X[140:141], return_std=True)), rtol=1e-8)
     assert np.isfinite(mean[1:]).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_alpha_that_overflows_is_left_to_the_information():
+    X, y = table(120, seed=8)
+    model, whole = KalproxRegressor(alpha="auto"), KalproxRegressor(alpha="auto").partial_fit(X * 1e-150, y)
+    for i in range(120):
+        model.partial_fit(X[i : i + 1] * 1e-150, y[i : i + 1])
+        if i > 40:
+            model.predict(X[:1] * 1e-150, return_std=True)
+    np.testing.assert_allclose(model.predict(X[:5] * 1e-150), whole.predict(X[:5] * 1e-150), rtol=1e-8)
