@@ -417,17 +417,16 @@ def ready_for(info: Structured, rows: int) -> Structured:
     always are. Of many rows the directions are truncated in the step that learns them, without being held beside the
     others: means are the same, and variances are those after a truncation.
     """
-    if namespace(info.mean) is np or info.rank == 0:
-        return info
-    many = 2 * rows >= piece_rows(info.rank)
-    if many is _is_closed(info):
-        return info
-    return _truncated(info, closed=True) if many else _with_directions(info, info.precision, info.used)
+    return _in_form(info, closed=2 * rows >= piece_rows(info.rank))
 
 
 def in_form_of(like: Structured, info: Structured) -> Structured:
     """Return the information in the form of another one, so that a loop that is traced carries the same shapes."""
-    closed = _is_closed(like)
+    return _in_form(info, closed=_is_closed(like))
+
+
+def _in_form(info: Structured, *, closed: bool) -> Structured:
+    """Return the information without room for more rows, or with it; on NumPy arrays as it is."""
     if namespace(info.mean) is np or info.rank == 0 or closed is _is_closed(info):
         return info
     return _truncated(info, closed=True) if closed else _with_directions(info, info.precision, info.used)
