@@ -146,6 +146,13 @@ def check_usable(X: Any, y: Array, weights: Array | None = None) -> None:
         )
 
 
+def check_usable_row(x: Array, y: Any) -> None:
+    """Raise the error of `check_usable` for a row x of shape (d,) with target y, a number or of shape (k,)."""
+    total = float(np.vdot(x, x)) + (y * y if isinstance(y, float) else float(np.vdot(y, y)))
+    if not total < _LARGEST_SQUARE:  # also NaN
+        check_usable(x[None], np.atleast_1d(y)[None] if np.ndim(y) else np.array([y]))
+
+
 def check_same_length(X: Array, y: Array) -> None:
     """Raise a ValueError if X and y have different lengths."""
     if X.shape[:1] != y.shape[:1] or X.ndim == 0:

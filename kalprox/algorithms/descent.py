@@ -119,6 +119,14 @@ class Problem:
         """Whether the rows of the linearisation do not depend on theta, so that a step needs no correction."""
         return self.model.linear and not self.likelihood.interacts
 
+    @property
+    def is_newton(self) -> bool:
+        """Whether the linearisation has the Hessian of the loss, so that undamped steps are those of Newton's method.
+
+        It has the second derivatives of a convex loss, unless it has an upper bound of them, and of h it has the first.
+        """
+        return self.model.linear and self.likelihood.log_concave and not self.likelihood.majorizes
+
     def curvature(self, theta: Array, p: Array) -> Array:
         """Make one pass for J'W h_pp, shape (d,), with h_pp the second derivative of h along p."""
         self.count_pass()
@@ -272,7 +280,8 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
     all digits are gained here. (1) may not increase beyond rounding. If the residuals are large, steps shrink only by a
     constant factor; Anderson mixing with earlier steps then finds the combination whose step would be shortest if
     steps were linear in theta. If that takes many passes, one is spent on what the linearisation leaves out of the
-    Hessian, which makes the next steps those of Newton's method with the Hessian of that point.
+    Hessian, which makes the next steps those of Newton's method with the Hessian of that point. Where it leaves out
+    nothing, steps are those of Newton's method from the beginning, and need neither.
     """
     E: Array | None = None
 
@@ -289,11 +298,15 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
             ratio = float(np.linalg.norm(S * next_p) / np.linalg.norm(S * p))
             if ratio < 0.9:
                 point, p = trial, next_p
-                if ratio < _QUICK and problem.is_straight:
+                if problem.is_newton or (ratio < _QUICK and problem.is_straight):
                     thetas, steps = [], []
                 thetas, steps = [*thetas[-_MEMORY:], point.theta], [*steps[-_MEMORY:], p]
                 left = relative_length(S, p, point.theta)
-                if not tried and left * ratio**_MANY > enough and problem.passes < max_passes - 1:
+                if (
+                    not (tried or problem.is_newton)
+                    and left * ratio**_MANY > enough
+                    and problem.passes < max_passes - 1
+                ):
                     E, tried = problem.curvature_left_out(point.theta), True
                     p = step(point)
                     thetas, steps = [point.theta], [p]

@@ -15,10 +15,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from kalprox._arrays import Array
+from kalprox._checks import all_usable
 from kalprox.estimators.checks import checked_inputs, checked_offset
 from kalprox.estimators.frame_encoder import FrameEncoder
 from kalprox.estimators.frames import check_encoded, is_raw
-from kalprox.estimators.plain import plain_inputs
+from kalprox.estimators.plain import is_plain_row, plain_inputs
 from kalprox.learning.belief import Belief
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
@@ -155,6 +156,8 @@ class LearnerEstimator(BaseEstimator):
         self, X: Any, offset: Any = None, exposure: Any = None
     ) -> tuple[Any, Array | None, Array | None]:
         """Return what `_inputs` returns, and the offsets of the good rows, given or from the columns of a frame."""
+        if offset is None and exposure is None and is_plain_row(self, X) and all_usable(None, X[0]):
+            return X, None, None
         settings = self._fitted.settings  # raises an error if there is nothing to predict with
         if self.missing != settings.missing:
             with self._lock:  # of the parameters, this one alone is not about learning

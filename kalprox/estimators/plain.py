@@ -13,10 +13,11 @@ from kalprox._arrays import Array
 from kalprox._checks import all_usable
 from kalprox.estimators.frames import class_of, column_names, frame_kind, same_columns
 
-__all__ = ["Rows", "plain_inputs", "plain_rows"]
+__all__ = ["FLOAT64", "Rows", "is_plain_row", "plain_inputs", "plain_rows"]
 
-_FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
+FLOAT64 = np.dtype(np.float64)  # comparing two dtypes is twice as fast as comparing a dtype with a type
 _FEW_ROWS = 64  # of a frame, which take no time to convert
+_NO_FRAMES = (np.ndarray, list, tuple)
 _NUMBERS = frozenset(map(np.dtype, "efdbhilqBHILQ"))  # those whose values float64 holds, or rounds as scikit-learn does
 
 
@@ -40,6 +41,20 @@ class Rows(NamedTuple):
         return Rows(*(None if a is None else a.copy() for a in self))
 
 
+def is_plain_row(model: Any, X: Any) -> bool:
+    """Whether X is one row in float64 that needs no conversion, and no check but of its values.
+
+    The columns of the model then have no names, it was not fitted to files, and nothing may be missing or left out.
+    """
+    if type(X) is not np.ndarray or "_learner" not in vars(model):
+        return False
+    if X.shape != (1, model.n_features_in_) or X.dtype != FLOAT64 or model._learner.settings.missing != "raise":
+        return False
+    if model.missing != "raise" or model.on_bad_rows != "raise" or model._table is not None:
+        return False
+    return "feature_names_in_" not in vars(model)
+
+
 def plain_inputs(model: Any, X: Any) -> Array | None:
     """Return X as an array of float64 with the columns that the model was fitted to; None if it must be checked."""
     found = _plain_inputs(model, X)
@@ -53,7 +68,7 @@ def plain_inputs(model: Any, X: Any) -> Array | None:
 def _plain_inputs(model: Any, X: Any) -> Array | None:
     """Return what `plain_inputs` returns, whatever the names are, and be the values NaN, infinite or too large."""
     found = _plain(X)
-    if found is None or found.ndim != 2 or found.shape[1] != model.n_features_in_ or not len(found):
+    if found is None or found.ndim != 2 or not found.shape[0] or found.shape[1] != model.n_features_in_:
         return None
     return found
 
@@ -100,7 +115,7 @@ def _plain(a: Any) -> Array | None:
             return None
         if a is None:
             return None
-    if a.dtype == _FLOAT64:
+    if a.dtype == FLOAT64:
         return a
     return a.astype(np.float64) if a.dtype in _NUMBERS else None
 
@@ -138,7 +153,7 @@ def _has_known_names(model: Any, X: Any) -> bool:
     If not, scikit-learn says so; its check of the names takes as long as learning several rows.
     """
     names = vars(model).get("feature_names_in_")
-    kind = None if type(X) in (np.ndarray, list, tuple) else frame_kind(X)
+    kind = None if type(X) in _NO_FRAMES else frame_kind(X)
     if kind is None:
         return names is None
     columns = X.schema if kind == "pyarrow" else X.columns

@@ -207,15 +207,9 @@ def _moved(live: Any, x: Array, y: float, weight: tuple[float, ...], own: float)
     For other likelihoods than the Gaussian these are the output of the model and its variance. `own` is the variance of
     the row's noise in units of the noise variance.
     """
-    if isinstance(live, SquareRootFilter):
-        variance, dof = live.noise()
-        mean, leverage = live.move(x, y, *weight)
-    elif isinstance(live, MomentFilter):
-        (variance, dof), (mean, leverage) = live.noise(), live.at(x)
-        live.learn(x, y, *weight)
-    else:
-        return tuple(live.match(live.design.rows(x[None])[0], y, *weight[:1]))
-    return mean, (variance * (own + leverage)) ** 0.5, dof
+    if isinstance(live, SquareRootFilter | MomentFilter):
+        return tuple(live.follow(x, y, *weight, own=own)[:3])
+    return tuple(live.match(live.design.rows(x[None])[0], y, *weight[:1]))
 
 
 def _student_log_prob(y: float, mean: Array, std: Array, dof: Array) -> Array:

@@ -5,11 +5,12 @@ equal those of its rows one by one up to rounding.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import dger
+from scipy.linalg.blas import ddot, dger
 
 from kalprox._arrays import Array
 from kalprox._checks import all_usable
@@ -126,6 +127,9 @@ class SquareRootFilter:
         The estimate, in the coordinates of the design.
     L : array of shape (f, r)
         L L' is the covariance of the f free coordinates of theta in units of the noise variance. In column-major order.
+    joined : array of shape (p, r + 1) or (p, r + k), or None
+        L and theta side by side, which are views of it: one product predicts a row, and one update learns it. None if
+        not every coordinate is free.
 
     References
     ----------
@@ -135,16 +139,17 @@ class SquareRootFilter:
     design: Design
     theta: Array
     L: Array
+    joined: Array | None
     free: Array | None  # the numbers of the free coordinates; None if all are free
-    base: Array  # the free coordinates of theta at which rss and slope were computed
-    slope: Array | None  # the gradient of the penalty there, shaped like base; None without a penalty
-    H: Array | None  # the Hessian of the penalty, a diagonal (f,) or (f, f)
+    H: Array | None  # the Hessian of the penalty, a diagonal (f,) or (f, f); None without a penalty
+    tilt: Array | None  # the gradient of the penalty is H theta + tilt, on the free coordinates; None if it is H theta
     rows: float
     squares: float  # the sum of the squared weights that forgetting has left of the rows
-    rss: Any  # the residual sum of squares at `base`, plus the squared innovations since then; a number or (k,)
+    rss: Any  # the residual sum of squares, a number or (k,)
     trace: float  # tr(L L' H)
     noise_var: float | None  # None if it is learned
-    row: Array  # working memory of `move`
+    row: Array  # working memory for the input of a row
+    change: Array  # working memory for the step of `joined`
 
     @classmethod
     def of(
@@ -158,38 +163,34 @@ class SquareRootFilter:
             k = len(posterior.rss)
             offset, rest = (np.broadcast_to(a, k)[target] for a in (design.offset, design.offset_rest))
             design = replace(design, offset=offset, offset_rest=rest)
-        free, slope, H = factor.free, None, None
+        free, H, tilt = factor.free, None, None
         if _penalises(g, len(theta)):
             columns = theta.reshape(len(theta), -1).T
             slope = np.stack([g.grad(column) for column in columns], axis=-1).reshape(theta.shape)
             H = np.asarray(g.hessian(columns[0]))
             if free is not None:
                 slope, H = slope[free], H[free] if H.ndim == 1 else H[np.ix_(free, free)]
-        L = np.array(factor.L, order="F")
+            tilt = slope - _curved(H, theta if free is None else theta[free])
+        L, theta, joined = _side_by_side(np.array(factor.L, order="F"), theta, free)
         made = cls(
             design=design,
             theta=theta,
             L=L,
+            joined=joined,
             free=free,
-            base=(theta if free is None else theta[free]).copy(),
-            slope=slope,
             H=H,
+            tilt=tilt if tilt is not None and tilt.any() else None,
             rows=float(data.rows),
             squares=float(data.squares),
             rss=float(rss) if theta.ndim == 1 else np.array(rss),
             trace=0.0,
             noise_var=noise_var,
             row=np.ones(len(theta)),
+            change=np.empty(0 if joined is None else joined.shape[1]),
         )
         if H is not None:  # for a diagonal H without arrays of the size of L
             made.trace = float(H @ np.einsum("ij,ij->i", L, L) if H.ndim == 1 else (L * (H @ L)).sum())
         return made
-
-    def _curved(self, t: Array) -> Array:
-        """Return H t for the free coordinates t of shape (f,) or (f, m)."""
-        H = self.H
-        assert H is not None
-        return H @ t if H.ndim == 2 else (H * t if t.ndim == 1 else H[:, None] * t)
 
     # ---- one row ---------------------------------------------------------------------------------------
 
@@ -203,16 +204,33 @@ class SquareRootFilter:
         Returns the prediction of y before the update: its mean x'theta, and the variance v'v of that in units of the
         noise variance. y and the mean are numbers, or of shape (k,) for several targets.
         """
-        theta, x, design = self.theta, self._input(x), self.design
-        v = x.dot(self.L)
-        f, leverage = x.dot(theta), float(v.dot(v))
+        design = self.design
+        v, f, leverage = self._projected(self._input(x))
         s = (1 + weight * leverage) / weight
-        if theta.ndim == 1:  # numbers, which are faster than arrays of no dimension
-            f, offset = float(f) + float(design.offset_rest), float(design.offset)
+        if isinstance(f, float):  # numbers, which are faster than arrays of no dimension
+            f, offset = f + float(design.offset_rest), float(design.offset)
         else:
             f, offset = f + design.offset_rest, design.offset
         self._step(v, (y - offset) - f, s, weight, count)  # the digits of y about the offset
         return f + offset, leverage
+
+    def _projected(self, x: Array) -> tuple[Array, Any, float]:
+        """Return v = L'x, x'theta and v'v for an input x of shape (p,); every coordinate must be free."""
+        assert self.joined is not None
+        r, found = self.L.shape[1], x.dot(self.joined)
+        v = found[:r]
+        return v, float(found[r]) if self.theta.ndim == 1 else found[r:], ddot(v, v)
+
+    def follow(
+        self, x: Array, y: Any, weight: float = 1.0, count: float = 1.0, *, own: float = 1.0, predict: bool = True
+    ) -> Sequence[Any]:
+        """Learn a row as `move` does, and return the fields of its innovation; empty if `predict` is False.
+
+        `own` is the variance of the noise of the row, in units of the noise variance.
+        """
+        noise = self.noise() if predict else None
+        mean, leverage = self.move(x, y, weight, count)
+        return () if noise is None else innovation(y, mean, noise[0], noise[1], leverage + own)
 
     def match(
         self, x: Array, y: float, likelihood: Likelihood, weight: float = 1.0, offset: float = 0.0
@@ -223,9 +241,8 @@ class SquareRootFilter:
         step of f by which it was learned, `Likelihood.matched`: its target and its weight, that of the row apart. None,
         and no update, if one of these is not finite. For one target, and a noise variance of 1.
         """
-        x = self._input(x)
-        v = x.dot(self.L)
-        f, leverage = float(x.dot(self.theta)) + offset, float(v.dot(v))
+        v, f, leverage = self._projected(self._input(x))
+        f += offset
         step, curvature = likelihood.matched_row(y, f, leverage)
         total = curvature * weight
         s = (1 + total * leverage) / total if total else math.inf
@@ -236,21 +253,23 @@ class SquareRootFilter:
 
     def _step(self, v: Array, e: Any, s: float, weight: float, count: float) -> None:
         """Update the estimate in place, given v = L'x, the error e of the prediction, and s in units of 1 / weight."""
-        theta, L = self.theta, self.L
-        gain = L.dot(v)
-        self.rss = self.rss + e * e / s
+        theta, L, size, change = self.theta, self.L, e / s, self.change
+        gain, r = L.dot(v), L.shape[1]
+        more = size * e
         if self.H is not None and self.noise_var is None:
-            bent = self._curved(gain)
-            bend = float(gain.dot(bent))
+            bent = _curved(self.H, gain)
+            bend = ddot(gain, bent)
+            slope = ddot(theta, bent) if theta.ndim == 1 else bent.dot(theta)  # of the penalty, along the gain
+            if self.tilt is not None:
+                slope = slope + gain.dot(self.tilt)
             self.trace -= bend / s
-            if self.base is theta and self.slope is not None:  # as `_rebase` would, for this step
-                size = e / s
-                self.rss -= size * (2 * float(self.slope.dot(gain)) + size * bend)
-                self.slope = self.slope + bent * size
+            more = more - size * (2 * slope + size * bend)
+        self.rss = self.rss + more
         self.rows += count
         self.squares += count
-        theta += gain * (e / s) if theta.ndim == 1 else np.multiply.outer(gain, e / s)
-        dger(-1 / (s + math.sqrt(s / weight)), gain, v, a=L, overwrite_a=1)
+        np.multiply(v, -1 / (s + math.sqrt(s / weight)), out=change[:r])
+        change[r:] = size
+        dger(1.0, gain, change, a=self.joined, overwrite_a=1)
 
     def _input(self, x: Array) -> Array:
         if not self.design.intercept:
@@ -295,8 +314,6 @@ class SquareRootFilter:
         -------
         Innovations
         """
-        self._rebase()
-        self.base = self.base.copy()  # which stays where it is
         n, ones = len(block), np.ones(len(block))
         y = block.y.reshape(n, -1)
         counts, own = ones if counts is None else counts, ones if own is None else own
@@ -309,7 +326,7 @@ class SquareRootFilter:
         (f, r), k = self.L.shape, y.shape[1]
         L, moved = self.L, np.zeros((f, k))  # the root after the rows so far, and the change of theta
         fades = forgets or self.squares != self.rows
-        slope = None if self.slope is None else self.slope.reshape(f, k)
+        slope = None if self.H is None else self._slope().reshape(f, k)
         rss, trace, taken = np.atleast_1d(self.rss).astype(float), self.trace, np.zeros(k)
         error, s, bent = np.empty((n, k)), np.empty(n), np.zeros(n)
         error0, s0, bent0 = np.empty((n, k)), np.empty(n), np.zeros(n)  # the same as predicted before the block
@@ -339,7 +356,7 @@ class SquareRootFilter:
             squares = np.cumsum(u**2, axis=0)
             total[rows] = rss + squares - u**2
             if slope is not None:
-                bends = self._curved(gains.T)
+                bends = _curved(self.H, gains.T)
                 products = gains @ bends
                 fall = np.diagonal(products)
                 # Each row adds this to twice the change of the penalty, (2 slope + H t)'t after the moves t so far.
@@ -354,7 +371,7 @@ class SquareRootFilter:
                     with np.errstate(divide="ignore", invalid="ignore"):
                         bent[rows] = (diagonal**2 / w**2)[:, 0] * fall  # x' V H V x
                     toward = P0 @ self.L.T
-                    bent0[rows] = np.einsum("ij,ji->i", toward, self._curved(toward.T))
+                    bent0[rows] = np.einsum("ij,ji->i", toward, _curved(self.H, toward.T))
             rss = rss + squares[-1]
             moved = moved + gains.T @ u
             if last and start >= n:
@@ -377,7 +394,7 @@ class SquareRootFilter:
         at_once = np.sqrt(own + known * s0 + (1 - known) * bent0)[:, None]
         issued = in_stds(error0, np.sqrt(first[0]) * at_once)
         if not last:
-            self._leave(L, moved, rss, trace, float(counts.sum()))
+            self._leave(L, moved, rss - taken, trace, float(counts.sum()))
         shape, std = block.y.shape, np.sqrt(variance) * scale
         columns = (y - error, std, dof, scale, issued)
         mean, std, dof, scale, issued = (np.broadcast_to(column, y.shape).reshape(shape) for column in columns)
@@ -385,49 +402,39 @@ class SquareRootFilter:
 
     def _leave(self, L: Array, moved: Array, rss: Array, trace: float, rows: float) -> None:
         """Assign the state after a block."""
-        step = moved.reshape(self.base.shape)
-        self.L = np.asfortranarray(L)
+        step = moved.reshape(-1, *self.theta.shape[1:])
         if self.free is None:
+            self.L[:] = L
             self.theta += step
         else:
+            self.L = np.asfortranarray(L)
             self.theta[self.free] += step
         self.rss = float(rss[0]) if self.theta.ndim == 1 else rss
         self.trace = trace
         self.rows += rows
         self.squares += rows
 
-    def _rebase(self) -> None:
-        """Subtract from rss what the penalty has taken since `base`, and move `base` to the current estimate.
-
-        For one target without coordinates that are held, `base` is then the estimate itself: `move` takes it along.
-        """
-        if self.slope is None or self.base is self.theta:
-            return
-        now = self.theta if self.free is None else self.theta[self.free]
-        step = now - self.base
-        bent = self._curved(step)
-        if self.theta.ndim == 1:
-            self.rss -= 2 * float(self.slope.dot(step)) + float(bent.dot(step))
-        else:
-            self.rss = self.rss - ((2 * self.slope + bent) * step).sum(axis=0)
-        self.slope = self.slope + bent
-        self.base = now if now.ndim == 1 else now.copy()
+    def _slope(self) -> Array:
+        """Return the gradient of the penalty on the free coordinates of theta."""
+        assert self.H is not None
+        slope = _curved(self.H, self.theta if self.free is None else self.theta[self.free])
+        return slope if self.tilt is None else slope + self.tilt
 
     # ---- reading ---------------------------------------------------------------------------------------
 
     def copy(self) -> "SquareRootFilter":
         """Return a filter that later rows of this one do not change. O(d^2)."""
         rss = self.rss if self.theta.ndim == 1 else np.array(self.rss)
-        theta = self.theta.copy()
-        base = theta if self.base is self.theta else self.base
-        return replace(self, theta=theta, base=base, L=self.L.copy("F"), row=self.row.copy(), rss=rss)
+        L, theta, joined = _side_by_side(self.L.copy("F"), self.theta.copy(), self.free)
+        memory = {"row": self.row.copy(), "change": self.change.copy()}
+        return replace(self, theta=theta, L=L, joined=joined, rss=rss, **memory)
 
     def output(self, X: Array) -> tuple[Array, Array]:
         """Return x'theta for rows of X, shape (n,) or (n, k), and its variance in units of the noise variance, (n,)."""
         if len(X) == 1 and self.theta.ndim == 1:
             x = self._input(X[0])
             v = x.dot(self.L)
-            return np.array([self._mean(x)]), np.array([v.dot(v)])
+            return np.array([self._mean(x)]), np.array([ddot(v, v)])
         root = self.design.rows(X) @ self.L
         return self.mean(X), np.einsum("ij,ij->i", root, root)
 
@@ -443,12 +450,12 @@ class SquareRootFilter:
         if len(X) == 1 and self.theta.ndim == 1:
             x = self._input(X[0])
             v = x.dot(self.L)
-            return Student(np.array([self._mean(x)]), np.array([math.sqrt(variance * (1 + float(v.dot(v))))]), dof)
+            return Student(np.array([self._mean(x)]), np.array([math.sqrt(variance * (1 + ddot(v, v)))]), dof)
         mean, leverage = self.output(X)
         return Student(mean, np.sqrt(np.multiply.outer(1 + leverage, variance)), dof)
 
     def _mean(self, x: Array) -> float:
-        return (float(x.dot(self.theta)) + float(self.design.offset_rest)) + float(self.design.offset)
+        return (float(ddot(x, self.theta)) + float(self.design.offset_rest)) + float(self.design.offset)
 
     def noise(self) -> tuple[Any, Any]:
         """Return the noise variance and its degrees of freedom, equal to those of the information up to rounding.
@@ -457,7 +464,6 @@ class SquareRootFilter:
         """
         if self.noise_var is not None:
             return (self.noise_var if self.theta.ndim == 1 else np.full(len(self.rss), self.noise_var)), math.inf
-        self._rebase()
         dof = self.rows - self.L.shape[1] + self.trace
         if not dof > _ROUNDING * self.rows:  # as in Noise.learned
             return self.rss * math.nan, dof
@@ -473,6 +479,20 @@ class SquareRootFilter:
         enough = dof > _ROUNDING * effective
         scaled = np.maximum(rss, 0) / np.where(spread > 0, spread, 1)
         return np.where(enough, scaled / np.where(enough, dof, 1), np.nan), dof, spread
+
+
+def _side_by_side(L: Array, theta: Array, free: Array | None) -> tuple[Array, Array, Array | None]:
+    """Return L and theta as views of one array, and that array; as they are, and None, if some coordinates are held."""
+    if free is not None:
+        return L, theta, None
+    r = L.shape[1]
+    joined = np.asfortranarray(np.column_stack([L, theta]))
+    return joined[:, :r], joined[:, r] if theta.ndim == 1 else joined[:, r:], joined
+
+
+def _curved(H: Array, t: Array) -> Array:
+    """Return H t for the Hessian of a penalty, a diagonal (f,) or (f, f), and t of shape (f,) or (f, m)."""
+    return H @ t if H.ndim == 2 else (H * t if t.ndim == 1 else H[:, None] * t)
 
 
 def _penalises(g: Regularizer, d: int) -> bool:

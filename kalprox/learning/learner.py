@@ -220,14 +220,22 @@ class Learner:
 
         X has the shape (1, d), and y (1,). This is `learn` without the checks that no such row needs.
         """
-        row, recent = Block(X, y), self._recent
+        recent = self._recent
         if recent is None or not self._buffers_rows:
             return False
         if self.settings.missing != "raise" and self._keeps_moments(self.settings):
             return False
-        if not (recent.takes_row if isinstance(recent, RecentRows) else recent.takes(row)):
+        if not isinstance(recent, RecentRows):
+            row = Block(X, y)
+            return recent.takes(row) and self._learn_recent(row) is not None
+        if not recent.takes_row:
             return False
-        self._learn_recent(row)
+        if recent.are_full:
+            self._keep(*self._folded())
+            recent = self._recent
+            assert isinstance(recent, RecentRows)
+        recent.append_row(X, y)
+        self.n_rows += 1
         return True
 
     def learn_in_turn(self, block: Block, watch: Watch | None = None) -> None:
@@ -574,7 +582,7 @@ class Learner:
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""
-        if self._has_gaps(X):
+        if self.settings.missing != "raise" and self._has_gaps(X):
             return self._gap_reader().mean(X)
         live = self._live_for(X)
         return self.belief.mean(X) if live is None else live.mean(X)

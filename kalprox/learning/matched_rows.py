@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox._checks import check_usable
+from kalprox._checks import check_usable, check_usable_row
 from kalprox.learning.filtered import FilteredBelief
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.live_rows import LiveRows
@@ -65,24 +65,31 @@ class MatchedRows(LiveRows):
     def takes(self, block: Block) -> bool:
         """Whether a batch is one row that the filter can learn."""
         low, high = self.settings.likelihood.support
-        single = len(block) == 1 and self.buffer.fits(block.X, block.y)
+        y, weights = block.y, block.weights
         if (block.offset is None) is self.belief.design.row_offsets:
             return False  # `learn` of the belief raises an error that says what is wrong
-        if not single or (block.weights is not None and not block.weights[0] > 0):
+        if y.shape[0] != 1 or not self.buffer.fits(block.X, y) or (weights is not None and not weights[0] > 0):
             return False
-        if not (low <= block.y[0] <= high if block.y.ndim == 1 else low <= block.y.min() and block.y.max() <= high):
+        if not (low <= y[0] <= high if y.ndim == 1 else low <= y.min() and y.max() <= high):
             return False
         return self.predicts_row
 
     def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
         """Learn one row that `takes` allows, and return the mean and the std of its prediction if `predict` is True."""
-        check_usable(rows.X, rows.y, rows.weights)
+        plain = rows.weights is None and rows.offset is None
+        if plain:
+            check_usable_row(rows.X[0], rows.y[0])
+        else:
+            check_usable(rows.X, rows.y, rows.weights)
         live = self._live()
         assert live is not None
         about = {} if rows.offset is None else {"offset": rows.offset}
         predicted = live.predict(rows.X, **about) if predict else None
         self._match(live, rows)
-        self.buffer.append(rows, 1)
+        if plain:
+            self.buffer.append_row(rows.X, rows.y, 1)
+        else:
+            self.buffer.append(rows, 1)
         self._scored = None
         return () if predicted is None else (predicted.mean, predicted.std)
 

@@ -2,6 +2,7 @@
 penalty that is chosen."""
 
 import math
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ from kalprox.forgetting import ByTime, RandomWalk
 from kalprox.information import Information
 from kalprox.learning.design import Design
 from kalprox.learning.evidence_search import EvidenceSearch
+from kalprox.learning.innovations import innovation
 from kalprox.learning.settings import Settings
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer, Separable
@@ -156,6 +158,20 @@ class MomentFilter:
     def _fade(self, left: float) -> None:
         self.weight, self.rows, self.squares = left * self.weight, left * self.rows, left**2 * self.squares
         self.products *= left
+
+    def follow(
+        self, x: Array, y: float, weight: float = 1.0, count: float = 1.0, *, own: float = 1.0, predict: bool = True
+    ) -> Sequence[Any]:
+        """Learn a row as `learn` does, and return the fields of its innovation; empty if `predict` is False.
+
+        `own` is the variance of the noise of the row, in units of the noise variance.
+        """
+        if not predict:
+            self.learn(x, y, weight, count)
+            return ()
+        (variance, dof), (mean, leverage) = self.noise(), self.at(x)
+        self.learn(x, y, weight, count)
+        return innovation(y, mean, variance, dof, leverage + own)
 
     def learn(self, x: Array, y: float, weight: float = 1.0, count: float = 1.0) -> None:
         """Update the moments in place by a row x of shape (d,) with target y that counts `count` times. O(d^2)."""

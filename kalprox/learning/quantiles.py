@@ -1,6 +1,7 @@
 """Conformal intervals by quantile tracking: valid for any sequence of rows, whatever the model."""
 
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from scipy import special
@@ -102,9 +103,9 @@ class Quantiles:
         `together` is the length of the batch that each row came in, 0 if no interval was issued for it. For the other
         parameters see `after`.
         """
-        sizes, i = [], 0
+        sizes, i, lengths = [], 0, together.tolist()
         while i < len(z):
-            sizes.append(max(int(together[i]), 1))
+            sizes.append(max(int(lengths[i]), 1))
             i += sizes[-1]
         if z.ndim == 1 and counts is None and together.all() and not np.isnan(z).any():
             return self._after_batches(z, sizes)
@@ -117,19 +118,43 @@ class Quantiles:
 
     def _after_batches(self, z: Array, sizes: list[int]) -> "Quantiles":
         """Return the quantiles after batches of these sizes, whose rows all count once. O(b log b) for b rows."""
-        ends, rows, missed, allowed = self.ends, self.rows, self.missed, _SIDES[:, None]
-        signed, stop = np.stack([-z, z], axis=1), 0
-        for size in sizes:
-            start, stop = stop, stop + size
+        quantiles, stop = self, 0
+        for size, batches in groupby(sizes):
+            start, stop = stop, stop + size * len(list(batches))
             if size == 1:
-                miss = (signed[start] > ends) * 1.0
-            else:  # the counts of many rows against all ends, from one sorting
-                some, miss = np.sort(z[start:stop]), np.empty(ends.shape)
-                miss[:, 0] = some.searchsorted(-ends[:, 0])
-                miss[:, 1] = size - some.searchsorted(ends[:, 1], side="right")
-            ends, missed = ends + _step(rows, float(size)) * (miss - size * allowed), missed + miss
-            rows += size
-        return Quantiles(ends, rows, missed)
+                quantiles = quantiles._after_single(z[start:stop])
+            else:
+                for i in range(start, stop, size):
+                    quantiles = quantiles._after_batch(z[i : i + size])
+        return quantiles
+
+    def _after_batch(self, z: Array) -> "Quantiles":
+        """Return the quantiles after one batch: the counts of its rows against all ends come from one sorting."""
+        some, size, missed = np.sort(z), len(z), np.empty(self.ends.shape)
+        missed[:, 0] = some.searchsorted(-self.ends[:, 0])
+        missed[:, 1] = size - some.searchsorted(self.ends[:, 1], side="right")
+        ends = self.ends + _step(self.rows, float(size)) * (missed - size * _SIDES[:, None])
+        return Quantiles(ends, self.rows + size, self.missed + missed)
+
+    def _after_single(self, z: Array) -> "Quantiles":
+        """Return the quantiles after rows that came alone: end by end in numbers, a tenth of the time of arrays."""
+        falling = min(max(_SLOWEST ** (-1 / _DECAY) - self.rows + 1, 0), len(z))  # later steps are the slowest
+        steps = [_step(self.rows + i, 1.0) for i in range(int(falling))]
+        steps += [_SLOWEST] * (len(z) - len(steps))
+        ends, missed, sides = self.ends.copy(), self.missed.copy(), ((-z).tolist(), z.tolist())
+        for level, allowed in enumerate(_SIDES.tolist()):
+            outside, inside = 1 - allowed, -allowed
+            for side, signed in enumerate(sides):
+                end, count = float(ends[level, side]), 0
+                for value, step in zip(signed, steps, strict=True):
+                    if value > end:
+                        end += step * outside
+                        count += 1
+                    else:
+                        end += step * inside
+                ends[level, side] = end
+                missed[level, side] += count
+        return Quantiles(ends, self.rows + len(z), missed)
 
     def merge(self, other: "Quantiles") -> "Quantiles":
         """Return the mean of both, weighted by their rows, which is about what tracking all rows would give."""

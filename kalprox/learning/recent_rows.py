@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._checks import check_usable
+from kalprox._arrays import Array
+from kalprox._checks import check_usable, check_usable_row
 from kalprox.learning.belief import Belief
 from kalprox.learning.exact import ExactBelief
-from kalprox.learning.innovations import Innovations, SquareRootFilter, innovation
+from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
@@ -118,8 +119,8 @@ class RecentRows:
 
     @property
     def takes_row(self) -> bool:
-        """Whether a single row of weight 1 can be buffered."""
-        return not self.exact or self._predicts(1, weighted=False)
+        """Whether a single row of weight 1 without a time can be buffered."""
+        return not self.settings.by_time and (not self.exact or self._predicts(1, weighted=False))
 
     def _predicts(self, length: int, *, weighted: bool) -> bool:
         """Whether rows can be predicted as they must be: not at all, later together, or by an exact filter."""
@@ -154,6 +155,8 @@ class RecentRows:
         Returns the fields of the innovations of the rows if they are exact or `predict` is True, else an empty list.
         """
         buffer, length = self.buffer, len(rows)
+        if length == 1 and rows.weights is None and rows.times is None and not self.settings.by_time:
+            return self.append_row(rows.X, rows.y, predict=predict)
         if not buffer.fits(rows.X, rows.y):
             self.belief.information.fold(rows.X, rows.y)  # raises an error that names the problem
         check_usable(rows.X, rows.y, rows.weights)
@@ -170,6 +173,23 @@ class RecentRows:
         if length > 1 and not self.exact:
             self.filter = None  # the next predictions are those of the belief, which takes rows together
         self._count += length if rows.weights is None else self._counted(rows)
+        self._read = self._scored = None
+        return moved
+
+    def append_row(self, X: Array, y: Array, *, predict: bool = False) -> Sequence[Any]:
+        """Append a single row of weight 1 without a time, X of shape (1, d); see `append`."""
+        buffer, exact = self.buffer, self.exact
+        if not buffer.fits(X, y):
+            self.belief.information.fold(X, y)  # raises an error that names the problem
+        x, target = X[0], y[0] if y.ndim > 1 else float(y[0])
+        check_usable_row(x, target)
+        predict = predict or exact
+        if self.filter is None and predict:
+            self.filter = self._new_filter()
+        moved = () if self.filter is None else self.filter.follow(x, target, predict=predict)
+        known = self.filter is not None or (not exact and self.scorer is not None)
+        buffer.append_row(X, y, 1 if known else 0, moved if exact else ())
+        self._count += 1.0
         self._read = self._scored = None
         return moved
 
@@ -303,21 +323,13 @@ def _moved(
         own, counts = settings.own_variance(rows), settings.counts(rows.weights)
     if isinstance(live, SquareRootFilter) and len(rows) > 1:
         return live.take(rows, own=own, counts=counts)
-    found = []
+    found: list[Sequence[Any]] = []
     for i in range(len(rows)):
         if rows.times is not None and isinstance(live, MomentFilter):
             live.advance(float(rows.times[i]))
-        noise, x, y = live.noise() if predict else None, rows.X[i], rows.y[i]
+        y: Any = rows.y[i] if rows.y.ndim > 1 else float(rows.y[i])
         weight = () if rows.weights is None else (float(rows.weights[i]), 1.0 if counts is None else float(counts[i]))
-        if isinstance(live, SquareRootFilter):
-            y = y if live.theta.ndim > 1 else float(y)
-            mean, leverage = live.move(x, y, *weight)
-        else:
-            mean, leverage = live.at(x) if predict else (math.nan, math.nan)
-            live.learn(x, float(y), *weight)
-        if noise is not None:
-            s = leverage + (1.0 if own is None else float(own[i]))
-            found.append(innovation(y, mean, noise[0], noise[1], s))
+        found.append(live.follow(rows.X[i], y, *weight, own=1.0 if own is None else float(own[i]), predict=predict))
     if not predict:
         return []
     return found[0] if len(found) == 1 else [np.array(column) for column in zip(*found, strict=True)]

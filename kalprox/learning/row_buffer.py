@@ -97,10 +97,8 @@ class RowBuffer:
             )
         if weights is not None and not self.weighted:
             self.weighted, self.columns[3][:begin] = True, 1.0
-        X, y, at = rows.X, rows.y, slice(begin, end)  # type: Array, Any, Any
-        if end == begin + 1:  # numbers are copied faster than slices
-            X, y, at = X[0], y[0], begin
-        self.columns[0][at], self.columns[1][at], self.columns[2][at] = X, y, batch
+        at = slice(begin, end)
+        self.columns[0][at], self.columns[1][at], self.columns[2][at] = rows.X, rows.y, batch
         if self.weighted:
             self.columns[3][begin:end] = 1.0 if weights is None else weights
         if rows.times is not None:
@@ -111,6 +109,19 @@ class RowBuffer:
             for a, new in zip(self.predicted, predicted or _NOT_PREDICTED, strict=True):
                 a[at] = new
         self.n = end
+
+    def append_row(self, X: Array, y: Array, batch: int, predicted: Sequence[Any] = ()) -> None:
+        """Append a row of weight 1 without a time or an offset, X of shape (1, d), in less time than `append`."""
+        at, (inputs, targets, batches, weights, *_) = self.n, self.columns
+        if at == len(inputs) or (predicted and not self.predicted) or self.timed or self.shifted:
+            return self.append(Block(X, y), batch, predicted)
+        inputs[at], targets[at], batches[at] = X[0], y[0], batch  # numbers are copied faster than slices
+        if self.weighted:
+            weights[at] = 1.0
+        if self.predicted:
+            for a, new in zip(self.predicted, predicted or _NOT_PREDICTED, strict=True):
+                a[at] = new
+        self.n = at + 1
 
     def clear(self) -> None:
         """Remove the rows, and keep the memory for later ones."""

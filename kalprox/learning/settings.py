@@ -286,7 +286,7 @@ class Settings:
         """Whether rows are forgotten by time, so that every row needs one."""
         return isinstance(self.forgetting, ByTime)
 
-    @property
+    @cached_property
     def is_exact(self) -> bool:
         """Whether the information of the rows determines everything exactly.
 
@@ -295,7 +295,7 @@ class Settings:
         named = isinstance(self.link, str) and self.link == "identity"
         return self.method == "exact" and named and self.likelihood.quadratic and self.structure is None
 
-    @property
+    @cached_property
     def several_targets(self) -> bool:
         """Whether y may have several columns: those of linear models, or one for each class."""
         return self.is_exact or self.likelihood.interacts
@@ -304,7 +304,7 @@ class Settings:
         """Return how many rows each row counts for; None if every row counts once."""
         return weights if self.weights == "frequency" else counts_of(weights, self.weights)
 
-    @property
+    @cached_property
     def noise_depends_on_inputs(self) -> bool:
         """Whether the variance of the noise is a function of the inputs, which is learned."""
         return isinstance(self.parameters["noise"], str) and self.parameters["noise"] == "inputs"
@@ -316,12 +316,12 @@ class Settings:
         own = 1 / np.where(block.weights > 0, block.weights, 1)
         return own if block.noise is None else own * block.noise
 
-    @property
+    @cached_property
     def needs_innovations(self) -> bool:
         """Whether each row must be predicted before it is learned."""
         return self.diagnose or self.coef_cov != "model" or self.noise_depends_on_inputs or self.is_bank
 
-    @property
+    @cached_property
     def is_bank(self) -> bool:
         """Whether several ways to forget are mixed by how well each predicts."""
         return isinstance(self.forgetting, Auto)

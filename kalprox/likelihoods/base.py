@@ -244,7 +244,7 @@ class Likelihood(LearnedParameter, ABC):
         """
         spread = math.sqrt(variance)
         if abs(f) + _FARTHEST * spread < _MODERATE:  # so that nothing overflows
-            slope, curvature = map(float, self.expand(y, f))
+            slope, curvature = self._expand_row(y, f)
             size = variance * max(curvature, slope**2)
             if size <= _NARROW:
                 return -slope / curvature, curvature
@@ -257,6 +257,11 @@ class Likelihood(LearnedParameter, ABC):
                     return spread * mean * (1 + 1 / (weight * variance)), weight
         targets, weights = self.matched(*(np.array([a]) for a in (y, f, variance)))
         return float(targets[0]), float(weights[0])
+
+    def _expand_row(self, y: float, f: float) -> tuple[float, float]:
+        """Return what `expand` returns for one observation, with f of a moderate size."""
+        slope, curvature = self.expand(y, f)
+        return float(slope), float(curvature)
 
     def _mode(self, y: Array, f: Array, variance: Array) -> Array:
         """Return argmin_t loss(y, t) + (t - f)^2 / (2 variance), a proximal step."""

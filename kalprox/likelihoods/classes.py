@@ -96,6 +96,10 @@ class Bernoulli(Likelihood):
         p = expit(f)
         return p - y, xp.maximum(p * expit(-f), _LEAST)
 
+    def _expand_row(self, y: float, f: float) -> tuple[float, float]:
+        p, q = 1 / (1 + math.exp(-f)), 1 / (1 + math.exp(f))
+        return p - y, max(p * q, _LEAST)
+
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Classes:
         return Classes(mean_of_sigmoid(f, leverage + 0 * f))
 

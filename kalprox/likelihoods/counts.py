@@ -1,5 +1,6 @@
 """Counts: Poisson observations, with or without more dispersion than Poisson's."""
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,6 +38,10 @@ class Poisson(Likelihood):
 
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
         mean = namespace(f).exp(f)
+        return mean - y, mean
+
+    def _expand_row(self, y: float, f: float) -> tuple[float, float]:
+        mean = math.exp(f)
         return mean - y, mean
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
