@@ -34,17 +34,25 @@ def namespace(*arrays: Any) -> ModuleType:
     'numpy'
     """
     jax = loaded_jax()
-    if jax is None or all(type(a) in _HOST for a in arrays):  # the common cases, in a tenth of the time
+    if jax is None or _on_host(arrays):  # the common cases, in a tenth of the time
         return np
     register_pytrees()
     leaves = jax.tree_util.tree_leaves(arrays)
     return jax.numpy if any(isinstance(leaf, jax.Array) for leaf in leaves) else np
 
 
+def _on_host(arrays: tuple[Any, ...]) -> bool:
+    """Whether these are certainly no JAX arrays, and hold none."""
+    for a in arrays:  # noqa: SIM110 - in half the time of `all`
+        if type(a) not in _HOST:
+            return False
+    return True
+
+
 def is_traced(*arrays: Any) -> bool:
     """Whether any leaf of `arrays` is a JAX tracer, which has no concrete value."""
     jax = loaded_jax()
-    if jax is None or all(type(a) in _HOST for a in arrays):
+    if jax is None or _on_host(arrays):
         return False
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(arrays))
 

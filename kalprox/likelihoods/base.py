@@ -249,14 +249,18 @@ class Likelihood(LearnedParameter, ABC):
             if size <= _NARROW:
                 return -slope / curvature, curvature
             if size < _WIDE:
-                logs = -self.loss(y, f + spread * _NODES)
-                total, first, second = _POWERS.dot(np.exp(logs - logs.max())).tolist()
+                total, first, second = _POWERS.dot(self._density(y, f + spread * _NODES)).tolist()
                 mean = first / total
                 weight = (1 / (second / total - mean * mean) - 1) / variance
                 if weight > 0:
                     return spread * mean * (1 + 1 / (weight * variance)), weight
         targets, weights = self.matched(*(np.array([a]) for a in (y, f, variance)))
         return float(targets[0]), float(weights[0])
+
+    def _density(self, y: float, f: Array) -> Array:
+        """Return numbers proportional to p(y | f), for f of a moderate size."""
+        logs = -self.loss(y, f)
+        return np.exp(logs - logs.max())
 
     def _expand_row(self, y: float, f: float) -> tuple[float, float]:
         """Return what `expand` returns for one observation, with f of a moderate size."""

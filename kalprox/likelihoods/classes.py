@@ -34,6 +34,7 @@ _SLOPES, _PARTS = np.array(
         [2.75003, 6.2359732e-06],
     ]
 ).T.copy()
+_SQUARES = _SLOPES**2
 
 
 def mean_of_sigmoid(f: Array, variance: Array) -> Array:
@@ -53,7 +54,7 @@ def mean_of_sigmoid(f: Array, variance: Array) -> Array:
         u, v = float(f.item()), float(variance.item())
         if v <= _NARROW**2:
             return np.full(f.shape, _SHARES.dot(special.expit(u + math.sqrt(v) * _NODES)))
-        return np.full(f.shape, _PARTS.dot(special.ndtr(u * _SLOPES / np.sqrt(1 + v * _SLOPES**2))))
+        return np.full(f.shape, _PARTS.dot(special.ndtr(u * _SLOPES / np.sqrt(1 + v * _SQUARES))))
     if xp is np and f.size > _PIECE:  # pieces that stay in the cache
         ends = range(0, f.size, _PIECE)
         parts = [mean_of_sigmoid(f.flat[i : i + _PIECE], variance.flat[i : i + _PIECE]) for i in ends]
@@ -96,12 +97,17 @@ class Bernoulli(Likelihood):
         p = expit(f)
         return p - y, xp.maximum(p * expit(-f), _LEAST)
 
+    def _density(self, y: float, f: Array) -> Array:
+        if y != 0 and y != 1:  # the share of a class
+            return super()._density(y, f)
+        return special.expit(f if y else -f)
+
     def _expand_row(self, y: float, f: float) -> tuple[float, float]:
         p, q = 1 / (1 + math.exp(-f)), 1 / (1 + math.exp(f))
         return p - y, max(p * q, _LEAST)
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Classes:
-        return Classes(mean_of_sigmoid(f, leverage + 0 * f))
+        return Classes(mean_of_sigmoid(f, leverage if np.shape(leverage) == f.shape else leverage + 0 * f))
 
     def probability_std(self, f: Array, leverage: Array) -> Array:
         """Return the standard deviation of the probability of yes, sigmoid(u) with u ~ N(f, leverage).
