@@ -281,7 +281,7 @@ def combined() -> dict[str, Any]:
         about = {"machines": n, "rows": name, "apart": distances, "slowest": slowest, "merge": merging}
         found.append(about | {"pass": seconds / (steps + 1) if steps else 0.0})
     one = {"seconds": alone, "passes": whole.n_passes_, "rows": len(y), "inputs": X.shape[1]}
-    return {"one": one, "several": found}
+    return {"one": one, "several": found, "date": datetime.date.today().isoformat()}
 
 
 def _timed(run: Callable[[], Any]) -> tuple[Any, float]:
@@ -353,12 +353,12 @@ def main() -> None:
                 losses[data]["peers"][name], versions[name] = found, version(peer.package)
                 if found is not None:
                     print(f"{data}, {name}: {found['loss']:.4f} {found['setting']}, {found['us']:,.0f} us", flush=True)
+            run = {"date": datetime.date.today().isoformat(), "cpu": describe()["cpu"]}
+            run["minutes"] = round((time.perf_counter() - begin) / 60, 1)
+            if options.only and result:  # most numbers are those of an earlier run
+                run = {name: result[name] for name in run}
             result = {
-                "date": datetime.date.today().isoformat(),
-                "cpu": describe()["cpu"],
-                "minutes": result["minutes"]
-                if options.only and result
-                else round((time.perf_counter() - begin) / 60, 1),
+                **run,
                 "quick": options.quick,
                 "versions": {name: versions[name] for name in PEERS if name in versions},
                 "losses": losses,
@@ -402,7 +402,8 @@ def _machines(found: dict[str, Any] | None) -> str:
         seconds = [f"{value:.2f}" for value in (*parts, sum(parts))]
         rows.append([f"{n}, rows {several['rows']}", apart, str(passes), *seconds])
     head = ["machines", "standard errors from the fit of one, after 0, 1, 2, ... steps", "passes"]
-    return grid([*head, "slowest fit, s", "merges, s", "passes, s", "in all, s"], rows)
+    table = grid([*head, "slowest fit, s", "merges, s", "passes, s", "in all, s"], rows)
+    return f"{table}\n\nMeasured on {found['date']}."
 
 
 def _cells(losses: dict[str, Any], name: str, cell: Callable[[dict[str, Any]], str]) -> list[str]:
