@@ -1,5 +1,6 @@
 """What fixed work costs, counted and not timed: compilations, passes over the rows, operations, bytes."""
 
+import sys
 import tracemalloc
 
 import jax
@@ -60,6 +61,58 @@ def test_a_sigmoid_is_refined_in_a_few_passes(size, most):
     source = Counted(X, y)
     out = kp.refine(kp.models.GLM("sigmoid"), kp.regularizers.Ridge(0.1), source, np.zeros(10))
     assert out.converged and source.passes == out.passes <= most
+
+
+def test_newtons_method_takes_the_steps_of_newton_and_one_pass_that_sees_the_end():
+    X, f = rows(20_000, 5)
+    y = (np.random.default_rng(1).random(len(f)) < 1 / (1 + np.exp(-f))).astype(float)
+    theta, steps = np.zeros(5), 0
+    while True:
+        p = 1 / (1 + np.exp(-X @ theta))
+        step = np.linalg.solve(X.T @ (X * (p * (1 - p))[:, None]) + np.eye(5), X.T @ (y - p) - theta)
+        theta, steps = theta + step, steps + 1
+        if np.linalg.norm(step) <= 1e-12 * np.linalg.norm(theta):
+            break
+    source = Counted(X, y)
+    bernoulli = kp.likelihoods.Bernoulli()
+    fit = kp.refine(kp.models.Linear(), kp.regularizers.Ridge(1.0), source, np.zeros(5), likelihood=bernoulli)
+    assert fit.converged and source.passes == fit.passes <= steps + 1
+    np.testing.assert_allclose(fit.mean, theta, rtol=1e-11)
+
+
+# ---- calls -----------------------------------------------------------------------------------------
+
+ONE_ROW = {
+    "gaussian": (KalproxRegressor, {}, "predict", 40),
+    "l1": (KalproxRegressor, {"penalty": "l1"}, "predict", 55),
+    "poisson": (KalproxRegressor, {"likelihood": "poisson"}, "predict", 75),
+    "bernoulli": (kp.KalproxClassifier, {}, "predict_proba", 85),
+}
+
+
+@pytest.mark.parametrize("kind", ONE_ROW)
+def test_a_row_takes_few_calls_of_python(kind):
+    make, settings, predict, most = ONE_ROW[kind]
+    X, y = rows(4200, 6)
+    y = y if make is KalproxRegressor and not settings.get("likelihood") else (y > 0).astype(float)
+    model, calls = make(**settings).fit(X[:4000], y[:4000]), 0
+
+    def go(begin, end):
+        for i in range(begin, end):
+            getattr(model, predict)(X[i : i + 1])
+            model.partial_fit(X[i : i + 1], y[i : i + 1])
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event == "call"
+
+    go(4000, 4050)  # so that the filter is made, and no fold is near
+    sys.setprofile(count)
+    try:
+        go(4050, 4100)
+    finally:
+        sys.setprofile(None)
+    assert calls / 50 <= most
 
 
 # ---- bytes -----------------------------------------------------------------------------------------

@@ -74,6 +74,20 @@ def test_rows_one_by_one_have_the_bits_of_blocks_of_one():
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))
 
 
+def test_rows_that_come_alone_follow_the_definition_bit_for_bit():
+    z = np.random.default_rng(1).standard_t(3, size=1500)
+    ends, missed = Quantiles.normal(None).ends, np.zeros((len(CONFORMAL_LEVELS), 2))
+    share = (1 - np.array(CONFORMAL_LEVELS))[:, None] / 2
+    for i, value in enumerate(z.tolist()):
+        miss = np.stack([-value > ends[:, 0], value > ends[:, 1]], axis=1) * 1.0
+        ends = ends + max((i + 1.0) ** -0.6, 0.02) * (miss - share)
+        missed += miss
+    found = Quantiles.normal(None).after_rows(z, np.ones(1500))
+    np.testing.assert_array_equal(found.ends, ends)
+    np.testing.assert_array_equal(found.missed, missed)
+    assert found.rows == 1500
+
+
 def test_several_targets_are_tracked_apart_and_counts_repeat_rows():
     rng = np.random.default_rng(0)
     z, counts = rng.normal(size=(200, 2)) * [1, 3], rng.integers(0, 3, size=200)
