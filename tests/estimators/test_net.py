@@ -2,6 +2,8 @@
 
 import pickle
 
+import equinox
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -114,6 +116,20 @@ def test_a_network_of_ones_own_and_every_structure():
         model = KalproxNetRegressor(network=(init, apply), structure=structure).fit(X, y)
         assert 0.35 < model.score(X, y) < 0.7 and model.params_["size"] == 5  # a linear fit has 0.52
     assert clone(model).network[0] is init
+
+
+@pytest.mark.slow
+def test_a_module_of_equinox():
+    X, y = load_diabetes(return_X_y=True)
+
+    def init(seed, inputs, outputs):
+        return equinox.nn.MLP(inputs, "scalar", 8, 1, activation=jnp.tanh, key=jax.random.key(seed))
+
+    model = KalproxNetRegressor(network=(init, lambda module, x: module(x)), structure="diagonal").fit(X, y)
+    assert model.score(X, y) > 0.45 and isinstance(model.params_, equinox.nn.MLP)
+    layers = [equinox.nn.Linear(4, 1, key=jax.random.key(0)), equinox.nn.Dropout(0.5)]
+    with pytest.raises(TypeError, match=r"layers\[1\]\.p of the parameters is 0\.5, and it is not clear whether"):
+        kp.models.Function(lambda module, x: module(x), params=equinox.nn.Sequential(layers))
 
 
 @pytest.mark.slow
