@@ -146,11 +146,14 @@ def check_usable(X: Any, y: Array, weights: Array | None = None) -> None:
         )
 
 
-def check_usable_row(x: Array, y: Any) -> None:
+def check_usable_row(x: Array, y: Any, weight: float | None = None) -> None:
     """Raise the error of `check_usable` for a row x of shape (d,) with target y, a number or of shape (k,)."""
     total = float(np.vdot(x, x)) + (y * y if isinstance(y, float) else float(np.vdot(y, y)))
-    if not total < _LARGEST_SQUARE:  # also NaN
-        check_usable(x[None], np.atleast_1d(y)[None] if np.ndim(y) else np.array([y]))
+    if weight is not None:
+        total *= max(weight, 1.0)
+    if not (total < _LARGEST_SQUARE and (weight is None or weight <= LARGEST)):  # also NaN
+        y = np.atleast_1d(y)[None] if np.ndim(y) else np.array([y])
+        check_usable(x[None], y, None if weight is None else np.array([weight]))
 
 
 def check_same_length(X: Array, y: Array) -> None:

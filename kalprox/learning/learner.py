@@ -215,10 +215,10 @@ class Learner:
         assert isinstance(completed, ArraySource)
         return completed, gaps
 
-    def learn_row(self, X: Array, y: Array) -> bool:
-        """Learn a single row of weight 1, if that needs no more than to buffer it; return whether it was learned.
+    def learn_row(self, X: Array, y: Array, weights: Array | None = None) -> bool:
+        """Learn a single row, if that needs no more than to buffer it; return whether it was learned.
 
-        X has the shape (1, d), and y (1,). This is `learn` without the checks that no such row needs.
+        X has the shape (1, d), and y and the weights (1,). This is `learn` without the checks that no such row needs.
         """
         recent = self._recent
         if recent is None or not self._buffers_rows:
@@ -226,15 +226,16 @@ class Learner:
         if self.settings.missing != "raise" and self._keeps_moments(self.settings):
             return False
         if not isinstance(recent, RecentRows):
-            row = Block(X, y)
+            row = Block(X, y, weights)
             return recent.takes(row) and self._learn_recent(row) is not None
-        if not recent.takes_row:
+        weight = None if weights is None else float(weights[0])
+        if not recent.takes_row(weight):
             return False
         if recent.are_full:
             self._keep(*self._folded())
             recent = self._recent
             assert isinstance(recent, RecentRows)
-        recent.append_row(X, y)
+        recent.append_row(X, y, weight)
         self.n_rows += 1
         return True
 

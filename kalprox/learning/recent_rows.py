@@ -117,10 +117,11 @@ class RecentRows:
         few = float(self.belief.information.rows) + self._count < MANY_ROWS
         return not (length > 1 and few and self.crosses_cut(block))
 
-    @property
-    def takes_row(self) -> bool:
-        """Whether a single row of weight 1 without a time can be buffered."""
-        return not self.settings.by_time and (not self.exact or self._predicts(1, weighted=False))
+    def takes_row(self, weight: float | None = None) -> bool:
+        """Whether a single row of this weight (1 by default) and without a time can be buffered."""
+        if self.settings.by_time or (weight is not None and not weight > 0):
+            return False
+        return not self.exact or self._predicts(1, weighted=weight is not None)
 
     def _predicts(self, length: int, *, weighted: bool) -> bool:
         """Whether rows can be predicted as they must be: not at all, later together, or by an exact filter."""
@@ -155,8 +156,9 @@ class RecentRows:
         Returns the fields of the innovations of the rows if they are exact or `predict` is True, else an empty list.
         """
         buffer, length = self.buffer, len(rows)
-        if length == 1 and rows.weights is None and rows.times is None and not self.settings.by_time:
-            return self.append_row(rows.X, rows.y, predict=predict)
+        if length == 1 and rows.times is None and not self.settings.by_time:
+            weight = None if rows.weights is None else float(rows.weights[0])
+            return self.append_row(rows.X, rows.y, weight, predict=predict)
         if not buffer.fits(rows.X, rows.y):
             self.belief.information.fold(rows.X, rows.y)  # raises an error that names the problem
         check_usable(rows.X, rows.y, rows.weights)
@@ -176,20 +178,26 @@ class RecentRows:
         self._read = self._scored = None
         return moved
 
-    def append_row(self, X: Array, y: Array, *, predict: bool = False) -> Sequence[Any]:
-        """Append a single row of weight 1 without a time, X of shape (1, d); see `append`."""
-        buffer, exact = self.buffer, self.exact
+    def append_row(self, X: Array, y: Array, weight: float | None = None, *, predict: bool = False) -> Sequence[Any]:
+        """Append a single row of positive weight (1 by default) and without a time, X of shape (1, d); see `append`."""
+        buffer, exact, settings = self.buffer, self.exact, self.settings
         if not buffer.fits(X, y):
             self.belief.information.fold(X, y)  # raises an error that names the problem
         x, target = X[0], y[0] if y.ndim > 1 else float(y[0])
-        check_usable_row(x, target)
+        check_usable_row(x, target, weight)
         predict = predict or exact
         if self.filter is None and predict:
             self.filter = self._new_filter()
-        moved = () if self.filter is None else self.filter.follow(x, target, predict=predict)
+        moved, count = (), 1.0  # type: Sequence[Any], float
+        if weight is not None and settings.weights == "frequency":
+            count = weight
+        if self.filter is not None:
+            own = 1.0 if weight is None or settings.weights == "frequency" else 1 / weight
+            about = () if weight is None else (weight, count)
+            moved = self.filter.follow(x, target, *about, own=own, predict=predict)
         known = self.filter is not None or (not exact and self.scorer is not None)
-        buffer.append_row(X, y, 1 if known else 0, moved if exact else ())
-        self._count += 1.0
+        buffer.append_row(X, y, 1 if known else 0, moved if exact else (), weight)
+        self._count += count
         self._read = self._scored = None
         return moved
 

@@ -110,14 +110,18 @@ class RowBuffer:
                 a[at] = new
         self.n = end
 
-    def append_row(self, X: Array, y: Array, batch: int, predicted: Sequence[Any] = ()) -> None:
-        """Append a row of weight 1 without a time or an offset, X of shape (1, d), in less time than `append`."""
+    def append_row(
+        self, X: Array, y: Array, batch: int, predicted: Sequence[Any] = (), weight: float | None = None
+    ) -> None:
+        """Append a row without a time or an offset, X of shape (1, d), in less time than `append`."""
         at, (inputs, targets, batches, weights, *_) = self.n, self.columns
         if at == len(inputs) or (predicted and not self.predicted) or self.timed or self.shifted:
-            return self.append(Block(X, y), batch, predicted)
+            return self.append(Block(X, y, None if weight is None else np.array([weight])), batch, predicted)
         inputs[at], targets[at], batches[at] = X[0], y[0], batch  # numbers are copied faster than slices
+        if weight is not None and not self.weighted:
+            self.weighted, weights[:at] = True, 1.0
         if self.weighted:
-            weights[at] = 1.0
+            weights[at] = 1.0 if weight is None else weight
         if self.predicted:
             for a, new in zip(self.predicted, predicted or _NOT_PREDICTED, strict=True):
                 a[at] = new
