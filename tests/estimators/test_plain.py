@@ -351,6 +351,8 @@ def check_same(model, call, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(base, "plain_inputs", lambda *a: None)
         patch.setattr(fitting, "plain_rows", lambda *a, **k: None)
+        for module in (base, fitting):
+            patch.setattr(module, "is_plain_row", lambda *a: False)
         expected = outcome(models[1], call)
     assert found == expected
 
@@ -363,6 +365,8 @@ def test_odd_inputs_do_what_the_checks_say(name, kind, fitted, monkeypatch):
     for call in (
         lambda model: model.predict(X, return_std=True),
         lambda model: model.partial_fit(X, y),
+        lambda model: model.partial_fit(X, np.array(y)),
+        lambda model: model.partial_fit(X, np.array(y), np.full(len(y), 2.0)),
         lambda model: model.prequential(X, y, [2.0] * len(y)),
     ):
         check_same(fitted[kind], call, monkeypatch)
@@ -386,9 +390,50 @@ def test_odd_weights_do_what_the_checks_say(name, kind, fitted, monkeypatch):
     X, weights = frame(GOOD) if kind == "skip" else np.array(GOOD), ODD_WEIGHTS[name]
     for call in (
         lambda model: model.partial_fit(X, [1.0], weights),
+        lambda model: model.partial_fit(X, np.array([1.0]), weights),
         lambda model: model.prequential(X, [1.0], weights),
     ):
         check_same(fitted[kind], call, monkeypatch)
+
+
+STREAMS = {
+    "ridge": {},
+    "no intercept": {"fit_intercept": False},
+    "no penalty": {"penalty": None},
+    "precision": {"weights": "precision"},
+    "no score": {"diagnose": False},
+    "known noise": {"noise": 2.0},
+    "l1": {"penalty": "l1"},
+    "forget": {"forget": 0.99},
+    "poisson": {"likelihood": "poisson"},
+    "inputs": {"noise": "inputs"},
+    "sandwich": {"coef_cov": "robust"},
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_of_plain_rows_has_the_bits_of_one_that_is_checked(name, weighted, monkeypatch):
+    X, y = rows(120)
+    y = np.exp(np.clip(y, -3, 3)).round() if name == "poisson" else y
+    weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 3.0], len(y))
+
+    def stream():
+        model, found = KalproxRegressor(**STREAMS[name]).partial_fit(X[:1], y[:1]), []
+        for i in range(1, len(y)):
+            found.append(model.predict(X[i : i + 1])[0])
+            model.partial_fit(X[i : i + 1], y[i : i + 1], weights[i : i + 1] if weighted and i % 3 else None)
+        return [*readings(model, X), np.array(found), repr(model.diagnostics_)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the first rows
+        fast = stream()
+        for module in (base, fitting):
+            monkeypatch.setattr(module, "is_plain_row", lambda *a: False)
+        slow = stream()
+    for a, b in zip(fast[:-1], slow[:-1], strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert fast[-1] == slow[-1]
 
 
 def test_several_targets_are_those_of_the_first_rows(monkeypatch):
