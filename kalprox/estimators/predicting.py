@@ -93,7 +93,8 @@ class Predicting(LearnerEstimator):
             return self._predict_minimax(X, return_std or sigma is not None)
         if type(X) is not np.ndarray and frame_kind(X) is None and is_collection(X):
             return self._predict_collection(X, return_std, sigma, offset, exposure, at)
-        exact, (X, good, added) = self._fitted.settings.is_exact, self._inputs_and_offset(X, offset, exposure)
+        X, good, added = self._inputs_and_offset(X, offset, exposure)
+        exact = self._learner.settings.is_exact
         if exact and added is not None:
             check_offset(self._fitted.settings)
         one = good is None and sigma is None and added is None and X.shape[0] == 1 and at is None

@@ -205,7 +205,7 @@ class SquareRootFilter:
         noise variance. y and the mean are numbers, or of shape (k,) for several targets.
         """
         design = self.design
-        v, f, leverage = self._projected(self._input(x))
+        v, f, leverage = self._projected(x)
         s = (1 + weight * leverage) / weight
         if isinstance(f, float):  # numbers, which are faster than arrays of no dimension
             f, offset = f + float(design.offset_rest), float(design.offset)
@@ -215,9 +215,9 @@ class SquareRootFilter:
         return f + offset, leverage
 
     def _projected(self, x: Array) -> tuple[Array, Any, float]:
-        """Return v = L'x, x'theta and v'v for an input x of shape (p,); every coordinate must be free."""
+        """Return v = L'x, x'theta and v'v for the input of a row x of shape (d,); every coordinate must be free."""
         assert self.joined is not None
-        r, found = self.L.shape[1], x.dot(self.joined)
+        r, found = self.L.shape[1], (self._input(x) if self.design.intercept else x).dot(self.joined)
         v = found[:r]
         return v, float(found[r]) if self.theta.ndim == 1 else found[r:], ddot(v, v)
 
@@ -241,7 +241,7 @@ class SquareRootFilter:
         step of f by which it was learned, `Likelihood.matched`: its target and its weight, that of the row apart. None,
         and no update, if one of these is not finite. For one target, and a noise variance of 1.
         """
-        v, f, leverage = self._projected(self._input(x))
+        v, f, leverage = self._projected(x)
         f += offset
         step, curvature = likelihood.matched_row(y, f, leverage)
         total = curvature * weight
@@ -257,7 +257,7 @@ class SquareRootFilter:
         gain, r = L.dot(v), L.shape[1]
         more = size * e
         if self.H is not None and self.noise_var is None:
-            bent = _curved(self.H, gain)
+            bent = self.H * gain if self.H.ndim == 1 else self.H @ gain
             bend = ddot(gain, bent)
             slope = ddot(theta, bent) if theta.ndim == 1 else bent.dot(theta)  # of the penalty, along the gain
             if self.tilt is not None:

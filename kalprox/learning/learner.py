@@ -220,10 +220,10 @@ class Learner:
 
         X has the shape (1, d), and y and the weights (1,). This is `learn` without the checks that no such row needs.
         """
-        recent = self._recent
-        if recent is None or not self._buffers_rows:
+        recent, settings = self._recent if self._rows is None else self._rows, self.settings
+        if recent is None or not settings.buffers_rows:
             return False
-        if self.settings.missing != "raise" and self._keeps_moments(self.settings):
+        if settings.missing != "raise" and self._keeps_moments(settings):
             return False
         if not isinstance(recent, RecentRows):
             row = Block(X, y, weights)
@@ -353,7 +353,7 @@ class Learner:
         if isinstance(belief, ExactBelief):
             fixed = belief.has_fixed_penalty and not settings.forgets
             single = not fixed and settings.forgetting.fades  # no filter follows a window, or a drift
-        if not single or self.settings is not settings or not self._buffers_rows:
+        if not single or self.settings is not settings or not settings.buffers_rows:
             yield batch.part(start, len(batch))
             return
         check_usable(batch.X, batch.y, batch.weights)
@@ -403,16 +403,10 @@ class Learner:
             return self.settings
         return settings
 
-    @property
-    def _buffers_rows(self) -> bool:
-        """Whether these settings allow rows to be folded together with later ones."""
-        settings = self.settings
-        return settings.coef_cov != "clustered" and not settings.noise_depends_on_inputs
-
     def _is_short(self, batch: Block) -> bool:
         """Whether a batch is folded together with later ones."""
         return (
-            self._buffers_rows
+            self.settings.buffers_rows
             and batch.groups is None
             and batch.noise is None
             and len(batch) <= RecentRows.capacity(batch.X.shape[1]) // 4
@@ -652,7 +646,7 @@ class Learner:
         if isinstance(X, np.ndarray) is (self.settings.structure is not None):
             return None  # a filter of a structure is one of sparse rows, and the others are of dense ones
         if X.shape[0] == 1 and alone:
-            found = self._following()
+            found: LiveFilter | None = self._following() if self._rows is None else self._rows.following()
         else:
             recent = self._rows if isinstance(self._belief, ExactBelief) else self._recent
             found = None if recent is None else recent.followed()

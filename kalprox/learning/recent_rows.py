@@ -121,7 +121,9 @@ class RecentRows:
         """Whether a single row of this weight (1 by default) and without a time can be buffered."""
         if self.settings.by_time or (weight is not None and not weight > 0):
             return False
-        return not self.exact or self._predicts(1, weighted=weight is not None)
+        if not self.exact or (weight is None and isinstance(self.filter, SquareRootFilter)):
+            return True
+        return self._predicts(1, weighted=weight is not None)
 
     def _predicts(self, length: int, *, weighted: bool) -> bool:
         """Whether rows can be predicted as they must be: not at all, later together, or by an exact filter."""
@@ -239,6 +241,8 @@ class RecentRows:
 
     def following(self) -> SquareRootFilter | MomentFilter | None:
         """Return a filter that includes the rows, made now if it is worth it, to predict one row in O(d^2)."""
+        if isinstance(self.filter, SquareRootFilter):
+            return self.filter
         found = self.followed()
         if found is None and not self.belief.is_wide:
             found = self.filter = self._new_filter()

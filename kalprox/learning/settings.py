@@ -309,6 +309,11 @@ class Settings:
         """Whether the variance of the noise is a function of the inputs, which is learned."""
         return isinstance(self.parameters["noise"], str) and self.parameters["noise"] == "inputs"
 
+    @cached_property
+    def buffers_rows(self) -> bool:
+        """Whether rows may be folded together with later ones."""
+        return self.coef_cov != "clustered" and not self.noise_depends_on_inputs
+
     def own_variance(self, block: Block) -> Array | None:
         """Return the variance of the noise of each row of a block in units of the noise variance; None if it is 1."""
         if block.weights is None or self.weights == "frequency":
