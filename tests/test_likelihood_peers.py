@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import skglm
 import statsmodels.api as sm
-from scipy import integrate, special
+from scipy import integrate, special, stats
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
@@ -82,6 +82,23 @@ def test_the_dispersion_of_counts_is_that_of_statsmodels(seed):
     assert fit.converged and fit.likelihood.dispersion == pytest.approx(peer.params[-1], rel=1e-6)
     np.testing.assert_allclose(fit.mean, peer.params[:-1], rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(np.sqrt(np.diag(fit.cov)), peer.bse[:-1], rtol=0.01)  # for a known dispersion
+
+
+def test_a_dispersion_that_other_counts_leave_open_is_found_in_a_few_passes():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 8))
+    y = rng.poisson(np.exp(np.clip(X @ rng.normal(size=8), -5, 6))).astype(float)  # what is not linear looks dispersed
+    X = np.column_stack([np.ones(2000), X])
+    fit = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), (X, y), np.zeros(9), likelihood=NegativeBinomial())
+    assert fit.converged and fit.passes <= 50
+
+    def log_likelihood(theta, log_dispersion):
+        size = np.exp(-log_dispersion)
+        return stats.nbinom.logpmf(y, size, size / (size + np.exp(X @ theta))).sum()
+
+    best, h = (fit.mean, np.log(fit.likelihood.dispersion)), 1e-5
+    slope = (log_likelihood(best[0], best[1] + h) - log_likelihood(best[0], best[1] - h)) / (2 * h)
+    assert abs(slope) < 1e-5 < log_likelihood(*best) - log_likelihood(best[0], best[1] + 0.01)
 
 
 def test_counts_without_dispersion_are_poisson():

@@ -14,6 +14,7 @@ _ROUGH = 1e-2  # the first tolerance of theta, relative, which falls with the st
 _FIRST = 0.05  # and no more than as many standard errors
 _FAR = np.log(10.0)  # the largest step of the log of the parameter
 _NEAR = 0.1  # steps below this are not kept within the interval in which the solution lies, found with a rough theta
+_STEADY = 1.5  # the largest factor between two slopes of a score that confirm each other
 _ROUNDING = 64  # times the rounding error, below which a step of the parameter cannot be found
 
 
@@ -62,7 +63,7 @@ def _alternate(
         return *descend(problem, point, max_passes, tol, straight=straight), 0.0
     eps = point.eps
     enough = max(tol, _ROUNDING * eps)
-    low, high, share, before = -np.inf, np.inf, 1.0, None
+    low, high, share, before, secant = -np.inf, np.inf, 1.0, None, np.nan
     least = float(np.log(max(problem.given.bounds[0], eps * problem.likelihood.numbers[0])))
     while True:
         inner = max(tol, share * _rough(problem, point))
@@ -73,8 +74,9 @@ def _alternate(
         if high - low < _NEAR:  # found with a rough theta
             low, high = -np.inf, np.inf
         if before is not None and phi != before[0]:
-            secant = (before[1] - score) / (phi - before[0])
-            slope = secant if slope / 4 < secant < 4 * slope else slope
+            last, secant = secant, (before[1] - score) / (phi - before[0])
+            steady = 0 < secant and 1 / _STEADY < secant / last < _STEADY  # so that it is none of a rough theta
+            slope = secant if steady or slope / 4 < secant < 4 * slope else slope
         with np.errstate(over="ignore"):
             goal = phi + float(np.clip(score / slope, -_FAR, _FAR))
         if abs(goal - phi) > _NEAR and not low < goal < high:
