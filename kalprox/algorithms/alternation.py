@@ -75,7 +75,7 @@ def _alternate(
             low, high = -np.inf, np.inf
         if before is not None and phi != before[0]:
             last, secant = secant, (before[1] - score) / (phi - before[0])
-            steady = 0 < secant and 1 / _STEADY < secant / last < _STEADY  # so that it is none of a rough theta
+            steady = secant > 0 and 1 / _STEADY < secant / last < _STEADY  # so that it is none of a rough theta
             slope = secant if steady or slope / 4 < secant < 4 * slope else slope
         with np.errstate(over="ignore"):
             goal = phi + float(np.clip(score / slope, -_FAR, _FAR))
