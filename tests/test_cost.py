@@ -80,6 +80,19 @@ def test_newtons_method_takes_the_steps_of_newton_and_one_pass_that_sees_the_end
     np.testing.assert_allclose(fit.mean, theta, rtol=1e-11)
 
 
+@pytest.mark.parametrize("size", [1.0, 100.0, 1e6])
+def test_counts_of_any_size_are_refined_in_a_few_passes(size):
+    X, f = rows(5000, 4)
+    y = np.random.default_rng(1).poisson(size * np.exp(f / 2)).astype(float)
+    source, X = Counted(np.column_stack([np.ones(5000), X]), y), np.column_stack([np.ones(5000), X])
+    how = {"likelihood": kp.likelihoods.Poisson()}
+    fit = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), source, np.zeros(5), **how)
+    assert fit.converged and source.passes == fit.passes <= 9
+    np.testing.assert_allclose(X.T @ (y - np.exp(X @ fit.mean)), 0, atol=1e-9 * np.abs(X.T @ y).max())
+    again = kp.refine(kp.models.Linear(), kp.regularizers.Zero(), source, fit.mean, **how)  # a good start is kept
+    assert again.passes <= 2
+
+
 # ---- calls -----------------------------------------------------------------------------------------
 
 ONE_ROW = {

@@ -50,10 +50,29 @@ def descend_jointly(
     point = problem.at(theta)
     if point is None:
         return None
+    point = _nearer(problem, point, max_passes)
     point, left, change = _alternate(problem, point, max_passes, tol, straight)
     if point.sums is not None:
         problem.likelihood = given.finished(problem.likelihood, point.sums, problem.edf(point))
     return point, left, change
+
+
+def _nearer(problem: Problem, point: Point, max_passes: int) -> Point:
+    """Return the minimiser for a `rough` likelihood if a point is farther from the minimum, and else the point.
+
+    It is tried where the expansion of the loss promises a decrease by more than the loss: steps from there lead too
+    far. For a linear model it takes one pass, and one for the loss there.
+    """
+    likelihood, rough = problem.likelihood, problem.likelihood.rough
+    if rough is None or not problem.model.linear or problem.passes + 2 > max_passes:
+        return point
+    if not problem.predicted(point, problem.step(point)) > abs(point.loss):
+        return point
+    problem.likelihood = rough
+    solved = problem.one_step(point.theta, _ROUGH)
+    problem.likelihood = likelihood
+    trial = None if solved is None else problem.at(solved[0].theta)
+    return trial if trial is not None and trial.objective < point.objective else point
 
 
 def _alternate(

@@ -300,6 +300,11 @@ class Likelihood(LearnedParameter, ABC):
         """A likelihood whose estimate refinement should start from; None if it is not needed."""
         return None
 
+    @property
+    def rough(self) -> "Likelihood | None":
+        """A quadratic likelihood with about the same minimiser, for a start far from it; None if there is none."""
+        return None
+
     def row_weights(self, y: Array, predicted: Predictive) -> Array:
         """Return the weights of rows in a fit, relative to that of a row that is exactly as predicted.
 

@@ -44,11 +44,29 @@ class Poisson(Likelihood):
         mean = math.exp(f)
         return mean - y, mean
 
+    @property
+    def rough(self) -> Likelihood | None:
+        return _LogCounts()
+
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
         xp = namespace(f)
         variance = leverage * noise.variance
         mean = xp.exp(f + variance / 2)
         return Counts(mean, xp.sqrt(mean * noise.variance + mean**2 * xp.expm1(variance)))
+
+
+@pytree
+class _LogCounts(Poisson):
+    """Logs of counts as normal observations: the log of y + 1/2 has about the variance 1 / (y + 1/2)."""
+
+    quadratic: ClassVar[bool] = True
+
+    def loss(self, y: Array, f: Array) -> Array:
+        return (y + 0.5) * (f - namespace(f).log(y + 0.5)) ** 2 / 2
+
+    def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
+        weight = y + 0.5 + 0 * f
+        return weight * (f - namespace(f).log(y + 0.5)), weight
 
 
 @pytree
