@@ -61,10 +61,11 @@ def _nearer(problem: Problem, point: Point, max_passes: int) -> Point:
     """Return the minimiser for a `rough` likelihood if a point is farther from the minimum, and else the point.
 
     It is tried where the expansion of the loss promises a decrease by more than the loss: steps from there lead too
-    far. For a linear model it takes one pass, and one for the loss there.
+    far. For a linear model it takes one pass, and one for the loss there; without a matrix it would take more passes
+    than it saves.
     """
     likelihood, rough = problem.likelihood, problem.likelihood.rough
-    if rough is None or not problem.model.linear or problem.passes + 2 > max_passes:
+    if rough is None or not problem.model.linear or point.information is None or problem.passes + 2 > max_passes:
         return point
     if not problem.predicted(point, problem.step(point)) > abs(point.loss):
         return point
