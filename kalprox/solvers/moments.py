@@ -18,8 +18,11 @@ _STEP = 1e-9  # the relative size of a step after which Newton's method has conv
 
 
 def factor(A: Array, curvature: Array) -> Array | None:
-    """Return the Cholesky factor of A + diag(curvature); None if digits would be lost. A is overwritten."""
-    A.flat[:: len(A) + 1] += curvature
+    """Return the Cholesky factor of A + diag(curvature); None if digits would be lost.
+
+    A is in column-major order, and is overwritten.
+    """
+    A.reshape(-1, order="F")[:: len(A) + 1] += curvature
     if not len(A):
         return A
     least = _LEAST_PIVOT**2 * A.diagonal()
