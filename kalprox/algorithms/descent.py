@@ -302,11 +302,8 @@ def _polish(problem: Problem, point: Point, mu: float, S: Array, max_passes: int
                     thetas, steps = [], []
                 thetas, steps = [*thetas[-_MEMORY:], point.theta], [*steps[-_MEMORY:], p]
                 left = relative_length(S, p, point.theta)
-                if (
-                    not (tried or problem.is_newton)
-                    and left * ratio**_MANY > enough
-                    and problem.passes < max_passes - 1
-                ):
+                slow = left * ratio**_MANY > enough and not (tried or problem.is_newton)
+                if slow and problem.passes < max_passes - 1:
                     E, tried = problem.curvature_left_out(point.theta), True
                     p = step(point)
                     thetas, steps = [point.theta], [p]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox._checks import check_usable, check_usable_row
+from kalprox._checks import check_usable_row
 from kalprox.learning.filtered import FilteredBelief
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.live_rows import LiveRows
@@ -76,18 +76,15 @@ class MatchedRows(LiveRows):
 
     def append(self, rows: Block, *, predict: bool = False) -> Sequence[Any]:
         """Learn one row that `takes` allows, and return the mean and the std of its prediction if `predict` is True."""
-        plain = rows.weights is None and rows.offset is None
-        if plain:
-            check_usable_row(rows.X[0], rows.y[0])
-        else:
-            check_usable(rows.X, rows.y, rows.weights)
+        weight = None if rows.weights is None else float(rows.weights[0])
+        check_usable_row(rows.X[0], rows.y[0], weight)
         live = self._live()
         assert live is not None
         about = {} if rows.offset is None else {"offset": rows.offset}
         predicted = live.predict(rows.X, **about) if predict else None
         self._match(live, rows)
-        if plain:
-            self.buffer.append_row(rows.X, rows.y, 1)
+        if rows.offset is None:
+            self.buffer.append_row(rows.X, rows.y, 1, weight=weight)
         else:
             self.buffer.append(rows, 1)
         self._scored = None
