@@ -288,6 +288,8 @@ class Fitting(Late):
                     learner.learn(batch_of(rows, size, whole=whole, **how), settings)
             except ValueError:
                 self._checked(X, y, about, fitted or self._unfitted is not None, several)  # or a better error
+                if fitted and linear:
+                    _check_targets(learner, rows.y)
                 raise
             if held is not None:
                 self._hold(learner, held)
@@ -489,6 +491,17 @@ class Fitting(Late):
             self._fitted.merge(theirs, allow_overlap=allow_overlap)
             self._table = table
         return self
+
+
+def _check_targets(learner: Learner, y: Array) -> None:
+    """Raise a ValueError if y has another number of targets than the rows learned before."""
+    known, given = learner.belief.coef.shape[:-1], y.shape[1:]
+    if given != known:
+        shapes = ["(n,)" if not one else f"(n, {one[0]})" for one in (known, given)]
+        raise ValueError(
+            f"y must have shape {shapes[0]}, as in the rows learned before; got shape {shapes[1]}. To learn another number "
+            "of targets, use `fit`, or another model."
+        )
 
 
 def _is_plain_number(a: Any) -> bool:

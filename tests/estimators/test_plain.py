@@ -441,6 +441,10 @@ def test_several_targets_are_those_of_the_first_rows(monkeypatch):
     model = KalproxRegressor().fit(X, y)
     for target in ([1.0], [[1.0]], [[1.0, 2.0]], [[1.0, np.nan]], [[1.0, 2.0, 3.0]], pd.DataFrame([[1.0, 2.0]])):
         check_same(model, lambda model, target=target: model.partial_fit(GOOD, target), monkeypatch)
+    with pytest.raises(ValueError, match=r"y must have shape \(n, 2\), as in the rows .*; got shape \(n,\)"):
+        model.partial_fit(np.array(GOOD), np.array([1.0]))
+    with pytest.raises(ValueError, match=r"y must have shape \(n,\), as in the rows .*; got shape \(n, 2\)"):
+        KalproxRegressor().fit(X, y[:, 0]).partial_fit(X, y)
 
 
 # ---- the names of columns ---------------------------------------------------------------------------------------
