@@ -499,8 +499,8 @@ def _check_targets(learner: Learner, y: Array) -> None:
     if given != known:
         shapes = ["(n,)" if not one else f"(n, {one[0]})" for one in (known, given)]
         raise ValueError(
-            f"y must have shape {shapes[0]}, as in the rows learned before; got shape {shapes[1]}. To learn another number "
-            "of targets, use `fit`, or another model."
+            f"y must have shape {shapes[0]}, as in the rows learned before; got shape {shapes[1]}. To learn another "
+            "number of targets, use `fit`, or another model."
         )
 
 
