@@ -7,6 +7,7 @@ from pathlib import Path
 __all__ = ["check_matrix", "memory_of_machine", "shown_bytes"]
 
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+_ANYWHERE = 1 << 24  # bytes that every machine has
 _COPIES = 2  # of the information that a fit holds at a time, at least
 
 
@@ -42,7 +43,10 @@ def check_matrix(rows: int, columns: int) -> None:
     columns : int
         The number d of parameters.
     """
-    need, there = _COPIES * 8 * min(rows, columns) * columns, memory_of_machine()
+    need = _COPIES * 8 * min(rows, columns) * columns
+    if need <= _ANYWHERE:  # the memory of the machine is read from a file, which takes as long as learning a batch
+        return
+    there = memory_of_machine()
     if there is not None and need > there:
         raise ValueError(
             f"{columns:,} columns and {rows:,} rows are too many for all of their information, which takes "

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 import kalprox as kp
-from kalprox import Information, KalproxRegressor
+from kalprox import Information, KalproxRegressor, _memory
 from kalprox.solvers.prox import prox
 
 
@@ -94,6 +94,14 @@ def test_counts_of_any_size_are_refined_in_a_few_passes(size):
 
 
 # ---- calls -----------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_few_columns_does_not_ask_for_the_memory_of_the_machine(monkeypatch):
+    X, y = rows(64, 6)
+    model = KalproxRegressor().fit(X, y)
+    monkeypatch.setattr(_memory, "memory_of_machine", lambda: pytest.fail("it is read from a file"))
+    model.partial_fit(X, y).fit(X, y)
+
 
 ONE_ROW = {
     "gaussian": (KalproxRegressor, {}, "predict", 32),

@@ -103,10 +103,7 @@ class Quantiles:
         `together` is the length of the batch that each row came in, 0 if no interval was issued for it. For the other
         parameters see `after`.
         """
-        sizes, i, lengths = [], 0, together.tolist()
-        while i < len(z):
-            sizes.append(max(int(lengths[i]), 1))
-            i += sizes[-1]
+        sizes = _lengths(together)
         if z.ndim == 1 and counts is None and together.all() and not np.isnan(z).any():
             return self._after_batches(z, sizes)
         quantiles, i = self, 0
@@ -179,6 +176,17 @@ class Quantiles:
 
 
 _SIDES = (1 - np.array(CONFORMAL_LEVELS)) / 2
+
+
+def _lengths(together: Array) -> list[int]:
+    """Return the lengths of consecutive batches, given that of each row's batch; a row without an interval is alone."""
+    if (together <= 1).all():
+        return [1] * len(together)
+    sizes, i = [], 0
+    while i < len(together):
+        sizes.append(max(int(together[i]), 1))
+        i += sizes[-1]
+    return sizes
 
 
 def _step(before: float, rows: float) -> float:

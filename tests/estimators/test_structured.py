@@ -147,6 +147,7 @@ def test_what_is_not_offered_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="dense rows"):
         KalproxRegressor(structure=Blocks([5, 6])).fit(X, y)
     monkeypatch.setattr(_memory, "memory_of_machine", lambda: 1000)
+    monkeypatch.setattr(_memory, "_ANYWHERE", 0)
     with pytest.raises(ValueError, match=r"10 columns and 60 rows are too many .*structure='diagonal'"):
         KalproxRegressor().fit(X, y)
     assert KalproxRegressor(structure="diagonal").fit(X, y).coef_.shape == (10,)
