@@ -1,6 +1,8 @@
 """Short batches: `partial_fit` of 16 to 4,096 rows at a time, every row scored, beside SGDRegressor's.
 
-*long* streams go on from 65,536 rows, learned before the clock starts; *new* ones are the first 8,192 rows of a stream.
+*long* streams go on with 65,536 rows after as many, learned before the clock starts, so that folds, new estimates for
+the score and the memory of the buffer have the share of the time that they have in the long run; *new* ones are the
+first 8,192 rows of a stream.
 `error` is the relative distance of the final coefficients to the ridge solution.
 """
 
@@ -21,7 +23,7 @@ def cases(quick: bool) -> list[Case]:
     found = []
     for d in (10,) if quick else (10, 30, 100):
         for size in sizes:
-            long = {"d": d, "n": 16_384, "batch": size, "before": _BEFORE}
+            long = {"d": d, "n": 65_536, "batch": size, "before": _BEFORE}
             found.append(Case(f"batches of {size}, long stream", long))
             if size in (16, 256, 1024):
                 found.append(Case(f"batches of {size}, new stream", {"d": d, "n": 8192, "batch": size, "before": 0}))
