@@ -21,7 +21,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(slots=True)  # not frozen: one is made for each row of a stream, and freezing it takes four times as long
+@dataclass  # not frozen: one is made for each row of a stream, and a frozen one takes four times as long
 class Block:
     """Consecutive rows of a source: the good rows as arrays, and what was read to find them. It is never changed.
 
