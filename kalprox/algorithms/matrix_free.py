@@ -123,6 +123,11 @@ class MatrixFreeProblem(Problem):
     def curvature_left_out(self, theta: Array) -> None:
         """Return None: it would be a matrix."""
 
+    @property
+    def is_newton(self) -> bool:
+        """False: conjugate gradients leave an error in each step, which mixing with earlier steps corrects."""
+        return False
+
     def one_step(self, theta: Array, tol: float) -> tuple[Point, float] | None:
         """Return the minimiser for a linear h and a quadratic loss; see `Problem.one_step`.
 
