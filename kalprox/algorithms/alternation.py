@@ -95,7 +95,7 @@ def _alternate(
             low, high = -np.inf, np.inf
         if before is not None and phi != before[0]:
             last, secant = secant, (before[1] - score) / (phi - before[0])
-            steady = last < _STEADY * secant and 0 < secant < _STEADY * last  # so that it is none of a rough theta
+            steady = last < _STEADY * secant and 0 < secant < _STEADY * last  # not the noise of a rough theta
             slope = secant if steady or slope / 4 < secant < 4 * slope else slope
         with np.errstate(over="ignore"):
             goal = phi + float(np.clip(score / slope, -_FAR, _FAR))

@@ -123,7 +123,7 @@ class Problem:
     def is_newton(self) -> bool:
         """Whether the linearisation has the Hessian of the loss, so that undamped steps are those of Newton's method.
 
-        It has the second derivatives of a convex loss, unless it has an upper bound of them, and of h it has the first.
+        That is so for a linear h and a convex loss, unless the likelihood descends with an upper bound of the loss.
         """
         return self.model.linear and self.likelihood.log_concave and not self.likelihood.majorizes
 
