@@ -2,7 +2,8 @@
 
 The scores of classes and counts are randomised. A generator with a state would give other scores for other blocks, or
 after saving; a seed alone would give the same numbers to the streams of two machines, whose scores would not be
-independent when they are merged. So each number is a hash.
+independent when they are merged. So each number is a hash. Of the prediction it takes about five digits: the last ones
+depend on the processor, and the scores should not.
 """
 
 from types import ModuleType
@@ -14,13 +15,14 @@ from kalprox._arrays import Array
 __all__ = ["uniforms"]
 
 _WORD = 32
+_DROPPED = np.uint32(7)  # bits of a prediction in single precision, which leaves it 16 after the point
 
 
 def uniforms(xp: ModuleType, numbers: Array, mean: Array) -> Array:
     """Return a number strictly between 0 and 1 for each row.
 
-    Each 32-bit word of the number of the row and of its prediction goes through the finaliser of MurmurHash3, which
-    changes every bit of the result with probability 1/2 if one bit of the word changes.
+    The 32-bit words of the number of the row and one of its prediction, rounded, go through the finaliser of
+    MurmurHash3, which changes every bit of the result with probability 1/2 if one bit of the word changes.
 
     Parameters
     ----------
@@ -41,19 +43,20 @@ def uniforms(xp: ModuleType, numbers: Array, mean: Array) -> Array:
     >>> bool(v.min() > 0), bool(v.max() < 1), round(float(v.mean()), 1)
     (True, True, 0.5)
     """
+    with np.errstate(over="ignore"):
+        single = (mean + 0.0).astype(np.float32)  # a sum with 0 turns -0 into 0, which is the same prediction
     if xp is np:
-        # A sum with 0 turns -0 into 0, which is the same prediction.
-        words: Array = np.ascontiguousarray(mean + 0.0).view(np.uint32).reshape(len(mean), -1)
         whole = numbers.astype(np.uint64)
-        places = [(whole & 0xFFFFFFFF).astype(np.uint32), (whole >> _WORD).astype(np.uint32)]
+        words = [(whole & 0xFFFFFFFF).astype(np.uint32), (whole >> _WORD).astype(np.uint32)]
+        predicted = single.view(np.uint32)
     else:
         from jax import lax
 
-        words = lax.bitcast_convert_type(mean + 0.0, np.uint32).reshape(len(mean), -1)
         high = xp.floor(numbers / 2.0**_WORD)
-        places = [(numbers - high * 2.0**_WORD).astype(np.uint32), high.astype(np.uint32)]
+        words = [(numbers - high * 2.0**_WORD).astype(np.uint32), high.astype(np.uint32)]
+        predicted = lax.bitcast_convert_type(single, np.uint32)
     mixed = xp.full(len(mean), np.uint32(0x9E3779B9))
-    for word in (*places, *(words[:, j] for j in range(words.shape[1]))):
+    for word in (*words, predicted >> _DROPPED):
         mixed = _mixed(mixed ^ word)
     bits = min(_WORD, np.finfo(mean.dtype).nmant + 1)
     return ((mixed >> np.uint32(_WORD - bits)).astype(mean.dtype) + 0.5) * mean.dtype.type(2.0**-bits)

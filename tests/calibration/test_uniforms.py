@@ -22,8 +22,19 @@ def test_they_are_uniform_and_independent(mean):
 
 def test_streams_with_other_predictions_have_other_numbers():
     rows = np.arange(20_000.0)
-    one, other = (uniforms(np, rows, np.full(len(rows), p)) for p in (0.01, np.nextafter(0.01, 1)))
+    one, other = (uniforms(np, rows, np.full(len(rows), p)) for p in (0.01, 0.010001))
     assert abs(np.corrcoef(one, other)[0, 1]) < 4 / len(rows) ** 0.5
+
+
+def test_rounding_changes_no_number():
+    p = np.random.default_rng(1).uniform(size=20_000)
+    p[:100] = 0.5
+    rows = np.arange(len(p)) + 0.0
+    v = uniforms(np, rows, p)
+    for same in (np.nextafter(p, 0), np.nextafter(p, 1), p * (1 + 1e-12)):
+        np.testing.assert_array_equal(uniforms(np, rows, same), v)
+    np.testing.assert_allclose(uniforms(np, rows, p.astype(np.float32)), v, atol=2.0**-24)
+    np.testing.assert_array_equal(uniforms(np, rows, 0 * p), uniforms(np, rows, -0.0 * p))
 
 
 def test_large_numbers_of_rows_differ():
