@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, special, stats
 
 import kalprox as kp
 from kalprox import likelihoods
 from kalprox.likelihoods import Likelihood
 from kalprox.noise import Noise
+from kalprox.predictive import Counts
 
 FOUND = [getattr(likelihoods, name) for name in likelihoods.__all__]
 EVERY = [c for c in FOUND if issubclass(c, Likelihood) and not inspect.isabstract(c) and not c.interacts]
@@ -55,6 +56,41 @@ def test_a_prediction_is_a_distribution(cls):
         assert (predicted.cdf(predicted.quantile(p)) >= p - 1e-12).all()
     assert (predicted.quantile(0.1) <= predicted.quantile(0.9)).all()
     assert np.isfinite(predicted.log_prob(Y)).all()
+
+
+@pytest.mark.parametrize("events", [0.3, 1.0, 5.0, 1000.0])
+def test_counts_with_one_rate_are_predicted_as_bayes_rule_does(events):
+    """A rate with a gamma distribution: its log has the mean digamma(k), and the variance trigamma(k)."""
+    predicted = kp.likelihoods.Poisson().predict(
+        special.digamma(np.array([events])), special.polygamma(1, np.array([events])), Noise.known(1.0)
+    )
+    expected = stats.nbinom(events, 1 / 2)
+    steep = events * special.polygamma(1, events) - 1  # by how much a shape that is off changes the mean
+    np.testing.assert_allclose(predicted.mean, expected.mean(), rtol=0.015 * steep)
+    y = np.arange(20.0) + np.floor(0.9 * events)
+    np.testing.assert_allclose(predicted.cdf(y), expected.cdf(y), atol=0.005)
+
+
+@pytest.mark.parametrize("variance", [1e-12, 0.01, 1.0, 9.0, 400.0])
+@pytest.mark.parametrize("f", [0.0, 4.0])
+def test_counts_whose_rate_is_hardly_known_are_predicted_without_a_claim(f, variance):
+    """With the mean and the variance of a log-normal rate nearly all probability would be at 0."""
+    z = np.linspace(-8, 8, 4001)
+    mixed = stats.norm.pdf(z) / stats.norm.pdf(z).sum()
+    y = np.unique(np.round(np.exp(np.linspace(0, 12, 100)))) - 1
+    expected = stats.poisson.cdf(y[:, None], np.exp(np.minimum(f + variance**0.5 * z, 60))) @ mixed
+    predicted = kp.likelihoods.Poisson().predict(np.array([f]), np.array([variance]), Noise.known(1.0))
+    assert np.abs(predicted.cdf(y) - expected).max() < min(0.14, 0.002 + 0.3 * variance)
+
+
+def test_counts_of_which_nothing_is_known_have_finite_moments_and_moderate_scores():
+    f, variance = (a.ravel() for a in np.meshgrid([-800.0, 0.0, 800.0], [0.0, 1e3, 1e7, 1e300]))
+    predicted = kp.likelihoods.Poisson().predict(f, variance, Noise.known(1.0))
+    assert np.isfinite(predicted.mean).all() and np.isfinite(predicted.std).all()
+    wide = (f == 0) & (variance > 0)
+    for y in (0.0, 1.0, 1000.0):
+        scores, log_prob = Counts(predicted.mean[wide], predicted.std[wide]).scores(np.full(3, y), np.full(3, 0.5))
+        assert (np.abs(scores[:2]) < 3).all() and np.isfinite(log_prob).all()
 
 
 @pytest.mark.parametrize("cls", [c for c in EVERY if c.__name__ in ("Bernoulli", "Poisson", "NegativeBinomial")])

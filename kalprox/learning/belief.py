@@ -158,11 +158,16 @@ class Belief(PickledFields, ABC):
     def next_piece(self, block: Block, start: int, rows: int, *, exact: bool = False) -> int:
         """Return the end of the piece of a block that begins at row `start` and that this belief may predict.
 
-        No row is predicted by a belief that lacks more than half of the rows before it; `rows` were learned so far.
-        With `exact`, every row is predicted from all rows before it.
+        A belief predicts a quarter of the rows that it has learned, `rows`: the error of its estimate, which they
+        share, is then small beside what is random in their sum. With `exact`, every row is predicted from all rows
+        before it.
         """
-        in_pieces = self.predicts or not self.settings.likelihood.quadratic  # of which a warm-up ends as soon as it can
-        length = 1 if exact else max(FEWEST_ROWS, rows) if in_pieces else len(block)
+        if exact:
+            length = 1
+        elif self.predicts:
+            length = max(FEWEST_ROWS, rows // 4)
+        else:  # nothing is predicted in a warm-up; that of a loss that is not quadratic ends as soon as it can
+            length = len(block) if self.settings.likelihood.quadratic else max(FEWEST_ROWS, rows)
         return min(len(block), start + length)
 
     def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple[Self, Innovations]:

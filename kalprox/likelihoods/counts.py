@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kalprox._arrays import Array, namespace, pytree, special_functions
+from kalprox._arrays import Array, certainly, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood
 from kalprox.predictive import Counts
 
@@ -17,9 +17,9 @@ class Poisson(Likelihood):
     """Counts with the mean exp(f): the loss is exp(f) - y f.
 
     An exposure, the time or the number at risk of a row, is an offset: log(exposure) is added to f. With weights in its
-    place, y / exposure with the weight exposure has the same estimate. In predictions f is normal, and the rate exp(f)
-    log-normal: the mixture of Poisson distributions is replaced by the negative binomial distribution of the same mean
-    and variance.
+    place, y / exposure with the weight exposure has the same estimate. In predictions the rate
+    exp(f) has the gamma distribution whose log has about the mean and the variance of f, so that a count has a negative
+    binomial distribution: the very one that Bayes' rule gives where all rows have the same rate.
 
     Examples
     --------
@@ -49,10 +49,8 @@ class Poisson(Likelihood):
         return _LogCounts()
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
-        xp = namespace(f)
-        variance = leverage * noise.variance
-        mean = xp.exp(f + variance / 2)
-        return Counts(mean, xp.sqrt(mean * noise.variance + mean**2 * xp.expm1(variance)))
+        mean, spread = _rate(f, leverage * noise.variance)
+        return Counts(mean, namespace(f).sqrt(mean * noise.variance + mean**2 * spread))
 
 
 @pytree
@@ -134,19 +132,17 @@ class NegativeBinomial(Likelihood):
         return (y + 1 / self.dispersion) * high - y, (y + 1 / self.dispersion) * high * low
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
-        xp = namespace(f)
-        mean = xp.exp(f + leverage / 2)
-        spread = xp.expm1(leverage) + self.dispersion * xp.exp(leverage)  # of the rate, relative to its mean, squared
-        return Counts(mean, xp.sqrt(mean + mean**2 * spread))
+        mean, spread = _rate(f, leverage)
+        return Counts(mean, namespace(f).sqrt(mean + mean**2 * (spread + self.dispersion * (1 + spread))))
 
     def sums(self, y: Array, f: Array, variance: Array, counts: Array) -> Array:
         xp = namespace(y, f, counts)
-        mean = xp.exp(f + variance / 2)
+        mean, spread = _rate(f, variance)
         if self.dispersion is None:  # moments: the square of y - m is on average m + a m^2
             parts = xp.stack([(y - mean) ** 2 - mean, mean**2])
         else:
             # A log rate with this variance is more dispersion, about a + variance. The score is that of 1/a.
-            functions, r = special_functions(xp), 1 / (self.dispersion + xp.expm1(variance))
+            functions, r = special_functions(xp), 1 / (self.dispersion + spread)
             score = r * (functions.digamma(r) - functions.digamma(y + r) + xp.log1p(mean / r) + (y - mean) / (r + mean))
             score = self.dispersion * r * score
             parts = xp.stack([score, score**2])
@@ -157,6 +153,27 @@ class NegativeBinomial(Likelihood):
         return xp.clip(sums[0] / xp.where(sums[1] > 0, sums[1], 1), _FIRST, self.bounds[1])
 
 
+def _rate(f: Array, variance: Array) -> tuple[Array, Array]:
+    """Return the mean of a rate, and its variance relative to the square of that, given those of its log.
+
+    The rate has the gamma distribution whose shape k has a trigamma function of about `variance`: 1 / k = spread is off
+    by at most 1.4%, and the log of the mean is f + log(k) - digamma(k). Unlike those of a log-normal rate, they
+    describe most of the distribution even where the log is hardly known. Means of 1e14 and more may be too small.
+    """
+    xp = namespace(f, variance)
+    spread = variance / xp.sqrt(1 + variance)
+    small, info = xp.minimum(spread, _SMALL), np.finfo(np.dtype(spread.dtype))
+    square = small**2
+    log_mean = f + small * (0.5 + small * (1 / 12 - square * (1 / 120 - square / 252)))  # Stirling's series
+    if not certainly(spread <= _SMALL):
+        k = 1 / xp.maximum(spread, _SMALL)
+        most = xp.log(k) - 0.9 * float(np.log(info.eps))  # above it the distribution function loses its digits
+        wide = xp.minimum(f + xp.log(k) - special_functions(xp).digamma(k), most)
+        log_mean = xp.where(spread <= _SMALL, log_mean, wide)
+    return xp.exp(xp.minimum(log_mean, 0.4 * float(np.log(info.max)))), spread
+
+
+_SMALL = 0.03  # the relative variance of a rate up to which the series has all digits
 _FIRST = 1e-3  # the smallest dispersion that a fit starts with: a smaller one says little about where to go
 
 

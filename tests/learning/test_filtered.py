@@ -119,6 +119,54 @@ def test_a_warm_up_that_has_not_ended_is_not_convergence():
     assert model.converged_
 
 
+def counts(kind, n, seed):
+    rng = np.random.default_rng(seed)
+    exposure, X = np.ones(n), rng.normal(size=(n, 5))
+    if kind == "exposures":
+        exposure = rng.lognormal(size=n)
+        return X, rng.poisson(exposure * np.exp(0.5 + X @ [0.4, -0.3, 0, 0.2, 0])), exposure
+    X = rng.standard_t(2.5, size=(n, 5))
+    return X, rng.poisson(np.exp(0.2 + X @ [0.02, -0.02, 0, 0.01, 0])), exposure
+
+
+@pytest.mark.parametrize("kind", ["exposures", "heavy tails"])
+def test_counts_are_judged_although_a_few_rows_have_a_large_leverage(kind):
+    X, y, exposure = counts(kind, 2000, seed=1)
+    model = KalproxRegressor(likelihood="poisson")
+    for i in range(0, 2000, 100):
+        some = slice(i, i + 100)
+        model.partial_fit(X[some], y[some], exposure=exposure[some])
+    batch = KalproxRegressor(likelihood="poisson").fit(X, y, exposure=exposure)
+    assert np.max(np.abs(model.coef_ - batch.coef_) / batch.coef_std_) < 0.1
+    np.testing.assert_allclose(model.coef_std_, batch.coef_std_, rtol=0.05)
+    assert model.diagnostics_.rows > 1000 and model.diagnostics_.verdict().word == "calibrated"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["exposures", "heavy tails"])
+def test_false_alarms_about_counts_with_rows_of_large_leverage_are_few(kind):
+    words = []
+    for seed in range(100, 130):
+        X, y, exposure = counts(kind, 2000, seed)
+        model = KalproxRegressor(likelihood="poisson")
+        for i in range(0, 2000, 250):
+            some = slice(i, i + 250)
+            model.partial_fit(X[some], y[some], exposure=exposure[some])
+        words.append(model.diagnostics_.verdict().word)
+    assert len(words) - words.count("calibrated") - words.count("too few rows to say") <= binom.ppf(0.995, 30, 0.05)
+
+
+@pytest.mark.slow
+def test_the_error_that_the_predictions_of_a_long_batch_share_is_not_called_bias():
+    p_values = []
+    for seed in range(60):
+        X, y, exposure = counts("exposures", 2000, 200 + seed)
+        model = KalproxRegressor(likelihood="poisson").partial_fit(X, y, exposure=exposure)
+        p_values.append(model.diagnostics_._bias().p_value)
+    known = np.isfinite(p_values)
+    assert known.sum() > 40 and np.less(p_values, 0.05).sum() <= binom.ppf(0.995, known.sum(), 0.05)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["sigmoid", "exp"])
 @pytest.mark.parametrize("batch", [1, 30])
