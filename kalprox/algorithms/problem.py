@@ -1,5 +1,7 @@
 """The problem that a proximal filter solves, and the checks of the rows that it takes."""
 
+from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,8 @@ def checked_rows(X: Array, y: Array, weights: Array | None, *, look: bool = True
         check_floating(name, a)
     check_same_length(X, y)
     if weights is None:
-        weights = namespace(X, y).ones(len(y), y.dtype)
+        xp = namespace(X, y)
+        weights = xp.ones(len(y), y.dtype) if xp is np or is_traced(X, y) else _ones(len(y), np.dtype(y.dtype), xp)
     jax_arrays = namespace(X, y, weights) is not np and not is_traced(X, y, weights)
     if jax_arrays and np.shape(weights) == (len(y),) and (not look or bool(compiled(are_fine)(X, y, weights))):
         return weights
@@ -55,6 +58,12 @@ def checked_rows(X: Array, y: Array, weights: Array | None, *, look: bool = True
     for name, a in (("X", X), ("y", y)):
         check_finite(name, masked(weights, a))
     return weights
+
+
+@lru_cache(maxsize=16)
+def _ones(n: int, dtype: np.dtype, xp: ModuleType) -> Array:
+    """Return ones as a JAX array, made once: an accelerator takes as long for them as for a small product."""
+    return xp.ones(n, dtype)
 
 
 def are_fine(X: Array, y: Array, weights: Array) -> Array:

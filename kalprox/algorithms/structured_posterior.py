@@ -78,7 +78,7 @@ class StructuredPosterior(Posterior):
             if self.likelihood.majorizes:
                 return Noise(self.likelihood.unit, rows)
             away = self.mean - data.mean
-            total = data.rss + (away * data.apply(away)).sum().astype(data.rss.dtype)
+            total = data.rss + data.quadratic(away).astype(data.rss.dtype)
             if isinstance(g, (Ridge, Quadratic)):
                 total = total + np.asarray(2 * g.value(self.mean)).astype(data.rss.dtype)
             return Noise.learned(total / data.fading, rows, 0.0)

@@ -342,8 +342,7 @@ class _Objective(NamedTuple):
 
 
 def _beyond(data: Structured, g: Regularizer, theta: Array) -> Array:
-    away = theta - data.mean
-    return (away * data.apply(away)).sum() / 2 + g.value(theta)
+    return data.quadratic(theta - data.mean) / 2 + g.value(theta)
 
 
 def _folded(data: Structured, at: Expansion, theta: Array, taken: Any) -> Structured:
@@ -351,8 +350,8 @@ def _folded(data: Structured, at: Expansion, theta: Array, taken: Any) -> Struct
     ones = namespace(at.D).ones_like(at.targets)
     weights = ones if at.weights is None else at.weights
     counts = weights if at.counts is None else at.counts
-    targets = at.targets + at.D @ theta
-    return append(data, at.D, targets, weights, counts, counts if at.squares is None else at.squares, taken)
+    squares = counts if at.squares is None else at.squares
+    return append(data, at.D, at.targets, weights, counts, squares, taken, theta)
 
 
 def _mode(data: Structured, g: Regularizer, start: Array) -> Array:

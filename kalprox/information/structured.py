@@ -248,7 +248,7 @@ class Structured(PickledFields):
         right = P.apply(self.mean) + Q.apply(other.mean) - p0 * self.prior_mean
         mean = both.solve(right)
         moved = mean - self.mean, mean - other.mean, mean - self.prior_mean
-        rss = self.rss + other.rss + moved[0] @ P.apply(moved[0]) + moved[1] @ Q.apply(moved[1])
+        rss = self.rss + other.rss + P.quadratic(moved[0]) + Q.quadratic(moved[1])
         sums = {name: getattr(self, name) + getattr(other, name) for name in ("rows", "squares", "traces")}
         whole = replace(self, mean=mean, rss=rss - moved[2] @ (p0 * moved[2]), **sums)
         return _with_directions(whole, both)
@@ -265,6 +265,10 @@ class Structured(PickledFields):
     def apply(self, x: Array) -> Array:
         """Return P x for a vector, or for each row of a matrix."""
         return _called(self.precision, "apply", x)
+
+    def quadratic(self, x: Array) -> Array:
+        """Return x'P x for a vector."""
+        return _called(self.precision, "quadratic", x)
 
     def solve(self, x: Array) -> Array:
         """Return P^-1 x for a vector, or for each row of a matrix."""
@@ -356,25 +360,26 @@ def _priors(a: Structured, b: Structured) -> list[tuple[Array, Array]]:
 
 
 def append(
-    info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array, taken: Any
+    info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array, taken: Any, at: Any = 0
 ) -> Structured:
     """Return the information with at most `piece_rows` rows, of which those after the first `taken` have weight 0.
 
+    The targets are those of D (theta - at), so that a linearisation at a point reads D once.
     It must have room for the first `taken`; see `with_room`. If it has none at all, as on JAX arrays that are about to
     learn many rows, W has all of these rows besides, until it is `settled`.
     """
     step = _append if namespace(info.mean, D) is np else compiled(_append)
-    found: Structured = step(info, D, targets, weights, counts, squares, taken)
+    found: Structured = step(info, D, targets, weights, counts, squares, taken, at)
     return found
 
 
 def _append(
-    info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array, taken: Any
+    info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array, taken: Any, at: Any
 ) -> Structured:
     xp, b = namespace(info.mean, D), len(D)
     taken = taken if xp is np else xp.asarray(taken, np.int32)
     root = xp.sqrt(weights)
-    D, e = root[:, None] * D, root * (targets - product(D, info.mean))
+    D, e = root[:, None] * D, root * (targets - product(D, info.mean - at))
     D, e, place = _fitted(info, D, e)
     base = info.precision.base
     G, gram = _joined(info, D, base.solve(D), place)
@@ -415,9 +420,11 @@ def ready_for(info: Structured, rows: int) -> Structured:
 
     Few rows are put where there is room for them, and are truncated when there is no more, as those of NumPy arrays
     always are. Of many rows the directions are truncated in the step that learns them, without being held beside the
-    others: means are the same, and variances are those after a truncation.
+    others: means are the same, and variances are those after a truncation. Of large models fewer rows are many: room
+    for others would be copied.
     """
-    return _in_form(info, closed=2 * rows >= piece_rows(info.rank))
+    large = info.precision.d * _room(info.rank) > _LARGE
+    return _in_form(info, closed=rows >= (info.rank if large else piece_rows(info.rank) / 2))
 
 
 def in_form_of(like: Structured, info: Structured) -> Structured:
@@ -557,6 +564,6 @@ def _forgotten(info: Structured, rho: Array) -> Structured:
     move = (1 - rho) * faded.solve(p0 * away)
     # the minimum of rho * (the sum of rows and prior) + (1 - rho) * prior
     back = away - move
-    rss = rho * (info.rss + move @ P.apply(move)) + (1 - rho) * (back @ (p0 * back))
+    rss = rho * (info.rss + P.quadratic(move)) + (1 - rho) * (back @ (p0 * back))
     rows, squares, traces = rho * info.rows, rho**2 * info.squares, rho * info.traces
     return replace(info, precision=faded, mean=info.mean + move, rows=rows, squares=squares, rss=rss, traces=traces)

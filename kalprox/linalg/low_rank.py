@@ -10,7 +10,7 @@ import scipy.sparse
 
 from kalprox._arrays import Array, namespace, pytree
 from kalprox.linalg.block_diagonal import BlockDiagonal, squares
-from kalprox.linalg.triangle import lapack, product
+from kalprox.linalg.triangle import lapack, product, solve_triangular
 
 __all__ = ["PlusLowRank", "Truncated", "combined", "cross", "inner_root", "largest", "truncated"]
 
@@ -60,6 +60,10 @@ class PlusLowRank:
     def apply(self, x: Array) -> Array:
         """Return P x for a vector, or for each row of a matrix."""
         return self.base.apply(x) + combined(self.coordinates(x), self.W)
+
+    def quadratic(self, x: Array) -> Array:
+        """Return x'P x for a vector, which reads W once."""
+        return (x * self.base.apply(x)).sum() + (self.coordinates(x) ** 2).sum()
 
     def coordinates(self, x: Array) -> Array:
         """Return W x for a vector, or for each row of a matrix: shape (k,) or (n, k)."""
@@ -239,7 +243,8 @@ def inner_root(gram: Array) -> Array:
     rounding = 2 * float(np.finfo(np.dtype(gram.dtype)).eps) * gram.trace()
     if xp is np:
         gram = gram.astype(float)
-    return xp.linalg.inv(xp.linalg.cholesky(gram + (1 + rounding) * xp.eye(len(gram), dtype=gram.dtype)))
+    one = xp.eye(len(gram), dtype=gram.dtype)
+    return solve_triangular(xp.linalg.cholesky(gram + (1 + rounding) * one).T, one, transposed=True)
 
 
 def _with_values(v: Array, units: Array, values: Array) -> Array:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kalprox.information import structured
 from kalprox.information.structured import append, piece_rows, ready_for, with_room
 from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Quadratic, Ridge, SmoothL1, Weighted, Zero
 from kalprox.solvers.prox import prox
@@ -287,6 +288,28 @@ def test_many_rows_on_jax_arrays_are_truncated_in_the_step_that_learns_them():
         folded = jax.jit(lambda info, *part: info.fold(*part))(on_jax, *map(jnp.asarray, (X[:4], y[:4], w[:4])))
         assert folded.precision.W.shape == on_jax.precision.W.shape  # as a loop that is traced needs it
         np.testing.assert_allclose(folded.mean, plain.fold(X[:4], y[:4], w[:4]).mean, rtol=1e-9)
+
+
+def test_of_large_models_as_many_rows_as_the_rank_are_truncated_at_once(monkeypatch):
+    X, y, w, m0, p0 = rows(n=4)
+    with jax.enable_x64(True):
+        start, part = LowRank(4).start(jnp.asarray(m0), jnp.asarray(p0)), [jnp.asarray(a) for a in (X, y, w)]
+        small = start.fold(*part)
+        monkeypatch.setattr(structured, "_LARGE", 0)
+        large = start.fold(*part)
+        assert len(small.precision.W) == 4 + piece_rows(4) and len(large.precision.W) == 4
+        np.testing.assert_allclose(large.mean, small.mean, rtol=1e-9)
+        np.testing.assert_allclose(large.variances(), small.variances(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("on_jax", [False, True])
+def test_a_quadratic_form_is_that_of_the_matrix(on_jax):
+    X, y, w, m0, p0 = rows(n=30)
+    with jax.enable_x64(True):
+        asarray = jnp.asarray if on_jax else np.asarray
+        info = LowRank(3).start(asarray(m0), asarray(p0)).fold(*(asarray(a) for a in (X, y, w)))
+        x = asarray(np.random.default_rng(0).normal(size=len(m0)))
+        assert float(info.quadratic(x)) == pytest.approx(float(x @ info.apply(x)), rel=1e-12)
 
 
 def test_a_row_of_weight_zero_may_hold_anything():
