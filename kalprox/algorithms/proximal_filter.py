@@ -571,7 +571,8 @@ def _zero(state: ProximalState) -> Information:
 _HOLD = 1 << 23  # bytes of rows that extrapolate: they are refined with every block
 _ROUGHLY = 0.01  # standard errors that the refinement may leave over: the next block repeats it
 _ALONE = 0.5  # the leverage of a row that has as much to say about some direction as all the others together
-_RARE = 0.02  # the share of them that may have a large leverage, if the loss is convex
+_MANY = 100  # rows for each coefficient, of which a few may have a large leverage
+_RARE = 0.01  # the share of them that may have a large leverage, if the loss is convex
 _FEW = 0.3  # the share of the rows of a warm-up that may be held on after its end
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
@@ -621,7 +622,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     rest, done = ExtrapolatingRows.of(rows).split(far)
     fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
     convex = problem.model.linear and problem.likelihood.log_concave  # there is no other minimum
-    few = convex and leverage < _ALONE and (found >= MAX_LEVERAGE).mean() <= _RARE
+    few = convex and leverage < _ALONE and (found >= MAX_LEVERAGE).mean() <= _RARE and held.rows >= _MANY * state.data.d
     settled = fit.converged and (few or leverage < MAX_LEVERAGE) and far.mean() <= _FEW and fits
     if settled and (held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes):
         data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)

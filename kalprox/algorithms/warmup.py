@@ -2,10 +2,10 @@
 
 A linearisation far from the solution is never corrected later. The first rows are therefore held in memory. From time
 to time they are refined to convergence, and the warm-up ends when no single row has much influence on the estimate,
-that is when every leverage is below 0.1. If the loss is convex, 2% of the rows may have a larger one, below 0.5. Rows
-with a leverage of 0.1 or more under the current belief are held on after the warm-up, and refined again with every
-block, until their leverage has fallen. With a robust loss the warm-up takes at least 1,000 rows, because rows that were
-folded while others that lie had the majority are never corrected either.
+that is when every leverage is below 0.1. If the loss is convex and there are 100 rows for each coefficient, 1% of them
+may have more, below 0.5. Rows with a leverage of 0.1 or more under the current belief are held on after the warm-up,
+and refined again with every block, until their leverage has fallen. With a robust loss the warm-up takes at least 1,000
+rows, because rows that were folded while others that lie had the majority are never corrected either.
 """
 
 from collections.abc import Callable
