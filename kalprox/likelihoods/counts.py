@@ -17,9 +17,9 @@ class Poisson(Likelihood):
     """Counts with the mean exp(f): the loss is exp(f) - y f.
 
     An exposure, the time or the number at risk of a row, is an offset: log(exposure) is added to f. With weights in its
-    place, y / exposure with the weight exposure has the same estimate. In predictions the rate
-    exp(f) has the gamma distribution whose log has about the mean and the variance of f, so that a count has a negative
-    binomial distribution: the very one that Bayes' rule gives where all rows have the same rate.
+    place, y / exposure with the weight exposure has the same estimate. In predictions the rate exp(f) has the gamma
+    distribution whose log has about the mean and the variance of f, so that a count has a negative binomial
+    distribution: up to 1.4% of its shape, the one that Bayes' rule gives where all rows have the same rate.
 
     Examples
     --------
