@@ -19,8 +19,9 @@ from kalprox.linalg.rank import surely_full
 from kalprox.linalg.row_space import RowSpace, WideFactor, surely_determined
 from kalprox.noise import Noise, effective_dof
 from kalprox.predictive import Predictive
-from kalprox.regularizers import Regularizer, Ridge
+from kalprox.regularizers import Regularizer, Ridge, Separable
 from kalprox.solvers.curvature import diagonal_curvature
+from kalprox.solvers.l1_path import l1_start
 
 __all__ = ["GivenPosterior", "InformationPosterior", "Posterior"]
 
@@ -352,9 +353,16 @@ class InformationPosterior(Posterior):
             return self._start_given
         if self._root is not None:
             return None  # a quadratic g needs no search
-        rows = self.known.rows
+        rows, g = self.known.rows, self.regularizer
         few = not is_traced(rows) and float(rows) <= len(z)  # most coefficients are then zero or small
-        return namespace(z).zeros_like(z) if few else self.known.solve()
+        start = namespace(z).zeros_like(z) if few else self.known.solve()
+        pieces = g.pieces() if isinstance(g, Separable) and namespace(rows, z, g) is np else None
+        if pieces is None:
+            return start
+        R, z, _ = self.known.compact()
+        columns = zip(z.reshape(len(z), -1).T, start.reshape(len(start), -1).T, strict=True)
+        starts = [l1_start(R, one, pieces, least, float(rows)) for one, least in columns]
+        return np.stack(starts, axis=-1).reshape(start.shape)
 
     @cached_property
     def factors(self) -> list[Factor | WideFactor]:

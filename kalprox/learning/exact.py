@@ -347,7 +347,7 @@ class ExactBelief(LinearBelief):
         """Return the end of the piece of a block that begins at row `start`.
 
         The innovations of the first rows are computed exactly, in pieces of any length if the penalty is fixed and
-        quadratic. For other penalties the estimate is computed anew after an eighth more rows, and after twice as many
+        quadratic. For other penalties the estimate is computed anew after a quarter more rows, and after twice as many
         rows where alpha is chosen. Later rows are predicted by a `Scorer`. With forgetting a piece halves the weights
         at most, and is a small part of a window. With `exact`, every row is predicted from all rows before it, which
         robust standard errors need too.
@@ -363,9 +363,9 @@ class ExactBelief(LinearBelief):
         elif self._chooses_alpha:
             length = min(n, self.next_cut - n)
         else:
-            length = min(_LONGEST if self.has_fixed_penalty else n // 8, self.next_cut - n)
+            length = min(_LONGEST if self.has_fixed_penalty else n // 4, self.next_cut - n)
         if self.settings.noise_depends_on_inputs:
-            length = min(length, max(FEWEST_ROWS, int(n) // 8))  # so that the variance is learned on the way
+            length = min(length, n // 8)  # so that the variance is learned on the way
         if forgets:
             length = min(length, self._fading_piece(block, start))
         stop = min(len(block), start + max(int(length), 1))

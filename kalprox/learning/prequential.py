@@ -18,7 +18,7 @@ __all__ = ["NOT_ASKED", "Watch", "learned"]
 Watch = Callable[[Belief, Block, Belief], None]
 
 NOT_ASKED = "the score was not asked for: set diagnose=True"
-_PIECE = 64  # rows whose intervals are tracked together, if none was issued for a whole batch
+_PIECE = 64  # rows whose intervals are tracked together at least, if none was issued for a whole batch
 
 
 def learned(
@@ -37,11 +37,12 @@ def learned(
 
     `rows` is the number of rows learned before. If `made` is a list, every row is predicted from all rows before it,
     and the innovations are appended to the list. With `in_turn`, or if there were no rows before, no intervals were
-    issued for the batch as a whole: it is tracked in short pieces, as if they had come one by one. The predictions
-    `issued` for the rows of one block, if given, are scored in place of those that are possible now. `watch` is called
-    with every piece that is learned, and the beliefs before and after it.
+    issued for the batch as a whole: it is tracked in pieces, as if they had come one by one, of 64 rows and, after many
+    rows, of up to a 64th of them. The predictions `issued` for the rows of one block, if given, are scored in place of
+    those that are possible now. `watch` is called with every piece that is learned, and the beliefs before and after
+    it.
     """
-    exact, at_once, counts = made is not None, rows > 0 and not in_turn, Counts()
+    exact, at_once, counts, before = made is not None, rows > 0 and not in_turn, Counts(), rows
     errors: list[Array] = []
     times: list[Array | None] = []
     for block in blocks:
@@ -77,10 +78,19 @@ def learned(
     assert tracking is not None
     belief = belief.closed()
     if errors:
-        z, length = np.concatenate(errors), sum(map(len, errors)) if at_once else _PIECE
+        z, start = np.concatenate(errors), 0
         known = [one for one in times if one is not None]  # all of them, or none
         all_times = np.concatenate(known) if known else None
-        for start in range(0, len(z), length):
-            some = slice(start, start + length)
+        while start < len(z):
+            some = slice(start, start + (len(z) if at_once else _tracked_together(before + start)))
             tracking = tracking.issued(z[some], None if all_times is None else all_times[some])
+            start = some.stop
     return belief, tracking, counts
+
+
+def _tracked_together(rows: int) -> int:
+    """Return how many rows after so many others are tracked together: 64 times a power of two, at most a 64th of them.
+
+    Pieces then end at the same rows, however a source is cut into blocks whose length is a power of two.
+    """
+    return _PIECE << max((rows // _PIECE**2).bit_length() - 1, 0)

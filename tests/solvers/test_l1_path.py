@@ -6,8 +6,9 @@ from sklearn.linear_model import lars_path_gram
 from test_prox import PROBLEMS, rounding, rows, triangle, violation
 
 from kalprox import KalproxRegressor
-from kalprox.regularizers import L1
-from kalprox.solvers.l1_path import l1_path
+from kalprox.regularizers import L1, Box, ElasticNet, Pieces
+from kalprox.solvers import coordinates
+from kalprox.solvers.l1_path import l1_minimiser, l1_path
 from kalprox.solvers.prox import prox
 
 
@@ -110,3 +111,43 @@ def test_two_targets_and_standardized_columns():
         one = alone.set_params(alpha=alphas[12]).fit(X * 10.0 ** np.arange(8), Y[:, j])
         np.testing.assert_allclose(path.coef[12, j], one.coef_, rtol=1e-10, atol=0)
         assert path.edf[12, j] == pytest.approx((one.coef_ != 0).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_the_minimiser_of_one_weight(problem):
+    """Weights of their own, coordinates without one, and squares: as the search from zero finds it."""
+    R, z = PROBLEMS[problem]
+    d, norms = R.shape[1], np.linalg.norm(R, axis=0)
+    weights = 0.05 * max(np.linalg.norm(z), 1e-3) * np.maximum(norms, 1e-3) * np.linspace(0.5, 2, d)
+    for l1 in (weights, np.where(np.arange(d) < 2, 0.0, weights)):
+        g = ElasticNet(l1, 0.01 * norms**2)
+        theta = l1_minimiser(R, z, g.pieces())
+        if not norms[l1 == 0].all() or not l1.any():  # a coordinate is undetermined, or there is no kink
+            assert theta is None
+            continue
+        assert theta is not None and violation(R, z, g, theta) <= rounding(R, z, theta)
+        np.testing.assert_allclose(theta, prox(R, z, g).theta, rtol=1e-7, atol=1e-9 * np.abs(theta).max(initial=0))
+
+
+def test_what_the_path_does_not_describe_is_left_to_a_search():
+    R, z = PROBLEMS["plain"]
+    assert l1_minimiser(R, z, Box(-1.0, 1.0).pieces()) is None
+    assert l1_minimiser(R, z, Pieces(l2=1.0)) is None
+    twice = np.concatenate([R, R[:, :1]], axis=1)
+    weights = np.r_[0.0, np.ones(R.shape[1] - 1), 0.0]
+    assert l1_minimiser(twice, z, Pieces(l1=weights)) is None  # two columns without a weight are the same
+
+
+@pytest.mark.parametrize("settings", [{"penalty": "l1"}, {"penalty": "elasticnet"}])
+@pytest.mark.parametrize("alpha", [0.5, 20.0, 1000.0])
+def test_scoring_a_fit_needs_few_steps_of_the_search(settings, alpha, monkeypatch):
+    """Fewer rows than columns, as many, and more: each estimate on the way is found by its path."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 60))
+    y = X[:, :6].sum(axis=1) + rng.normal(size=500)
+    steps, estimates = [], []
+    step, solve = coordinates.free_step, coordinates.Coordinates.__init__
+    monkeypatch.setattr(coordinates, "free_step", lambda *a, **k: steps.append(1) or step(*a, **k))
+    monkeypatch.setattr(coordinates.Coordinates, "__init__", lambda *a, **k: estimates.append(1) or solve(*a, **k))
+    KalproxRegressor(alpha=alpha, **settings).fit(X, y)
+    assert 20 < len(estimates) < 40 and len(steps) < 2 * len(estimates)
