@@ -3,15 +3,17 @@
 import warnings
 from collections.abc import Callable
 
+import numpy as np
+
 from kalprox._arrays import Array, is_traced, namespace
 from kalprox.algorithms.refine import Refined
-from kalprox.information.linearized import Expansion, Spread, errors_of, sums_of
+from kalprox.information.linearized import Expansion, Spread, errors_of, expand, sums_of
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
 from kalprox.models import Model
 from kalprox.sources import Block
 
-__all__ = ["first_numbers", "guessed_numbers", "learned_by", "next_numbers", "warn_of_outliers"]
+__all__ = ["first_numbers", "guessed_numbers", "learned_by", "next_numbers", "parameter_matters", "warn_of_outliers"]
 
 _GUESSED = 10.0  # the weight of a guess, in rows
 _MANY = 100  # rows, before which a share of outliers says little
@@ -66,6 +68,25 @@ def warn_of_outliers(given: Likelihood, before: Learned, now: Learned) -> None:
             RuntimeWarning,
             stacklevel=6,
         )
+
+
+def parameter_matters(model: Model, given: Likelihood, fit: Refined, rows: Block) -> float:
+    """Return by how much the information of the rows of a refinement depends on what is not known of the parameter.
+
+    It is the share by which the curvature of their losses changes within a standard deviation of the parameter. Rows
+    that hardly depend on it leave it unknown without harm; the first rows of counts may all be zeros, which go with any
+    dispersion, and have hardly any curvature with a large one. It is 0 if no parameter is learned, and for the scale of
+    a robust loss, which says how sure the estimate is and hardly what it is.
+    """
+    if not given.learns or given.majorizes or fit.sums is None:
+        return 0.0
+    numbers = fit.likelihood.numbers
+    with np.errstate(divide="ignore"):
+        error = 1 / np.sqrt(fit.sums[1])  # of the log of the parameter
+    low, high = (given.with_numbers(np.clip(numbers * (1 + side * error), *given.bounds)) for side in (-1, 1))
+    expanded = (expand(model, likelihood, fit.mean, rows) for likelihood in (low, fit.likelihood, high))
+    less, here, more = (float(np.sum(np.asarray(at.weights))) for at in expanded)
+    return max(abs(less - here), abs(more - here)) / here
 
 
 def learned_by(fit: Refined) -> Learned | None:

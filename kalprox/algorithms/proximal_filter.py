@@ -24,11 +24,12 @@ from kalprox._checks import check_positive, concrete
 from kalprox._control import full_precision
 from kalprox._text import count
 from kalprox.algorithms.base import Algorithm, start_covariance, start_mean
-from kalprox.algorithms.parameters import first_numbers, learned_by, next_numbers
+from kalprox.algorithms.parameters import first_numbers, learned_by, next_numbers, parameter_matters
 from kalprox.algorithms.problem import Problem, check_expansion, checked_rows
 from kalprox.algorithms.refine import Refined
 from kalprox.algorithms.structured_filter import structured_filter
 from kalprox.algorithms.warmup import (
+    MAX_CHANGE,
     MAX_LEVERAGE,
     ROBUST_ROWS,
     TOL,
@@ -586,9 +587,17 @@ def _reestimated(state: ProximalState) -> ProximalState:
 
 
 def _finite_cov(state: ProximalState) -> Array | None:
-    """Return the covariance, for linearising h under the belief; None if a direction is undetermined."""
-    V = state.linearization.cov()
-    return V if not is_traced(V) and np.isfinite(V).all() else None
+    """Return the covariance, for linearising h under the belief; None if a direction is undetermined.
+
+    It is in units of the loss: counts with a variance that is a multiple of the mean are learned as Poisson counts are,
+    and only the covariance of the estimate is multiplied.
+    """
+    found = state.linearization
+    V = found.cov()
+    if is_traced(V) or not np.isfinite(V).all():
+        return None
+    likelihood = state.problem.likelihood
+    return V / found.noise.variance if likelihood.learns_noise and not likelihood.location else V
 
 
 def _if_finite(new: Information, old: Information) -> Information:
@@ -624,6 +633,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     convex = problem.model.linear and problem.likelihood.log_concave  # there is no other minimum
     few = convex and leverage < _ALONE and (found >= MAX_LEVERAGE).mean() <= _RARE and held.rows >= _MANY * state.data.d
     settled = fit.converged and (few or leverage < MAX_LEVERAGE) and far.mean() <= _FEW and fits
+    settled = settled and parameter_matters(problem.model, problem.likelihood, fit, rows) <= MAX_CHANGE
     if settled and (held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes):
         data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)
         return replace(state, data=data, held=None, extrapolating=rest)

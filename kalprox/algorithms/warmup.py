@@ -27,6 +27,7 @@ from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import counts_of
 
 __all__ = [
+    "MAX_CHANGE",
     "MAX_LEVERAGE",
     "ROBUST_ROWS",
     "TOL",
@@ -40,8 +41,8 @@ __all__ = [
 
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/explanation/proximal_filter.md
 ROBUST_ROWS = 1000  # held at least with a robust loss: rows that lie may come in bursts, and be most of the first rows
+MAX_CHANGE = 0.2  # of the curvature of the loss of a row that is linearised once, within a standard deviation of f
 _MAX_BEND = 0.05  # the share of the variance of h that may be nonlinear in a row that is linearised once
-_MAX_CHANGE = 0.2  # of the curvature of the loss of such a row, within a standard deviation of the belief
 _GROWTH = 1.5  # the number of rows at the next check, relative to this one
 _SETTLED_GROWTH = 3  # the same, if the rows determine theta and more are only held because some may lie
 _PASSES = 50  # passes over the held rows at a check; a fit that needs more is diverging, and needs more rows
@@ -207,8 +208,9 @@ def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tup
     else:
         found = metric.leverage(at.D)
         if model.linear and not posterior.likelihood.quadratic:
-            f, std = (a.reshape(rows.y.shape) for a in (at.f, np.sqrt(found * noise_var)))
-            bent = posterior.likelihood.curvature_change(rows.y, f, std) > _MAX_CHANGE
+            spread = noise_var if posterior.likelihood.location else 1.0  # counts are learned as Poisson counts are
+            f, std = (a.reshape(rows.y.shape) for a in (at.f, np.sqrt(found * spread)))
+            bent = posterior.likelihood.curvature_change(rows.y, f, std) > MAX_CHANGE
     found = np.asarray(found if at.weights is None else at.weights * found).reshape(len(rows), -1)
     far = _is_far(found, bent.reshape(len(rows), -1), float(posterior.data.rows))
     return found.max(axis=1), far.any(axis=1)
@@ -220,7 +222,7 @@ def far_rows(likelihood: Likelihood, y: Array, f: Array, variance: Array, weight
     The beliefs about the outputs were N(f, variance), the loss is elementwise, and `rows` were learned before.
     """
     found = likelihood.expand(y, f)[1] * weights * variance
-    return _is_far(found, likelihood.curvature_change(y, f, np.sqrt(variance)) > _MAX_CHANGE, rows)
+    return _is_far(found, likelihood.curvature_change(y, f, np.sqrt(variance)) > MAX_CHANGE, rows)
 
 
 def _is_far(leverage: Array, bent: Array, rows: float) -> Array:

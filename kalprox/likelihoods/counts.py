@@ -97,7 +97,8 @@ class NegativeBinomial(Likelihood):
     ----------
     dispersion : float or None
         Positive; Poisson is the limit at 0. None means that it is learned by maximum likelihood, with `kalprox.refine`
-        and `kalprox.proximal_filter`. Counts that vary no more than Poisson's have the smallest dispersion, 1e-6.
+        and `kalprox.proximal_filter`. Counts that vary no more than Poisson's, and counts that are all zero, have the
+        smallest dispersion, 1e-6.
 
     Examples
     --------
@@ -145,8 +146,12 @@ class NegativeBinomial(Likelihood):
             functions, r = special_functions(xp), 1 / (self.dispersion + spread)
             score = r * (functions.digamma(r) - functions.digamma(y + r) + xp.log1p(mean / r) + (y - mean) / (r + mean))
             score = self.dispersion * r * score
-            parts = xp.stack([score, score**2])
+            parts = xp.stack([score, score**2, y])
         return xp.where(counts[None] > 0, counts[None] * parts, 0).sum(axis=1)
+
+    def score(self, sums: Array, edf: Any = 0.0) -> Any:
+        # Zeros alone go with any mean if the dispersion is large: without a positive count it is the smallest.
+        return namespace(sums).where(sums[2] > 0, sums[0], -np.inf)
 
     def guess(self, sums: Array) -> Any:
         xp = namespace(sums)

@@ -142,6 +142,39 @@ def test_counts_are_judged_although_a_few_rows_have_a_large_leverage(kind):
     assert model.diagnostics_.rows > 1000 and model.diagnostics_.verdict().word == "calibrated"
 
 
+@pytest.mark.parametrize("likelihood", ["quasi-poisson", "negative-binomial"])
+def test_counts_that_begin_with_zeros(likelihood):
+    """Sorted by the count: zeros say nothing about the dispersion, and the stream ends where that of Poisson's does."""
+    X, y, exposure = counts("exposures", 1500, seed=7)
+    order = np.argsort(y, kind="stable")
+    assert not y[order[:400]].any()
+    models = model, poisson, before = [
+        KalproxRegressor(likelihood=name) for name in (likelihood, "poisson", likelihood)
+    ]
+    for i in range(0, 1500, 100):
+        some = order[i : i + 100]
+        for one in models if i < 400 else models[:2]:
+            one.partial_fit(X[some], y[some], exposure=exposure[some])
+    assert before.predict(X, exposure=np.ones(1500)).max() < 0.1
+    assert np.max(np.abs(model.coef_ - poisson.coef_) / poisson.coef_std_) < 0.1
+    assert np.abs(np.log(model.coef_std_ / poisson.coef_std_)).max() < 0.3
+    assert model.diagnostics_.verdict().word not in ("calibrated", "too few rows to say")
+
+
+def test_a_stream_of_dispersed_counts_is_that_of_poisson_counts_with_a_larger_covariance():
+    X, y, exposure = counts("exposures", 2000, seed=3)
+    y = np.random.default_rng(4).poisson(y * np.random.default_rng(5).gamma(2.0, 0.5, size=2000))
+    models = [KalproxRegressor(likelihood=name) for name in ("poisson", "quasi-poisson")]
+    for model in models:
+        for i in range(0, 2000, 100):
+            some = slice(i, i + 100)
+            model.partial_fit(X[some], y[some], exposure=exposure[some])
+    one, other = models
+    assert other.noise_var_ > 3
+    np.testing.assert_allclose(other.coef_, one.coef_, rtol=0, atol=0.02 * other.coef_std_.min())
+    np.testing.assert_allclose(other.coef_std_, one.coef_std_ * other.noise_var_**0.5, rtol=0.01)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["exposures", "heavy tails"])
 def test_false_alarms_about_counts_with_rows_of_large_leverage_are_few(kind):
