@@ -51,7 +51,7 @@ class Shown:
         doubts = ["Verdict"] if found.word != "calibrated" else []
         if not found.rows > 0:
             return card("Calibration", facts({"Verdict": str(found)}, doubts))
-        others = "without a finite std" if found.kind == "numbers" else "that could not be judged"
+        others = "without a std that is known" if found.kind == "numbers" else "that could not be judged"
         about = {
             "Verdict": f"{found.word}: {found.advice}",
             "Rows": f"{found.rows:,.10g} judged"

@@ -127,7 +127,7 @@ class Verdict(NamedTuple):
     def why_undetermined(self) -> str:
         """Why rows were not judged, as the end of a sentence about them."""
         if self.kind == "numbers":
-            return "had no finite std and were not judged"
+            return "had no finite std, or one that is hardly known, and were not judged"
         whole = "whole" if self.kind == "counts" else "0 or 1"
         return f"were not judged: nothing was predicted of them, as in a warm-up, or the target is not {whole}"
 
@@ -141,8 +141,8 @@ class Verdict(NamedTuple):
         if self.word == "calibrated" and self.undetermined > self.rows / 2 and self.kind == "numbers":
             total = self.rows + self.undetermined
             advice = (
-                f"But only {self.rows:,.10g} of {total:,.10g} rows could be judged, because no finite std was stated "
-                "for the others: look for enormous values, or for columns that the rows do not determine."
+                f"But only {self.rows:,.10g} of {total:,.10g} rows could be judged, because the std of the others is "
+                "not finite, or hardly known: look for enormous values, or for more columns than the rows determine."
             )
         text = [f"{self.word}: {advice}"]
         if self.measured:

@@ -135,8 +135,9 @@ def headline(
     ! Columns   'batch' is constant, and its coefficient undetermined: leave it out.
     ! Verdict   too few rows to say: At least 30 scored predictions are needed; with
                 fewer, a std off by a factor of two could go unnoticed. 3 rows had
-                no finite std and could not be judged: look for enormous values, or
-                for columns that the rows do not determine.
+                no finite std, or one that is hardly known, and were not judged:
+                look for enormous values, or for columns that the rows do not
+                determine.
     """
     belief = learner.belief
     lines = _rows(learner, rows) if predicted is None else _predicted(learner, rows, predicted)
@@ -307,11 +308,9 @@ def _verdict(learner: Learner) -> Line:
         found = f"95% intervals cover {verdict.coverage:.1%}" if verdict.kind != "classes" else verdict.measured
         text += f" Judged on {count(round(verdict.rows), 'row')}, each predicted before it was learned: {found}."
     if mostly:
-        why, advice = verdict.why_undetermined, ""
-        if verdict.kind == "numbers":
-            why, advice = "had no finite std and could not be judged", ": look for enormous values, or for columns that"
-            advice += " the rows do not determine"
-        text += f" {count(round(verdict.undetermined), 'row')} {why}{advice}."
+        look = ": look for enormous values, or for columns that the rows do not determine"
+        advice = look if verdict.kind == "numbers" else ""
+        text += f" {count(round(verdict.undetermined), 'row')} {verdict.why_undetermined}{advice}."
     return Line("Verdict", text, verdict.word != "calibrated" or mostly)
 
 

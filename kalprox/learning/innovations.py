@@ -28,6 +28,7 @@ __all__ = ["Innovations", "MixedInnovations", "SquareRootFilter", "common", "in_
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 _LARGE_LEVERAGE = 1e4  # above it the Cholesky factors of a block lose digits
+_CHUNK = 128  # rows that the filter takes together
 
 
 class Innovations(NamedTuple):
@@ -294,7 +295,8 @@ class SquareRootFilter:
 
         For the rows P = X L of a chunk, C C' = I + P P' and u = C^-1 (y - X theta), row i was predicted from all rows
         before it with the mean y_i - C_ii u_i and the variance C_ii^2 in units of the noise. With K = C^-1 P, theta
-        becomes theta + L K'u, and L becomes L N^-T with N N' = I + P'P. O(b (p^2 + 64 p)), and p^3 per chunk.
+        becomes theta + L K'u, and L becomes L - L K' (C + I)^-1 P, a root of L (I + P'P)^-1 L' [1]_. It takes
+        O(b (p^2 + 128 p)).
 
         Parameters
         ----------
@@ -307,12 +309,15 @@ class SquareRootFilter:
             How earlier rows are forgotten on the way; needs `last`. Forgetting also fades the curvature of the penalty,
             until the end of the block: the filter is then made afresh.
         last : bool
-            Whether the filter is not used after this block, so that its root need not be computed: that takes p^3 for
-            the last chunk, and three arrays of p x p numbers.
+            Whether the filter is not used after this block, so that its last root need not be computed.
 
         Returns
         -------
         Innovations
+
+        References
+        ----------
+        .. [1] A. Andrews, "A square root formulation of the Kalman covariance equations", AIAA Journal 6, 1968.
         """
         n, ones = len(block), np.ones(len(block))
         y = block.y.reshape(n, -1)
@@ -323,7 +328,7 @@ class SquareRootFilter:
         left = fading.left  # of what was there before the block, when a row is predicted
         weights = weights * fading.worth if forgets else weights
         root = np.sqrt(weights)[:, None]
-        (f, r), k = self.L.shape, y.shape[1]
+        f, k = len(self.L), y.shape[1]
         L, moved = self.L, np.zeros((f, k))  # the root after the rows so far, and the change of theta
         fades = forgets or self.squares != self.rows
         slope = None if self.H is None else self._slope().reshape(f, k)
@@ -331,10 +336,9 @@ class SquareRootFilter:
         error, s, bent = np.empty((n, k)), np.empty(n), np.zeros(n)
         error0, s0, bent0 = np.empty((n, k)), np.empty(n), np.zeros(n)  # the same as predicted before the block
         total, traces = np.empty((n, k)), np.full(n, trace)  # rss and trace before each row, in units of `left`
-        size = 64 if r <= 128 else 128 if r <= 300 else 256
         start = 0
         while start < n:
-            rows = slice(start, start + size)
+            rows = slice(start, start + _CHUNK)
             w, inputs = root[rows], self.design.rows(block.X[rows])
             D = inputs if self.free is None else inputs[:, self.free]
             P = D @ L * w
@@ -376,13 +380,8 @@ class SquareRootFilter:
             moved = moved + gains.T @ u
             if last and start >= n:
                 break
-            if len(P) == 1:  # Potter's update
-                L = L - (L @ P.T) @ (P / (C * (C + 1)))
-            else:
-                G = P.T @ P
-                G.flat[:: r + 1] += 1
-                N = np.linalg.cholesky(G)
-                L = solve_triangular(N.T, L.T, transposed=True).T
+            C.flat[:: len(C) + 1] += 1
+            L = L - gains.T @ solve_triangular(C.T, P, transposed=True)
         first = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
         rows_before = left * self.rows + fading.rows
         squares_before = left**2 * self.squares + fading.squares

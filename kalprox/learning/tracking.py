@@ -21,6 +21,8 @@ from kalprox.sources import Block
 __all__ = ["Tracking", "watched_on"]
 
 _GAUSSIAN = Gaussian()
+_FEWEST_DOF = 8  # of the noise, with fewer of which a prediction is not scored if it is
+_MOSTLY_PRIOR = 3.0  # wider than so many standard deviations of the noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,18 +81,28 @@ class Tracking:
         after = ChangeDetector.start(settings, d, before.rows)
         return replace(self, detector=replace(after, points=before.points, found=before.found))
 
-    def scored(self, y: Array, found: Innovations, counts: Array | None = None) -> "Tracking":
+    def scored(self, settings: Settings, y: Array, found: Innovations, counts: Array | None = None) -> "Tracking":
         """Return the tracking with the scores of more rows, which come after those scored before.
 
         Parameters
         ----------
+        settings : Settings
+            Those with which the rows were predicted.
         y : array of shape (b,) or (b, k)
         found : Innovations
         counts : array of shape (b,), optional
             How often each row counts; 1 by default.
+
+        Notes
+        -----
+        With a penalty, predictions whose noise has fewer than 8 degrees of freedom, and is less than a ninth of their
+        variance, are not scored: with about as many coefficients as rows, the noise is known only if the penalty is
+        right.
         """
         if self.scores[0].of_whole_rows:
             return replace(self, scores=(self.scores[0].update(found.mean, found.std, y, weights=counts),))
+        if settings.penalty.kind is not None and found.given is None:
+            found = _with_known_noise(found)
         columns = (np.reshape(a, (len(y), -1)).T for a in (found.mean, found.std, y, found.dof))
         rows, given = zip(self.scores, *columns, strict=True), found.given
         if given is not None:
@@ -143,6 +155,15 @@ class Tracking:
         detector = ChangeDetector.restored(settings, d, saved) if "changes" in saved else None
         scores = [*scores, *none.scores[len(scores) :]]
         return cls(tuple(scores), quantiles, str(saved.header.get("not_judged", "")), detector)
+
+
+def _with_known_noise(found: Innovations) -> Innovations:
+    """Return innovations without those that do not know the noise, and are mostly not noise; see `Tracking.scored`."""
+    hidden = (found.dof < _FEWEST_DOF) & (found.scale > _MOSTLY_PRIOR)
+    if not hidden.any():
+        return found
+    changed = {"mean": (np.nan, found.mean), "std": (np.inf, found.std), "dof": (np.inf, found.dof)}
+    return found._replace(**{name: np.where(hidden, *values) for name, values in changed.items()})
 
 
 def watched_on(so_far: tuple[int, Tracking], rows: Block, belief: Belief, before: int) -> tuple[int, Tracking]:

@@ -13,8 +13,12 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from kalprox import Calibration, Information, KalproxClassifier, KalproxRegressor
 from kalprox.calibration import FALSE_ALARMS, CategoryCalibration, ClassCalibration, CountCalibration
 from kalprox.learning.innovations import Innovations
+from kalprox.learning.learner import Learner
+from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
 from kalprox.likelihoods.names import likelihood_of
+from kalprox.sources import Block
 
 
 def same_score(a, b, rtol=0.0):
@@ -182,8 +186,8 @@ def test_targets_and_inputs_of_any_size_are_learned(scale):
 def test_targets_are_tracked_apart():
     y = np.random.default_rng(0).normal(size=(40, 2))
     found = Innovations(np.zeros((40, 2)), np.ones((40, 2)), np.full((40, 2), np.inf), np.ones((40, 2)), y, 1)
-    tracking = Tracking.none(2).scored(y, found).issued(y)
-    other = Tracking.none(2).scored(y[::-1], found).issued(y[::-1])
+    tracking = Tracking.none(2).scored(Settings.of(), y, found).issued(y)
+    other = Tracking.none(2).scored(Settings.of(), y[::-1], found).issued(y[::-1])
     assert tracking.score.rows == 80 and [score.rows for score in tracking.scores] == [40, 40]
     merged = tracking.merge(other)
     assert merged.score.rows == 160 and merged.quantiles.rows == 80
@@ -208,6 +212,43 @@ def test_batches_as_long_as_the_buffer_takes_have_the_score_of_single_rows():
         scores = [one.diagnostics_ for one in (model, single)]
         for name in ("rows", "rmse", "nis", "coverage"):
             np.testing.assert_allclose(*(getattr(score, name) for score in scores), rtol=1e-9)
+
+
+@pytest.mark.parametrize("batch", [1000, 37])
+def test_models_that_begin_with_fewer_rows_than_columns_are_not_called_drifting(batch):
+    """The noise is not known then. A calibrated stream is called something else with a probability of 0.02 at most."""
+    words = []
+    for seed in range(6):
+        rng = np.random.default_rng(100 + seed)
+        X = rng.normal(size=(1000, 200))
+        y = X @ rng.normal(size=200) + rng.normal(size=1000)
+        model = KalproxRegressor()
+        for start in range(0, 1000, batch):
+            model.partial_fit(X[start : start + batch], y[start : start + batch])
+        score = model.diagnostics_
+        assert 750 < score.rows < 850 and abs(score.nis - 1) < 5 * (2 / score.rows) ** 0.5
+        words.append(score.verdict().word)
+    assert words.count("calibrated") >= 5
+
+
+def test_long_fits_track_their_intervals_in_few_pieces(monkeypatch):
+    """And in the same ones, however a source is cut into blocks of a power of two."""
+    lengths = []
+    after = Quantiles.after
+    monkeypatch.setattr(Quantiles, "after", lambda self, z, *rest: lengths.append(len(z)) or after(self, z, *rest))
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(32_768, 2))
+    y = X.sum(axis=1) + rng.normal(size=32_768)
+    whole = KalproxRegressor().fit(X, y)
+    assert lengths[:64] == [64] * 64 and lengths[64:128] == [64] * 64 and len(lengths) < 300 and sum(lengths) == 32_768
+    ends = []
+    for length in (4096, 8192):
+        learner = Learner(whole._learner.settings)
+        for start in range(0, 32_768, length):
+            learner.learn_in_turn(Block(X[start : start + length], y[start : start + length]))
+        ends.append(learner.tracking.quantiles.ends)
+    np.testing.assert_array_equal(ends[0], ends[1])
+    assert whole.diagnostics_.rows == 32_766
 
 
 def test_settings_that_are_equal_leave_the_buffer_as_it_is():
