@@ -70,7 +70,7 @@ print(table.loc[["hour", "yesterday", "origin_LGA", "carrier_HA", "carrier_EV"]]
 
 # %%
 # Is it honest? Flights are sorted by the stated probability and cut into twenty groups; each point is the share of a
-# group that was late. On the line they are late as often as stated: no point is a percentage point away from it. Every
+# group that was late. On the line they are late as often as stated: the farthest is a percentage point away. Every
 # probability was stated the day before. The verdict agrees about the probabilities, and finds the
 # days, which the standard errors above allow for.
 

@@ -52,7 +52,7 @@ def checked_rows(X: Array, y: Array, weights: Array | None, *, look: bool = True
         xp = namespace(X, y)
         weights = xp.ones(len(y), y.dtype) if xp is np or is_traced(X, y) else _ones(len(y), np.dtype(y.dtype), xp)
     jax_arrays = namespace(X, y, weights) is not np and not is_traced(X, y, weights)
-    if jax_arrays and np.shape(weights) == (len(y),) and (not look or bool(compiled(are_fine)(X, y, weights))):
+    if jax_arrays and np.shape(weights) == (len(y),) and (not look or _are_fine(X, y, weights)):
         return weights
     check_positive("weights", weights, strict=False)
     for name, a in (("X", X), ("y", y)):
@@ -62,8 +62,22 @@ def checked_rows(X: Array, y: Array, weights: Array | None, *, look: bool = True
 
 @lru_cache(maxsize=16)
 def _ones(n: int, dtype: np.dtype, xp: ModuleType) -> Array:
-    """Return ones as a JAX array, made once: an accelerator takes as long for them as for a small product."""
-    return xp.ones(n, dtype)
+    """Return ones as a JAX array, made once: an accelerator takes as long for them as for a small product.
+
+    They are numbers also in a program that is traced, and that closes over the rows.
+    """
+    import jax
+
+    with jax.ensure_compile_time_eval():
+        return xp.ones(n, dtype)
+
+
+def _are_fine(X: Array, y: Array, weights: Array) -> bool:
+    """Return what `are_fine` computes for JAX arrays of numbers, also in a program that closes over them."""
+    import jax
+
+    with jax.ensure_compile_time_eval():
+        return bool(compiled(are_fine)(X, y, weights))
 
 
 def are_fine(X: Array, y: Array, weights: Array) -> Array:

@@ -140,7 +140,7 @@ def test_rows_one_at_a_time_between_predictions(settings):
             stream.partial_fit(bad, y[:1])
     with pytest.raises(ValueError, match=r"at most 1e.70 in size"):
         stream.partial_fit(np.full((2, 5), 1.7e308), y[:2])
-    with pytest.raises(ValueError, match="must have the shapes"):
+    with pytest.raises(ValueError, match=r"y must have shape \(n,\), as in the rows learned before"):
         stream.partial_fit(X[:1], np.ones((1, 2)))
     np.testing.assert_array_equal(stream.coef_, looked_at)
 
