@@ -596,8 +596,10 @@ def _finite_cov(state: ProximalState) -> Array | None:
     V = found.cov()
     if is_traced(V) or not np.isfinite(V).all():
         return None
-    likelihood = state.problem.likelihood
-    return V / found.noise.variance if likelihood.learns_noise and not likelihood.location else V
+    likelihood, variance = state.problem.likelihood, found.noise.variance
+    if likelihood.location or not likelihood.learns_noise:
+        return V
+    return V / variance if variance > 0 else None
 
 
 def _if_finite(new: Information, old: Information) -> Information:

@@ -21,8 +21,8 @@ from kalprox.sources import Block
 __all__ = ["Tracking", "watched_on"]
 
 _GAUSSIAN = Gaussian()
-_FEWEST_DOF = 8  # of the noise, with fewer of which a prediction is not scored if it is
-_MOSTLY_PRIOR = 3.0  # wider than so many standard deviations of the noise
+# A prediction is not scored if its noise has fewer degrees of freedom, and it is wider than so many stds of the noise.
+_FEWEST_DOF, _WIDEST = 8, 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,8 +158,8 @@ class Tracking:
 
 
 def _with_known_noise(found: Innovations) -> Innovations:
-    """Return innovations without those that do not know the noise, and are mostly not noise; see `Tracking.scored`."""
-    hidden = (found.dof < _FEWEST_DOF) & (found.scale > _MOSTLY_PRIOR)
+    """Return the innovations, with those that `Tracking.scored` does not score as unknown."""
+    hidden = (found.dof < _FEWEST_DOF) & (found.scale > _WIDEST)
     if not hidden.any():
         return found
     changed = {"mean": (np.nan, found.mean), "std": (np.inf, found.std), "dof": (np.inf, found.dof)}

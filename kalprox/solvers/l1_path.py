@@ -30,11 +30,11 @@ _MANY = 4  # rows for each column, from which on least squares tell which coordi
 
 
 def l1_start(R: np.ndarray, z: np.ndarray, pieces: Pieces, least: np.ndarray, rows: float) -> np.ndarray:
-    """Return where the search for the minimiser of 1/2 ||R t - z||^2 + g(t) starts: there, if the path leads to it.
+    """Return the point from which to search for the minimiser of 1/2 ||R t - z||^2 + g(t).
 
-    The path is not followed if it is long: if there are many rows, and a penalty of that size on the least-squares
-    solution `least` would set less than half of its coordinates to zero. The search then starts there, as it does for
-    other penalties, and where the path was lost.
+    For an L1 norm or an elastic net it is the minimiser itself, found by its path, unless the path was lost or is long.
+    It is long if there are many rows, and if the penalty would set less than half of the coordinates of the
+    least-squares solution, `least`, to zero. Then, and for other penalties, the search starts from `least`.
     """
     if rows >= _MANY * len(least) and (np.abs(least) * column_norms(R) ** 2 > pieces.l1).mean() > 0.5:
         return least
