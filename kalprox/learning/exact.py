@@ -23,7 +23,7 @@ from kalprox.learning.linear import LinearBelief
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect, expect_information
-from kalprox.learning.scorer import SMALL_LEVERAGE, Scorer
+from kalprox.learning.scorer import MODERATE_LEVERAGE, SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.learning.window import WindowRows
 from kalprox.linalg.row_space import row_coordinates
@@ -445,7 +445,11 @@ class ExactBelief(LinearBelief):
         return max(int(np.argmax(repeated)) if repeated.any() else run, 1)
 
     def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["ExactBelief", Innovations]:
-        """Return the belief after a piece, and its innovations: by the scorer if there is one and leverage is small."""
+        """Return the belief after a piece, and its innovations.
+
+        Where there is a scorer, the estimate before the piece predicts all of its rows, with their mean leverage if
+        that is small, or with the leverage of each if it is moderate. Otherwise each is predicted from all rows before it.
+        """
         scorer = self.current_scorer if self.predicts and not exact else None
         if scorer is None:
             return super().scored(block, known=known, exact=exact)
@@ -459,8 +463,10 @@ class ExactBelief(LinearBelief):
             visit(0, len(block))
         else:
             after = self._fold(block, None, visit)
-        if not scorer.mean_leverage(self.information, after.information) < SMALL_LEVERAGE:
-            return after, self.innovations(block, after)
+        leverage = scorer.mean_leverage(self.information, after.information)
+        if not leverage < SMALL_LEVERAGE:
+            moderate = leverage < MODERATE_LEVERAGE and not self._needs_every_leverage
+            return after, super().innovations(block, after) if moderate else self.innovations(block, after)
         own = self.own_variance(block)
         return after, self._widened(block, own, scorer.innovations(block, mean, own, float(self.information.rows)))
 

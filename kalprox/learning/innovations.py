@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import ddot, dger
+from scipy.linalg.blas import ddot, dgemm, dger
 
 from kalprox._arrays import Array
 from kalprox._checks import all_usable
@@ -28,7 +28,7 @@ __all__ = ["Innovations", "MixedInnovations", "SquareRootFilter", "common", "in_
 
 _ROUNDING = float(np.finfo(float).eps) ** 0.5
 _LARGE_LEVERAGE = 1e4  # above it the Cholesky factors of a block lose digits
-_CHUNK = 128  # rows that the filter takes together
+_CHUNK = 128, 1 / 2  # rows that the filter takes together: as many, or as many per coefficient, whichever is more
 
 
 class Innovations(NamedTuple):
@@ -296,7 +296,7 @@ class SquareRootFilter:
         For the rows P = X L of a chunk, C C' = I + P P' and u = C^-1 (y - X theta), row i was predicted from all rows
         before it with the mean y_i - C_ii u_i and the variance C_ii^2 in units of the noise. With K = C^-1 P, theta
         becomes theta + L K'u, and L becomes L - L K' (C + I)^-1 P, a root of L (I + P'P)^-1 L' [1]_. It takes
-        O(b (p^2 + 128 p)).
+        O(b p^2) for p of 128 and more.
 
         Parameters
         ----------
@@ -336,18 +336,19 @@ class SquareRootFilter:
         error, s, bent = np.empty((n, k)), np.empty(n), np.zeros(n)
         error0, s0, bent0 = np.empty((n, k)), np.empty(n), np.zeros(n)  # the same as predicted before the block
         total, traces = np.empty((n, k)), np.full(n, trace)  # rss and trace before each row, in units of `left`
-        start = 0
+        start, together = 0, max(_CHUNK[0], int(_CHUNK[1] * f))
         while start < n:
-            rows = slice(start, start + _CHUNK)
+            rows = slice(start, start + together)
             w, inputs = root[rows], self.design.rows(block.X[rows])
             D = inputs if self.free is None else inputs[:, self.free]
-            P = D @ L * w
+            known = D @ L
+            P = known * w
             if len(P) > 1 and np.einsum("ij,ij->i", P, P).max() > _LARGE_LEVERAGE:  # such a row comes alone
-                rows, w, inputs, D, P = slice(start, start + 1), w[:1], inputs[:1], D[:1], P[:1]
+                rows, w, inputs, D, known, P = slice(start, start + 1), w[:1], inputs[:1], D[:1], known[:1], P[:1]
             start = rows.start + len(P)
             f0 = inputs @ self.theta.reshape(len(self.theta), -1) + self.design.offset_rest
             error0[rows] = (y[rows] - self.design.offset) - f0  # the digits of y about the offset
-            P0 = D @ self.L
+            P0 = known if L is self.L else D @ self.L
             s0[rows] = np.einsum("ij,ij->i", P0, P0)
             C = np.linalg.cholesky(P @ P.T + np.eye(len(P)))
             e = (error0[rows] - D @ moved) * w
@@ -381,7 +382,8 @@ class SquareRootFilter:
             if last and start >= n:
                 break
             C.flat[:: len(C) + 1] += 1
-            L = L - gains.T @ solve_triangular(C.T, P, transposed=True)
+            less = solve_triangular(C.T, P, transposed=True)
+            L = dgemm(-1.0, gains.T, less, 1.0, L, overwrite_c=L is not self.L)
         first = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
         rows_before = left * self.rows + fading.rows
         squares_before = left**2 * self.squares + fading.squares

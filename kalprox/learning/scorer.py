@@ -15,10 +15,12 @@ from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.sources import Block
 
-__all__ = ["MANY_ROWS", "SMALL_LEVERAGE", "Scorer"]
+__all__ = ["MANY_ROWS", "MODERATE_LEVERAGE", "SMALL_LEVERAGE", "Scorer"]
 
 _PROBES = 8  # random directions from which the mean leverage of a block is estimated
-SMALL_LEVERAGE = 0.05  # the mean leverage of a block above which its rows need exact innovations
+# The mean leverage of a block up to which it serves for all rows, and that up to which the estimate before the block
+# does. Above, a few rows may decide what is known of others: each is predicted from all rows before it.
+SMALL_LEVERAGE, MODERATE_LEVERAGE = 0.05, 0.15
 _LAG = 0.01  # the largest mean leverage times the number of rows not learned yet, relative to the rows that were
 _SHORTEST = 256  # rows that a scorer predicts at least
 # The most rows that it predicts: as many, as many for each coefficient, so that solving takes little of the time, or a

@@ -205,3 +205,28 @@ def test_columns_that_depend_on_each_other(size):
     assert (found.rows, found.undetermined) == (plain.rows, plain.undetermined)
     np.testing.assert_allclose(found.coverage, plain.coverage, rtol=1e-12)
     np.testing.assert_allclose(found.nis, plain.nis, rtol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["equal rows", "rows of unequal leverage", "new directions"])
+def test_rows_of_moderate_leverage_are_predicted_by_the_estimate_before_them(kind):
+    """Each with its own leverage; where a few rows decide what is known of others, each from all rows before it."""
+    d, n, more = 250, 2600, 200  # 10 to 20 rows for each coefficient
+    X, y = linear(n + more, d)
+    if kind == "rows of unequal leverage":
+        X[n + 1 :: 10] *= 2
+    if kind == "new directions":
+        X[:n, -20:] *= 1e-3
+    model = KalproxRegressor(alpha=1.0).fit(X[:n], y[:n])
+    belief, block = model._belief, Block(X[n:], y[n:])
+    assert belief.current_scorer is not None
+    _, found = belief.scored(block)
+    mean, std = model.predict(block.X, return_std=True)
+    exact = belief.innovations(block, belief.learn(block))
+    if kind == "new directions":
+        np.testing.assert_allclose(found.std, exact.std, rtol=1e-12)
+        return
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.std, std, rtol=1e-9)
+    # The variance that predictions have in excess because they lack `more` rows is about d * more / n^2.
+    extra = found.scale**2 - exact.scale**2
+    assert 0 < extra.mean() < 2 * d * more / n**2
