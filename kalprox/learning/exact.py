@@ -448,7 +448,7 @@ class ExactBelief(LinearBelief):
         """Return the belief after a piece, and its innovations.
 
         Where there is a scorer, the estimate before the piece predicts all of its rows, with their mean leverage if
-        that is small, or with the leverage of each if it is moderate. Otherwise each is predicted from all rows before it.
+        that is small, or with the leverage of each if it is moderate. Otherwise the rows before it predict each row.
         """
         scorer = self.current_scorer if self.predicts and not exact else None
         if scorer is None:
