@@ -99,3 +99,13 @@ def test_a_ridge_path_may_end_at_least_squares():
     path = KalproxRegressor().fit(X, y).path([0.0, 1.0])
     np.testing.assert_allclose(path.coef[0], KalproxRegressor(penalty=None).fit(X, y).coef_, rtol=1e-10)
     assert path.score[0] == -np.inf and np.isfinite(path.score[1])  # no prior has no evidence
+
+
+@pytest.mark.parametrize("rows", ["one row", "constant columns"])
+@pytest.mark.filterwarnings("error")
+def test_rows_that_say_nothing_of_the_coefficients_leave_them_zero_in_silence(rows):
+    X, y = linear_data(n=20)
+    X = X[:1] if rows == "one row" else np.ones_like(X)
+    model = KalproxRegressor(alpha="auto").partial_fit(X, y[: len(X)])
+    assert model.alpha_ > 0 and (model.coef_ == 0).all()
+    np.testing.assert_allclose(model.predict(X), y[: len(X)].mean(), rtol=1e-12)
