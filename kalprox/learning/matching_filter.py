@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
 from kalprox._arrays import Array
 from kalprox.learning.innovations import SquareRootFilter
@@ -172,23 +171,28 @@ def _at_mode(y: Array, f: Array, S: Array) -> tuple[Array, Array]:
     m = len(y)
     root = np.linalg.cholesky(S + (_LEAST + np.finfo(float).eps ** 0.5 * np.trace(S) / m) * np.eye(m))
 
-    def value(u: Array) -> float:
+    def at(u: Array) -> tuple[float, Array]:
+        """Return the objective and the probabilities; without SciPy's `logsumexp`, which takes 0.3 ms."""
         g = f + root @ u
-        return float(special.logsumexp(g) - y @ g + u @ u / 2)
+        top = g.max()
+        parts = np.exp(g - top)
+        total = parts.sum()
+        return float(math.log(total) + top - y @ g + u @ u / 2), parts / total
 
     u = np.zeros(m)
-    now = value(u)
+    now, p = at(u)
     for _ in range(_STEPS):
-        p = special.softmax(f + root @ u)
-        bent = root.T @ (p[:, None] * root) - np.multiply.outer(root.T @ p, root.T @ p) + np.eye(m)
+        mean = root.T @ p
+        bent = root.T @ (p[:, None] * root) - np.multiply.outer(mean, mean) + np.eye(m)
         step = -np.linalg.solve(bent, root.T @ (p - y) + u)
-        size = 1.0
-        while (then := value(u + size * step)) > now and size > _TOL:
+        size, last = 1.0, now
+        then, there = at(u + step)
+        while then > now and size > _TOL:
             size /= 2
-        u, last, now = u + size * step, now, min(then, now)
+            then, there = at(u + size * step)
+        u, now, p = u + size * step, min(then, now), there
         if last - now <= _TOL * (1 + abs(now)):
             break
-    p = special.softmax(f + root @ u)
     W = (np.diag(p) - np.multiply.outer(p, p))[:-1, :-1]
     L = np.linalg.cholesky(W + _LEAST * np.eye(m - 1))
     rows, targets = np.zeros((m, m)), np.zeros(m)
