@@ -93,7 +93,7 @@ def class_weights(class_weight: Any, labels: Array, weights: Array) -> Array:
 
 
 def plain_target(y: Any, given: Any, classes: Array) -> Array | None:
-    """Return the target of one row whose label is plainly one of two classes; None if it must be checked.
+    """Return the target of one row whose label is plainly one of the classes; None if it must be checked.
 
     The checks of labels take longer than learning the row.
 
@@ -109,13 +109,18 @@ def plain_target(y: Any, given: Any, classes: Array) -> Array | None:
     >>> classes = np.array(["a", "b"])
     >>> plain_target(["b"], None, classes), plain_target(["c"], ["a", "b"], classes)
     (array([1.]), None)
+    >>> plain_target([2], None, np.array([1, 2, 3]))
+    array([[0., 1., 0.]])
     """
-    if type(y) not in (np.ndarray, list, tuple) or len(y) != 1 or len(classes) != 2:
+    if type(y) not in (np.ndarray, list, tuple) or len(y) != 1 or len(classes) < 2:
         return None
     label, known = y[0], classes.tolist()
     if not isinstance(label, (str, float, int, np.generic)) or not (given is None or list(given) == known):
         return None
-    return np.array([float(known.index(label))]) if label in known else None
+    if label not in known:
+        return None
+    code = known.index(label)
+    return np.array([float(code)]) if len(known) == 2 else (np.arange(len(known)) == code).astype(float)[None]
 
 
 def class_targets(labels: Array, missing: Array, classes: Array) -> Array:
