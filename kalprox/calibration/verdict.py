@@ -129,7 +129,7 @@ class Verdict(NamedTuple):
         if self.kind == "numbers":
             return "had no finite std, or one that is hardly known, and were not judged"
         whole = "whole" if self.kind == "counts" else "0 or 1"
-        return f"were not judged: nothing was predicted of them, as in a warm-up, or the target is not {whole}"
+        return f"were not judged: too little was known when they came, or the target is not {whole}"
 
     def __repr__(self) -> str:
         return f"Verdict({self.word!r}, rows={self.rows:.10g}, nis={self.nis:.3g}, coverage={self.coverage:.3g})"

@@ -25,8 +25,8 @@ from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import NO_ORDER, restored_information, restored_time
 from kalprox.learning.fingerprint import SIZE, of_moments
-from kalprox.learning.innovations import Innovations, SquareRootFilter
-from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
+from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds, may_overflow
+from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, followed, spread
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path
@@ -52,6 +52,9 @@ __all__ = [
     "saved_design",
 ]
 
+_FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, which takes them one by one
+_REPEATED = 8  # times the rows of a batch that it may have to learn again
+_WIDE = 1.0  # the variance of an output above which its prediction is not judged
 _SEPARATED = 1e-3  # a mean loss below it, where no minimiser was found, is that of classes without an error
 # What cannot change after the first row.
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
@@ -203,12 +206,31 @@ class FilteredBelief(Belief):
         made = ClassFilter(root, loss) if isinstance(loss, Categorical) else MatchingFilter(root, loss, offsets)
         if fresh and state.held is not None and state.held.rows:
             X, y, weights = (np.concatenate(a) for a in (state.held.X, state.held.y, state.held.weights))
-            X, added = (X[:, :-1], X[:, -1]) if offsets else (X, np.zeros(len(X)))
-            rows = zip(X, y, weights.tolist(), added.tolist(), strict=True)
-            if any(made.learn(*row) is None for row in rows):
+            X, added = (X[:, :-1], X[:, -1]) if offsets else (X, None)
+            if followed(made, X, y, weights, added) is None:
                 return None
         root.design = design
         return made
+
+    def scored(self, block: Block, *, known: bool = True, exact: bool = False) -> tuple["FilteredBelief", Innovations]:
+        """Return the belief after a piece, and its innovations; in a warm-up, those of single rows where they are few.
+
+        A filter of single rows can predict what the rows held determine badly: it averages over all that they allow.
+        """
+        held, live = self.state.held, None
+        if known and held is not None and not held.settled and self.matches_rows and self.fixed.size <= _FEW:
+            repeats = held.rows if self.is_fresh else 0  # rows that a new filter has to learn again
+            live = self.row_filter() if repeats <= _REPEATED * len(block) and not may_overflow(block) else None
+        if live is None:
+            return super().scored(block, known=known, exact=exact)
+        after = self.learn(block)
+        before = live.predict(block.X, **({} if block.offset is None else {"offset": block.offset}))
+        matched = followed(live, block.X, block.y, block.weights, block.offset)
+        if matched is None:
+            return after, Innovations.unknown(block.y)
+        found = self.matched_innovations(block.y, matched, all_rows=exact)
+        issued = in_stds(block.y - before.mean, before.std)
+        return after, found._replace(issued=np.where(np.isnan(found.issued), np.nan, issued))
 
     def _before_rows(self) -> InformationPosterior:
         """Return the posterior that the prior and the penalty give without any rows."""
@@ -238,13 +260,25 @@ class FilteredBelief(Belief):
         belief = self if self.seen is None else self._with_seen(self.seen + Seen.of(self.settings, block), block)
         return prediction_errors(belief.state, belief.fixed.block(block))
 
-    def matched_innovations(self, y: Array, matched: Array) -> Innovations:
-        """Return the innovations of rows that a filter of single rows has predicted and learned."""
+    def matched_innovations(self, y: Array, matched: Array, *, all_rows: bool = False) -> Innovations:
+        """Return the innovations of rows that a filter of single rows has predicted and learned.
+
+        Unless `all_rows` are wanted, those of rows whose output, or a difference of two, had a std above 1 are unknown:
+        odds or rates that are uncertain by a factor of e depend on the penalty more than on the rows so far.
+        """
         f, variance = matched[:, 0], matched[:, 1]
+        widest = variance
         if (m := self.fixed.outputs) is not None:
             f, variance = matched[:, :m], matched[:, m : m + m * m].reshape(-1, m, m)
+            widest = spread(variance)
         predicted = self.settings.likelihood.predict(f, variance, Noise.known(1.0))
-        return Innovations.of(y, predicted, predicted.std)._replace(together=1)
+        found = Innovations.of(y, predicted, predicted.std)._replace(together=1)
+        wide = (widest > _WIDE).reshape(-1, *[1] * (y.ndim - 1))
+        if all_rows or not wide.any():
+            return found
+        unknown = Innovations.unknown(y)
+        names = ("mean", "std", "dof", "scale", "issued")
+        return found._replace(**{name: np.where(wide, getattr(unknown, name), getattr(found, name)) for name in names})
 
     def _with_seen(self, seen: Seen, block: Block) -> "FilteredBelief":
         """Return the belief with the prior of all rows seen; and with their centre, if the block leads to a check."""
@@ -433,7 +467,7 @@ class FilteredBelief(Belief):
     def predicts(self) -> bool:
         """Whether the warm-up has ended; until then the rows held do not determine theta well.
 
-        Predictions of those rows are not scored: where the rows determine theta badly, they are too certain.
+        Predictions by the state are then too certain, and are not scored; see `scored` for what is.
         """
         return self.state.held is None or self.state.held.settled
 

@@ -400,8 +400,9 @@ class LinearBelief(Belief):
             if best is None or self.scores is None:
                 return _Choice(self._safe_alpha())
             return _Choice(best * float(self.information.rows) ** 0.5, self.scores.limit)
-        if not self.centered.R.any():  # rows that say nothing of the coefficients, such as a single one
-            return _Choice(float(self.settings.penalty.alphas(self.centered.R, self.centered.z)[0]), np.inf)
+        R, z, _ = self.centered.compact()
+        if not R.any():  # rows that say nothing of the coefficients, such as a single one
+            return _Choice(float(self.settings.penalty.alphas(R, z)[0]), np.inf)
         grid, found = self._along_grid(lambda alphas: self._ridge_evidence(alphas).sum(axis=1).tolist(), float)
         scores = np.array(found)
         i, ends = int(np.argmax(scores)), (0, len(grid) - 1)

@@ -17,7 +17,7 @@ from kalprox.likelihoods import Categorical, Likelihood
 from kalprox.noise import Noise
 from kalprox.predictive import Predictive
 
-__all__ = ["ClassFilter", "MatchingFilter"]
+__all__ = ["ClassFilter", "MatchingFilter", "followed", "spread"]
 
 _NOISE = Noise.known(1.0)
 _CHUNK = 1024  # rows predicted at a time
@@ -98,7 +98,7 @@ class ClassFilter:
         root, m = self.root, len(y)
         f, V = self._output(root._input(x))
         S = V @ V.T
-        if _spread(S) > _WIDE:
+        if spread(S) > _WIDE:
             targets, rows = (a[None] for a in _at_mode(y, f, S))
         else:
             targets, rows = self.likelihood.matched_rows(y[None], f[None], np.eye(m)[None], S[None])
@@ -146,10 +146,28 @@ class ClassFilter:
         return 1.0, math.inf
 
 
-def _spread(S: Array) -> float:
-    """Return the largest variance of the difference of two outputs with these covariances."""
-    own = np.diagonal(S)
-    return float((own[:, None] + own - 2 * S).max())
+def followed(
+    live: MatchingFilter | ClassFilter, X: Array, y: Array, weights: Array | None, offset: Array | None
+) -> Array | None:
+    """Let a filter learn rows in place, and return what `learn` returns for each; None if it is None for one of them.
+
+    A row of weight 0 is predicted, and not learned.
+    """
+    n, found = len(X), []
+    weights, offset = (np.full(n, one) if a is None else a for a, one in ((weights, 1.0), (offset, 0.0)))
+    for x, target, weight, added in zip(X, y, weights.tolist(), offset.tolist(), strict=True):
+        matched = live.learn(x, target, weight, added) if weight > 0 else live.copy().learn(x, target, 1.0, added)
+        if matched is None:
+            return None
+        found.append(matched)
+    return np.array(found)
+
+
+def spread(S: Array) -> Array:
+    """Return the largest variance of the difference of two outputs with covariances S of shape (..., m, m)."""
+    own = np.diagonal(S, axis1=-2, axis2=-1)
+    largest: Array = (own[..., :, None] + own[..., None, :] - 2 * S).max(axis=(-2, -1))
+    return largest
 
 
 def _at_mode(y: Array, f: Array, S: Array) -> tuple[Array, Array]:

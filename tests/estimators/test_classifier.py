@@ -444,14 +444,14 @@ def test_robust_errors_of_a_stream_count_the_rows_of_its_warm_up(coef_cov):
 
 
 def test_few_rows_are_no_doubt_where_the_objective_is_convex(two):
-    """The minimiser of few rows is that of their objective; only the score waits until the warm-up has ended."""
+    """The minimiser of few rows is that of their objective, and what was predicted of them is judged."""
     X, y = two
     model = streamed(KalproxClassifier(), X[:400], y[:400], 50)
     whole = KalproxClassifier().fit(X[:400], y[:400])
     assert model._belief.state.held is not None  # the warm-up has not ended
     assert model.converged_ and "not converged" not in model._repr_html_()
     assert (np.abs(model.coef_ - whole.coef_) / whole.coef_std_).max() < 0.1
-    assert model.diagnostics_.verdict().word == "too few rows to say"
+    assert model.diagnostics_.verdict().word == "calibrated" and model.diagnostics_.rows > 300
 
 
 def test_classes_that_one_input_determines_say_so_in_the_stream_too():

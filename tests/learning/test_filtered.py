@@ -4,11 +4,15 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 from sklearn.exceptions import ConvergenceWarning
 
-from kalprox import KalproxRegressor
+from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.learning.belief import PenaltyTooStrong
+from kalprox.learning.filtered import FilteredBelief
+from kalprox.learning.learner import Learner
+from kalprox.learning.settings import Settings
+from kalprox.sources import Block
 
 LINKS = {
     "sigmoid": lambda u: 1 / (1 + np.exp(-u)),
@@ -197,7 +201,9 @@ def test_the_error_that_the_predictions_of_a_long_batch_share_is_not_called_bias
         model = KalproxRegressor(likelihood="poisson").partial_fit(X, y, exposure=exposure)
         p_values.append(model.diagnostics_._bias().p_value)
     known = np.isfinite(p_values)
-    assert known.sum() > 40 and np.less(p_values, 0.05).sum() <= binom.ppf(0.995, known.sum(), 0.05)
+    # A belief predicts a quarter of its rows: its error adds up to a quarter to the variance of the sum of theirs.
+    level = 2 * norm.sf(norm.isf(0.025) / 1.25**0.5)
+    assert known.sum() > 40 and np.less(p_values, 0.05).sum() <= binom.ppf(0.995, known.sum(), level)
 
 
 @pytest.mark.slow
@@ -311,3 +317,86 @@ def test_converged_with_bounds_is_optimality(bounds):
             found += 1
             assert max(np.abs(inner).max(), abs(gradient[0])) < 1e-6
     assert found >= 15
+
+
+# ---- the score of a warm-up ------------------------------------------------------------------------------------
+
+
+def classes_of(n, d, seed, std):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, (rng.random(n) < 1 / (1 + np.exp(-X @ rng.normal(scale=std, size=d)))).astype(float)
+
+
+@pytest.mark.parametrize("kind", ["bernoulli", "weights", "offsets", "categorical"])
+@pytest.mark.parametrize("rows", [64, 250])  # before the first check of the warm-up, and after it
+def test_the_rows_of_a_batch_in_a_warm_up_are_predicted_one_by_one(kind, rows):
+    X, y = classes_of(rows + 100, 20, 0, 0.5)
+    about = {}
+    if kind == "weights":
+        about["weights"] = np.where(np.arange(len(y)) % 7 == 0, 0.0, 1.5)
+    if kind == "offsets":
+        about["offset"] = np.linspace(-1, 1, len(y))
+    if kind == "categorical":
+        X, y = X[:, :6], np.eye(3)[np.argmax(X[:, :3] + np.random.default_rng(1).gumbel(size=(len(y), 3)), axis=1)]
+    whole = Block(X, y, **about)
+    learner = Learner(Settings.of(likelihood="categorical" if kind == "categorical" else "bernoulli"))
+    learner.learn(whole.part(0, rows))
+    belief, block = learner.belief, whole.part(rows, rows + 100)
+    assert not belief.predicts and belief.is_fresh is (rows < 10 * belief.fixed.size)
+    live = belief.row_filter()
+    at_once = live.predict(block.X, **({} if block.offset is None else {"offset": block.offset}))
+    after, found = belief.scored(block, exact=True)
+    np.testing.assert_array_equal(after.coef, belief.learn(block).coef)  # the score changes nothing
+    for i in range(100):
+        row = block.part(i, i + 1)
+        one = live.predict(row.X, **({} if row.offset is None else {"offset": row.offset}))
+        np.testing.assert_allclose(found.mean[i], one.mean[0], rtol=1e-12)
+        np.testing.assert_allclose(found.std[i], one.std[0], rtol=1e-12)
+        weight = 1.0 if row.weights is None else float(row.weights[0])
+        if weight:
+            live.learn(row.X[0], row.y[0], weight, 0.0 if row.offset is None else float(row.offset[0]))
+    np.testing.assert_allclose(found.issued, (block.y - at_once.mean) / at_once.std, rtol=1e-12)
+    judged = belief.scored(block)[1]
+    known = np.isfinite(judged.mean)
+    assert known.any() and (judged.mean[known] == found.mean[known]).all()
+
+
+def test_small_batches_of_a_warm_up_are_not_learned_again_and_again(monkeypatch):
+    """A filter of single rows starts with the rows held: it is made only for batches that are not much shorter."""
+    made = []
+    monkeypatch.setattr(FilteredBelief, "row_filter", lambda belief: made.append(belief.n_held))
+    X, y = classes_of(200, 30, 0, 0.5)
+    model = KalproxClassifier()
+    for i in range(0, 200, 5):
+        model.partial_fit(X[i : i + 5], y[i : i + 5], classes=[0, 1])
+    assert made and max(made) <= 8 * 5
+
+
+@pytest.mark.parametrize("length", [1, 3000])
+def test_wide_classes_are_judged_by_what_the_rows_say(length):
+    """A penalty much weaker than right makes early probabilities too extreme; that is no drift."""
+    words = {50.0: set(), 1.0: set()}
+    for seed in range(3):
+        X, y = classes_of(3000, 200, seed, 50**-0.5)
+        for alpha, found in words.items():
+            model = KalproxClassifier(alpha=alpha)
+            for i in range(0, 3000, length):
+                model.partial_fit(X[i : i + length], y[i : i + length], classes=[0, 1])
+            assert model.diagnostics_.rows >= 500
+            found.add(model.diagnostics_.verdict().word)
+    assert words[50.0] == {"calibrated"}
+    assert "over-confident" in words[1.0] <= {"calibrated", "over-confident"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [1, 100, 1000])
+def test_false_alarms_about_classes_in_a_warm_up_are_few(length):
+    words = []
+    for seed in range(300, 340):
+        X, y = classes_of(1000, 50, seed, 0.28)
+        model = KalproxClassifier(alpha=12.5)
+        for i in range(0, 1000, length):
+            model.partial_fit(X[i : i + length], y[i : i + length], classes=[0, 1])
+        words.append(model.diagnostics_.verdict().word)
+    assert len(words) - words.count("calibrated") <= binom.ppf(0.995, 40, 0.02)

@@ -64,13 +64,13 @@ def test_rows_after_a_fit_end_where_steps_of_the_filter_end(likelihood, weighted
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", "poisson"])
-def test_a_shuffled_stream_ends_near_the_batch_and_every_row_but_the_first_is_scored(likelihood):
+def test_a_shuffled_stream_ends_near_the_batch_and_all_rows_but_the_first_few_are_scored(likelihood):
     X, y = rows_of(2000, likelihood=likelihood)
     stream, batch = learned(X, y, likelihood=likelihood), Learner(Settings.of(likelihood=likelihood))
     batch.fit(ArraySource(X, y, None, block_rows=1000))
     off = (stream.belief.coef - batch.belief.coef) / batch.belief.coef_estimate(penalised=True).std
     assert np.abs(off).max() < 0.1
-    assert stream.n_rows == 2000 and float(stream.score.rows) == 1999
+    assert stream.n_rows == 2000 and 2000 - 10 * (X.shape[1] + 1) < float(stream.score.rows) < 2000
 
 
 def test_rare_events_end_near_the_batch():
