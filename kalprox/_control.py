@@ -240,14 +240,17 @@ def _custom_jvp(function: Callable[..., Any], rule: Callable[..., Any]) -> Calla
 
 
 @cache
-def compiled(function: Callable[..., Any], *static: str) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], *static: str, alone: bool = False) -> Callable[..., Any]:
     """Return `jax.jit(function)` with products in full precision; cached, so that later calls find it compiled.
 
-    `static` are the names of arguments that are part of the program, and not traced.
+    `static` are the names of arguments that are part of the program, and not traced. A function that is called `alone`,
+    and not inside another one that is compiled, takes products from a GPU's library: to search for faster kernels took
+    most of the time to compile the step of a large model, and found none.
     """
     import jax
 
-    return jax.jit(full_precision(function), static_argnames=static)
+    options = {"xla_gpu_enable_triton_gemm": False} if alone and jax.default_backend() == "gpu" else None
+    return jax.jit(full_precision(function), static_argnames=static, compiler_options=options)
 
 
 @cache

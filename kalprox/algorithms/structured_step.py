@@ -96,7 +96,8 @@ def learn_pieces(state: State, block: Block, left: Array | None) -> tuple[Found,
     if not learns_compiled(state, block.X, block.y):
         found, about = _learn_pieces(p, state.inner, start, arrays, rows=rows, n=len(block), loops=np)
     else:
-        found, about = compiled(_learn_pieces, "rows", "n", "loops")(
+        alone = not is_traced(p, state.inner, start, arrays)
+        found, about = compiled(_learn_pieces, "rows", "n", "loops", alone=alone)(
             p, state.inner, start, arrays, rows=rows, n=len(block), loops=xp
         )
     if is_traced(found):
