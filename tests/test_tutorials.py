@@ -120,7 +120,7 @@ def classes_and_counts(s, page):
     with pytest.warns(ConvergenceWarning, match="separate the classes without an error"):
         assert not s.KalproxClassifier(penalty=None).fit(everything, s.kind).converged_
     assert s.off < 0.1 and 0.025 < s.rare.mean() < 0.035
-    assert s.stream.diagnostics_.verdict().word == "calibrated" and s.stream.diagnostics_.rows == 34_000
+    assert s.stream.diagnostics_.verdict().word == "calibrated" and s.stream.diagnostics_.rows > 39_000
     assert np.all(s.path.converged) and np.isfinite(s.path.score).all()
     assert (s.path.coef[0] == 0).all() and s.path.coef[2, 0, 0] > 0.5  # from all zero to nearly unpenalised
     assert 0.02 < s.after_merge < 0.5 and s.after_refine < 1e-6
