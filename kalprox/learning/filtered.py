@@ -134,6 +134,11 @@ class FilteredBelief(Belief):
                 "The coefficients run to infinity, since some of them separate the classes without an error. Set a "
                 "penalty, such as penalty='ridge', or remove the columns that determine the class."
             )
+        if not out.converged and settings.likelihood.support == (0.0, np.inf) and not folded.total.y.high > 0:
+            message = (
+                "All counts are zero: the intercept runs to minus infinity, and the standard errors say nothing. Fit rows "
+                "with events in them."
+            )
         X, named = folded.total.X, isinstance(settings.link, str)
         std = np.sqrt(X.squares / X.rows) if named else None
         belief = cls(settings, state, design, None, out.passes, out.converged, message, std, folded.total.y.outside)

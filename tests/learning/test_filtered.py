@@ -165,6 +165,14 @@ def test_counts_that_begin_with_zeros(likelihood):
     assert model.diagnostics_.verdict().word not in ("calibrated", "too few rows to say")
 
 
+@pytest.mark.parametrize("likelihood", ["poisson", "quasi-poisson", "negative-binomial"])
+def test_a_fit_of_counts_that_are_all_zero_says_so(likelihood):
+    X, y = np.random.default_rng(0).normal(size=(100, 2)), np.zeros(100)
+    with pytest.warns(ConvergenceWarning, match="All counts are zero: the intercept runs to minus infinity"):
+        model = KalproxRegressor(likelihood=likelihood).fit(X, y)
+    assert not model.converged_ and model.predict(X).max() < 1e-6
+
+
 def test_a_stream_of_dispersed_counts_is_that_of_poisson_counts_with_a_larger_covariance():
     X, y, exposure = counts("exposures", 2000, seed=3)
     y = np.random.default_rng(4).poisson(y * np.random.default_rng(5).gamma(2.0, 0.5, size=2000))
