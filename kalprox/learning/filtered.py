@@ -136,8 +136,8 @@ class FilteredBelief(Belief):
             )
         if not out.converged and settings.likelihood.support == (0.0, np.inf) and not folded.total.y.high > 0:
             message = (
-                "All counts are zero: the intercept runs to minus infinity, and the standard errors say nothing. Fit rows "
-                "with events in them."
+                "All counts are zero: the intercept runs to minus infinity, and the standard errors say nothing. Fit "
+                "rows with events in them."
             )
         X, named = folded.total.X, isinstance(settings.link, str)
         std = np.sqrt(X.squares / X.rows) if named else None
