@@ -1,5 +1,6 @@
 """The posterior of many parameters, given information with a structured precision matrix."""
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -81,5 +82,6 @@ class StructuredPosterior(Posterior):
             total = data.rss + data.quadratic(away).astype(data.rss.dtype)
             if isinstance(g, (Ridge, Quadratic)):
                 total = total + np.asarray(2 * g.value(self.mean)).astype(data.rss.dtype)
-            return Noise.learned(total / data.fading, rows, 0.0)
+            found = Noise.learned(total / data.fading, rows, 0.0)
+            return replace(found, dof=found.dof * data.informing_share)
         return Noise.known((1.0 if self.gamma is None else self.gamma) / self.likelihood.unit)

@@ -303,7 +303,7 @@ def _proposal(
     taken: Any,
 ) -> "_Proposal":
     """Return the minimiser of the sum with the block as linearised at theta."""
-    new = _folded(data, at, theta, taken)
+    new = _folded(data, at, theta, taken, bent=not model.linear)
     trial = _mode(new, g, theta)
     moved = at.D @ (trial - theta)
     change = moved * (moved / 2 - at.targets)
@@ -346,13 +346,13 @@ def _beyond(data: Structured, g: Regularizer, theta: Array) -> Array:
     return data.quadratic(theta - data.mean) / 2 + g.value(theta)
 
 
-def _folded(data: Structured, at: Expansion, theta: Array, taken: Any) -> Structured:
+def _folded(data: Structured, at: Expansion, theta: Array, taken: Any, *, bent: bool = False) -> Structured:
     """Return the information with the first rows of an expansion; the others have weight 0."""
     ones = namespace(at.D).ones_like(at.targets)
     weights = ones if at.weights is None else at.weights
     counts = weights if at.counts is None else at.counts
     squares = counts if at.squares is None else at.squares
-    return append(data, at.D, at.targets, weights, counts, squares, taken, theta)
+    return append(data, at.D, at.targets, weights, counts, squares, taken, theta, bent=bent)
 
 
 def _mode(data: Structured, g: Regularizer, start: Array) -> Array:

@@ -133,7 +133,7 @@ def _with_directions(
         mean=mean,
         rows=info.rows + piece.counts.sum(),
         squares=info.squares + piece.squares.sum(),
-        rss=info.rss + e @ c[k:],
+        rss=info.rss_with(e @ c[k:], piece.counts.sum()),
         traces=info.traces + np.array([info.trace(added), 0.0]),
     )
     if len(gram) <= info.rank:

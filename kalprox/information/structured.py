@@ -43,11 +43,13 @@ from kalprox.regularizers.base import Separable
 from kalprox.solvers.low_rank import diagonal_hessian, minimise, with_curvature
 from kalprox.solvers.prox import Prox
 
-__all__ = ["Structured"]
+__all__ = ["Structured", "informing_share", "rss_with"]
 
 _PER_RANK = 4  # rows that are taken together, in units of the rank: the cost of a row is least between 1 and 4
 _EXACT = 1e-4  # the relative rounding error up to which a solution needs no correction
 _HOPELESS = 0.5  # the relative rounding error from which on a correction would not converge
+_POWER = 7  # of the number of a row, in the weight that its error has where the structure has dropped correlations
+_LITTLE = 1e-3  # the share of the rows' precision that may be dropped without any effect on the noise variance
 _FEWEST = 16  # rows that are taken together, at least
 _LARGE = 1 << 24  # numbers of W from which a branch is not computed in vain; it costs an accelerator a pause
 
@@ -75,7 +77,7 @@ class Structured(PickledFields):
         See `kalprox.information.LeastSquares`.
     rss : scalar array
         The sum of the squared errors of the predictions of the rows, in units of their standard deviations: e'S^-1 e
-        for each block. If P is exact, it is the minimum of the sum above.
+        for each block. If P is exact, it is the minimum of the sum above. Otherwise see `rss_with`.
     traces : array of shape (2,)
         The trace of the rows' precision in units of p0, or of the mean of p0 where that is larger, and the part of it
         that has moved from W to B and left correlations behind that B has no place for.
@@ -132,6 +134,11 @@ class Structured(PickledFields):
     def effective_rows(self) -> Array:
         """The number of rows of equal weight that determine the noise variance as well: rows^2 / squares."""
         return self.rows / self.fading
+
+    @property
+    def informing_share(self) -> Array:
+        """The share of the rows that would determine the noise variance as well with equal weights; see `rss_with`."""
+        return informing_share(self.dropped)
 
     @property
     def rounding(self) -> Array:
@@ -258,6 +265,10 @@ class Structured(PickledFields):
         unit = namespace(self.mean).maximum(self.prior_precision, self.least)
         return (diagonal / unit).sum().astype(self.traces.dtype)
 
+    def rss_with(self, more: Array, count: Array, *, bent: bool = False) -> Array:
+        """Return `rss` with the squared errors of so many more rows, which a `bent` model predicts; see `rss_with`."""
+        return rss_with(self.rss, self.rows, 1 + 0 * self.dropped if bent else self.dropped, more, count)
+
     @property
     def _prior_diagonal(self) -> Array:
         return namespace(self.mean).broadcast_to(self.prior_precision, (self.d,))
@@ -360,21 +371,40 @@ def _priors(a: Structured, b: Structured) -> list[tuple[Array, Array]]:
 
 
 def append(
-    info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array, taken: Any, at: Any = 0
+    info: Structured,
+    D: Array,
+    targets: Array,
+    weights: Array,
+    counts: Array,
+    squares: Array,
+    taken: Any,
+    at: Any = 0,
+    *,
+    bent: bool = False,
 ) -> Structured:
     """Return the information with at most `piece_rows` rows, of which those after the first `taken` have weight 0.
 
-    The targets are those of D (theta - at), so that a linearisation at a point reads D once.
+    The targets are those of D (theta - at), so that a linearisation at a point reads D once. It is `bent` if the rows
+    are those of a model that is not linear.
     It must have room for the first `taken`; see `with_room`. If it has none at all, as on JAX arrays that are about to
     learn many rows, W has all of these rows besides, until it is `settled`.
     """
-    step = _append if namespace(info.mean, D) is np else compiled(_append)
-    found: Structured = step(info, D, targets, weights, counts, squares, taken, at)
+    step = _append if namespace(info.mean, D) is np else compiled(_append, "bent")
+    found: Structured = step(info, D, targets, weights, counts, squares, taken, at, bent=bent)
     return found
 
 
 def _append(
-    info: Structured, D: Array, targets: Array, weights: Array, counts: Array, squares: Array, taken: Any, at: Any
+    info: Structured,
+    D: Array,
+    targets: Array,
+    weights: Array,
+    counts: Array,
+    squares: Array,
+    taken: Any,
+    at: Any,
+    *,
+    bent: bool,
 ) -> Structured:
     xp, b = namespace(info.mean, D), len(D)
     taken = taken if xp is np else xp.asarray(taken, np.int32)
@@ -391,11 +421,35 @@ def _append(
         choose = cond if xp is np or G.size > _LARGE else select
         move = choose(needed, lambda: move + P.solve(combined(e, D) - P.apply(move)), lambda: move)
     sums = {"rows": counts.sum(), "squares": squares.sum(), "rss": (e * _from(c, place, b)).sum()}
-    sums = {name: getattr(info, name) + value.astype(info.rows.dtype) for name, value in sums.items()}
+    sums = {name: value.astype(info.rows.dtype) for name, value in sums.items()}
+    rss = info.rss_with(sums.pop("rss"), sums["rows"], bent=bent)
+    sums = {name: getattr(info, name) + value for name, value in sums.items()} | {"rss": rss}
     seen = info.trace(squares_of(D))
     traces = info.traces + xp.stack([seen, 0 * seen])
     info = replace(info, precision=P, used=info.used + taken, mean=info.mean + move, traces=traces, **sums)
     return info if info.rank else _truncated(info)
+
+
+def rss_with(rss: Array, rows: Array, dropped: Array, more: Array, count: Array) -> Array:
+    """Return the `rss` of an information with the squared errors of more rows, in units of their variances.
+
+    Where the structure has dropped correlations, more than a thousandth of them, or the model is not linear, the first
+    rows were predicted worse than their variances say. The noise variance would stay too large for as long as their
+    errors count as much as later ones. So the k-th of n rows has then a weight in proportion to k^7, and `rss` is the
+    weighted mean times the number of rows.
+    """
+    xp, some = namespace(rss), (dropped > _LITTLE) & (rows > 0) & (count > 0)
+    total = xp.where(some, rows + count, 1)
+    left = xp.where(some, rows / total, 1)
+    per_row = more / xp.where(some, count, 1)
+    return xp.where(some, left**_POWER * rss + (1 - left ** (_POWER + 1)) * total * per_row, rss + more)
+
+
+def informing_share(dropped: Array) -> Array:
+    """Return the share of rows that would determine the noise variance as well with equal weights; see `rss_with`."""
+    xp = namespace(dropped)
+    dropped = xp.asarray(dropped)
+    return xp.where(dropped > _LITTLE, (2 * _POWER + 1) / (_POWER + 1) ** 2, 1.0).astype(dropped.dtype)
 
 
 def _room(rank: int) -> int:

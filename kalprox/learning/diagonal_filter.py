@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.information.structured import Structured
+from kalprox.information.structured import Structured, informing_share, rss_with
 from kalprox.learning.design import Moments
 from kalprox.learning.settings import Settings
 from kalprox.linalg.block_diagonal import BlockDiagonal
@@ -79,7 +79,9 @@ class DiagonalFilter:
         lost = max(0.0, 1 - float(shares @ shares) / leverage**2) if leverage > 0 else 0.0
         self.m[at] += move * a / p
         self.p[at] = p + scaled
-        self.sums += [count, count, move * e, trace, lost * trace]
+        rows, squares, rss, *traces = self.sums.tolist()
+        rss = float(rss_with(rss, rows, self._dropped, move * e, count))
+        self.sums[:] = rows + count, squares + count, rss, traces[0] + trace, traces[1] + lost * trace
         self.weight += weight
         self.moments[0, row.indices] += weight * row.data
         self.moments[1, row.indices] += weight * row.data**2
@@ -104,8 +106,15 @@ class DiagonalFilter:
 
     def current_noise(self) -> Noise:
         """Return the noise variance and its degrees of freedom."""
-        gamma = self.settings.gamma
-        return Noise.learned(self.sums[2], self.sums[0], self.first) if gamma is None else Noise.known(gamma)
+        if self.settings.gamma is not None:
+            return Noise.known(self.settings.gamma)
+        found = Noise.learned(self.sums[2], self.sums[0], self.first)
+        return replace(found, dof=found.dof * informing_share(self._dropped))
+
+    @property
+    def _dropped(self) -> float:
+        """The share of the rows' precision whose correlations were dropped; see `Structured.dropped`."""
+        return float(self.sums[4] / self.sums[3]) if self.sums[3] > 0 else 0.0
 
     def noise(self) -> tuple[Any, Any]:
         """Return the noise variance and its degrees of freedom as a pair, as other filters do."""

@@ -198,13 +198,14 @@ class StructuredBelief(Belief):
         return replace(found, noise_found=found._noise_of_stream())
 
     def _noise_of_stream(self) -> Noise:
-        """Return the noise variance; one that is learned is the mean square of the errors of predictions."""
+        """Return the noise variance; one that is learned is a mean square of the errors of predictions."""
         settings, likelihood, data = self.settings, self.likelihood, self.data
         if settings.gamma is not None or not likelihood.learns_noise:
             return Noise.known(settings.gamma or 1.0)
         if likelihood.majorizes:
             return Noise(np.asarray(likelihood.unit), np.asarray(data.rows))
-        return Noise.learned(data.rss, data.rows, float(self.fixed.first))  # the intercept fits the first row
+        found = Noise.learned(data.rss, data.rows, float(self.fixed.first))  # the intercept fits the first row
+        return replace(found, dof=found.dof * data.informing_share)
 
     @property
     def likelihood(self) -> Likelihood:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kalprox.information import structured
-from kalprox.information.structured import append, piece_rows, ready_for, with_room
+from kalprox.information.structured import append, informing_share, piece_rows, ready_for, rss_with, with_room
 from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Quadratic, Ridge, SmoothL1, Weighted, Zero
 from kalprox.solvers.prox import prox
 from kalprox.structures import Blocks, Dense, Diagonal, LastLayer, LowRank, structure_of
@@ -355,3 +355,18 @@ def test_what_is_refused(make, message):
 def test_a_dense_structure_is_another_information():
     with pytest.raises(TypeError, match=r"kalprox.Information"):
         Dense().start(np.zeros(2), 1.0)
+
+
+@pytest.mark.parametrize("lengths", [[1] * 12, [5, 7], [3, 1, 8]])
+def test_late_errors_weigh_more_once_correlations_were_dropped(lengths):
+    squares, n = np.arange(1.0, 13.0) ** 2, 0
+    rss = plain = 0.0
+    for b in lengths:
+        more = squares[n : n + b].sum()
+        rss, plain = rss_with(rss, n, 0.5, more, b), rss_with(plain, n, 0.0, more, b)
+        n += b
+    assert plain == squares.sum()
+    ends = np.cumsum([0, *lengths]) / n
+    means = [squares[i : i + b].mean() for i, b in zip((ends * n).astype(int), lengths, strict=False)]
+    assert rss / n == pytest.approx(np.diff(ends**8) @ means, rel=1e-12)
+    assert informing_share(0.0) == 1 and informing_share(0.5) == 15 / 64  # (sum of weights)^2 / sum of their squares

@@ -237,3 +237,20 @@ def test_structures_are_plain_settings():
     for structure in (Diagonal(), LowRank(7), Blocks([2, 3]), LastLayer(2, rank=3), LastLayer([0, 4])):
         assert Settings.of(structure=structure).structure == structure
         assert "structure" in plain_setting("structure", structure)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", LowRank(20)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_noise_is_that_of_the_predictions_of_late_rows(structure, sparse):
+    """Errors of the first rows, whose variances the structure understates, had made the std twice too large."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(4500, 200)) * (rng.random((4500, 200)) < 0.5 if sparse else 1.0)
+    y = X @ rng.normal(size=200) + rng.normal(size=4500)
+    rows = scipy.sparse.csr_array(X) if sparse else X
+    model = KalproxRegressor(structure=structure, alpha=1.0)
+    for i in range(0, 4000, 500):
+        model.partial_fit(rows[i : i + 500], y[i : i + 500])
+    mean, std = model.predict(rows[4000:], return_std=True)
+    # 500 squares have a relative std of 0.06; the noise has about 900 degrees of freedom, and falls on the way.
+    assert 0.75 < np.mean(((y[4000:] - mean) / std) ** 2) < 1.2
+    assert 800 < model.noise_dof_ < 1000 and model.diagnostics_.verdict().word != "drifting"
