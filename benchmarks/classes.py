@@ -1,8 +1,8 @@
-"""Classes one row at a time, and docs/explanation/classes.md: `python -m benchmarks.classes [--quick] [--only NAMES]`.
+"""Classes one row at a time, and docs/explanation/classes.md: `python -m benchmarks.classes [--quick]`.
 
 Every row is predicted before it is learned, in one pass; what counts is the mean log loss. All peers get the same rows
 in the same orders. Peers that have a learning rate get several, and the best of them is shown, which is chosen after
-the fact. All numbers are kept in one JSON file; with --only, the other numbers in the file stay.
+the fact. All numbers are kept in one JSON file; with --only or --data, the other numbers in the file stay.
 """
 
 import argparse
@@ -224,6 +224,7 @@ PEERS = {
     f"kalprox, forgetting, in blocks of {BLOCK}": Peer(
         "kalprox",
         {f"forget={forget}": partial(_kalprox_forgetting, forget) for forget in (0.999, 0.998, 0.995)},
+        most=(20_000, np.inf),  # an hour for all flights
         only=("flights, late",),
     ),
     "River LogisticRegression": Peer("river", {f"rate {rate}": partial(_river, rate) for rate in _RATES}),
@@ -330,6 +331,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.classes", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one order, and a part of the digits and the flights")
     parser.add_argument("--only", help="peers whose name contains this, or machines")
+    parser.add_argument("--data", default="", help="data whose name contains this; the numbers of others stay")
     parser.add_argument("--results", type=Path, default=ROOT / "results" / "classes.json", help="file of the numbers")
     parser.add_argument(
         "--page", type=Path, default=ROOT.parent / "docs" / "explanation" / "classes.md", help="page to rewrite"
@@ -341,10 +343,10 @@ def main() -> None:
     begin, versions, losses = time.perf_counter(), result.get("versions", {}), result.get("losses", {})
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as worker:  # which begins with one thread
         machines = result.get("machines")
-        if not options.only or options.only == "machines":
+        if not (options.only or options.data) or options.only == "machines":
             machines = worker.submit(combined).result()
             print(f"machines: {machines}", flush=True)
-        for data in DATA:
+        for data in (name for name in DATA if options.data in name):
             losses.setdefault(data, {"peers": {}}).update(worker.submit(about, data, options.quick).result())
             for name, peer in PEERS.items():
                 if (options.only and options.only not in name) or (peer.only and data not in peer.only):
@@ -355,7 +357,7 @@ def main() -> None:
                     print(f"{data}, {name}: {found['loss']:.4f} {found['setting']}, {found['us']:,.0f} us", flush=True)
             run = {"date": datetime.date.today().isoformat(), "cpu": describe()["cpu"]}
             run["minutes"] = round((time.perf_counter() - begin) / 60, 1)
-            if options.only and result:  # most numbers are those of an earlier run
+            if (options.only or options.data) and result:  # most numbers are those of an earlier run
                 run = {name: result[name] for name in run}
             result = {
                 **run,
