@@ -28,6 +28,7 @@ __all__ = [
 CHECK_ALARMS = 0.0025  # the largest probability of each check to find something in a calibrated stream
 FEWEST_ROWS = 64  # for the checks of shape and correlation
 FEWEST_SEGMENTS = 8  # for the checks that compare segments of the stream
+FEWEST_INFORMATION = 50.0  # about the slope of log odds; a learned intercept alone leaves 5 to 20, which mean nothing
 MATERIAL_CORRELATION = 0.05  # of successive scores
 MATERIAL_SUM = 0.1  # of the correlations with the last scores: the std of a mean is then off by 10%
 MATERIAL_SHIFT = 0.1  # the standard deviation of the mean of the scores along the stream
@@ -172,7 +173,8 @@ def drifting_slope(sequence: Sequence, scores: Dependence) -> Check:
     """Does the slope of the scores in the prediction change along the stream?
 
     Coefficients that drift while the share of events stays as it is change neither the mean of the scores of classes,
-    nor, much, their size. The slopes over the segments are compared as the means are in `drifting`.
+    nor, much, their size. The slopes over the segments are compared as the means are in `drifting`. The prediction is
+    a probability p: a row tells of the slope of the log odds as much as its square from the mean, over p(1 - p).
     """
     part = _columns(sequence)
     n = part["rows"]
@@ -183,6 +185,9 @@ def drifting_slope(sequence: Sequence, scores: Dependence) -> Check:
     spread = part["x2"] / n - x**2
     if not (spread > 1e-10 * part["x2"] / n).all():
         return nothing
+    p = np.clip(part["origin"] + x, 1e-12, 1 - 1e-12)
+    if not float(n @ (spread / (p * (1 - p)))) >= FEWEST_INFORMATION:
+        return nothing._replace(measured="the stated log odds differ too little to compare their slopes")
     size = math.sqrt(float(n @ spread) / float(n.sum()))  # the slope is that with a std of the prediction
     slope = (part["x score"] / n - x * score) / spread * size
     own = scores.variance * scores.long_run * size**2 / (n * spread)
@@ -253,9 +258,10 @@ def _columns(sequence: Sequence) -> dict[str, np.ndarray]:
     sums = np.asarray(sequence.segments, float)
     used = sums[:, 0, 0] > 0
     sums, shared = sums[used], np.asarray(sequence.segment_shared, float)[used]
+    origin = np.asarray(sequence.segment_origins, float)[used]
     places = {"rows": (0, 0), "x": (0, 1), "x2": (1, 1), "x3": (1, 2), "x4": (2, 2), "score": (0, 3), "v": (0, 4)}
     places |= {"x score": (1, 3), "vx": (1, 4), "vx2": (2, 4), "v2": (4, 4)}
-    return {"shared": shared, **{name: sums[:, i, j] for name, (i, j) in places.items()}}
+    return {"shared": shared, "origin": origin, **{name: sums[:, i, j] for name, (i, j) in places.items()}}
 
 
 def two_sided(z: float) -> float:

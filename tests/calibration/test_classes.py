@@ -161,12 +161,24 @@ def test_curves():
     assert lift.rows[-1] == lift.events[-1] == pytest.approx(1) and lift.lift[0] > 1.5
 
 
+def learned(share, n, rng):
+    """Events that no input tells of, and their share so far, without rows that know its log odds to less than 1."""
+    y = rng.random(n) < share
+    before = np.arange(n) + 1.0
+    p = (np.cumsum(y) - y + 0.5) / before
+    known = before * p * (1 - p) > 1
+    return p[known], y[known]
+
+
 def alarms(kind, streams, n, seed):
     rng, wrong = np.random.default_rng(seed), 0
     for _ in range(streams):
         if kind == "several":
             p, y = several(n, rng)
             score = CategoryCalibration().add(Categories(p), y)
+        elif kind in LEARNED:
+            p, y = learned(LEARNED[kind], n, rng)
+            score = ClassCalibration().add(Classes(p), y)
         else:
             p = stated(kind, n, rng)
             score = ClassCalibration().add(Classes(p), rng.random(n) < p)
@@ -174,7 +186,8 @@ def alarms(kind, streams, n, seed):
     return wrong
 
 
-KINDS = ["half", "rare", "constant", "extreme", "narrow", "several"]
+LEARNED = {"learned": 0.5, "learned, rare": 0.05}
+KINDS = ["half", "rare", "constant", "extreme", "narrow", "several", *LEARNED]
 
 
 @pytest.mark.parametrize("kind", KINDS)
