@@ -23,14 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.coverage import batches
 from benchmarks.harness import one_core
 from benchmarks.machine import describe
 from benchmarks.page import insert
 from benchmarks.table import grid, plain
 
 ROOT = Path(__file__).parent
-BLOCK = 100  # rows that a forgetting model predicts and learns together
 LEAST = 1e-6  # probabilities are clipped to [LEAST, 1 - LEAST], those of all peers
 
 
@@ -140,20 +138,6 @@ def _kalprox(**settings: Any) -> Predict:
     return predict
 
 
-def _kalprox_forgetting(forget: float) -> Predict:
-    from kalprox import KalproxClassifier
-
-    def predict(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-        model, p = KalproxClassifier(forget=forget), np.full(len(y), 0.5)
-        for rows in batches(len(y), BLOCK):
-            if rows.start:
-                p[rows] = model.predict_proba(X[rows])[:, 1]
-            model.partial_fit(X[rows], y[rows], classes=[0, 1])
-        return p
-
-    return predict
-
-
 def _river(rate: float) -> Predict:
     from river import linear_model, optim
 
@@ -221,12 +205,6 @@ _RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 PEERS = {
     "kalprox": Peer("kalprox", {"": _kalprox}),
     "kalprox, forget='auto'": Peer("kalprox", {"": partial(_kalprox, forget="auto")}, only=("flights, late",)),
-    f"kalprox, forgetting, in blocks of {BLOCK}": Peer(
-        "kalprox",
-        {f"forget={forget}": partial(_kalprox_forgetting, forget) for forget in (0.999, 0.998, 0.995)},
-        most=(20_000, np.inf),  # an hour for all flights
-        only=("flights, late",),
-    ),
     "River LogisticRegression": Peer("river", {f"rate {rate}": partial(_river, rate) for rate in _RATES}),
     "scikit-learn SGDClassifier": Peer(
         "scikit-learn",
@@ -235,7 +213,8 @@ PEERS = {
         most=(20_000, np.inf),  # a millisecond a row; at a constant rate its steps are those of River
     ),
     "Vowpal Wabbit": Peer(
-        "vowpalwabbit", {f"rate {rate}": partial(_vowpal_wabbit, rate) for rate in (0.1, 0.5, 2.0, 5.0, 10.0)}
+        "vowpalwabbit",
+        {f"rate {rate}": partial(_vowpal_wabbit, rate) for rate in (0.1, 0.5, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)},
     ),
     "bayesianbandits BayesianGLM": Peer("bayesianbandits", {"": _bayesianbandits}, most=(10_000, 100)),
 }

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import Array
 from kalprox._checks import check_finite
@@ -16,6 +17,7 @@ from kalprox.learning.learner import Learner
 from kalprox.learning.pending import Key, PendingRow, PendingRows, as_keys
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
+from kalprox.sources.base import concatenated
 from kalprox.sources.times import in_order
 
 __all__ = ["Late"]
@@ -79,7 +81,7 @@ class Late(LearnerEstimator):
                 return self
             weights = np.array([row.weight for row in rows]) * factor
             block = Block(
-                np.array([row.x for row in rows]),
+                concatenated([row.X for row in rows]),
                 targets,
                 None if (weights == 1).all() else weights,
                 groups=None if rows[0].group is None else np.array([row.group for row in rows]),
@@ -145,8 +147,11 @@ class Late(LearnerEstimator):
         waiting = rows.part(~known)
         if settings.by_time:
             in_order(waiting.times)  # raises an error if there are none
-        X = waiting.X.toarray() if hasattr(waiting.X, "toarray") else waiting.X
-        issued = _issued(learner, X, waiting.offset) if settings.diagnose else [()] * len(X)
+        X, sparse = waiting.X, scipy.sparse.issparse(waiting.X)
+        if sparse and settings.structure is None:
+            X, sparse = X.toarray(), False
+        n = X.shape[0]
+        issued = _issued(learner, X, waiting.offset) if settings.diagnose else [()] * n
         held = []
         for i, key in enumerate(rows.keys[~known]):
             weight = 1.0 if waiting.weights is None else float(waiting.weights[i])
@@ -154,8 +159,8 @@ class Late(LearnerEstimator):
             offset = None if waiting.offset is None else float(waiting.offset[i])
             time = None if waiting.times is None else float(waiting.times[i])
             if weight > 0:
-                held.append((key, PendingRow(X[i], weight, group, time, offset, issued[i])))
-        return found, _Held(len(X), held)
+                held.append((key, PendingRow(X[[i]] if sparse else X[i], weight, group, time, offset, issued[i])))
+        return found, _Held(n, held)
 
     def _hold(self, learner: Learner, held: _Held) -> None:
         """Hold rows without a target, and count them."""
@@ -191,9 +196,9 @@ def _latest(learner: Learner, rows: list[PendingRow]) -> Array:
 def _issued(learner: Learner, X: Array, offset: Array | None) -> list[tuple[float, ...]]:
     """Return the predictions of rows as they are possible now: means, scales and degrees of freedom of the targets."""
     if not learner.is_fitted or not learner.belief.predicts:
-        return [()] * len(X)
+        return [()] * X.shape[0]
     found = learner.predict(X, offset=offset, alone=False)
-    mean = np.reshape(found.mean, (len(X), -1))
+    mean = np.reshape(found.mean, (X.shape[0], -1))
     std, dof = (
         np.reshape(np.broadcast_to(a, np.shape(found.mean)), mean.shape)
         for a in (found.std, getattr(found, "dof", np.inf))

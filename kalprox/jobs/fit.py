@@ -100,9 +100,8 @@ class FitJob:
         if out is not None and not (folder := Path(os.path.realpath(out)).parent).is_dir():
             raise NotADirectoryError(f"There is no folder {folder} for the model.")  # before reading any row
         classes = len(self.table.columns.classes)
-        structure = Settings.of(**self.settings).structure
-        rank = None if structure is None else getattr(structure, "rank", 0)
-        check_memory(len(self.table.columns.names) * (classes if classes > 2 else 1), self.table.memory, rank)
+        columns, structure = len(self.table.columns.names), Settings.of(**self.settings).structure
+        check_memory(columns * (classes if classes > 2 else 1), self.table.memory, structure)
         with nullcontext() if self.checkpoint is None else Checkpoint(self.checkpoint) as checkpoint:
             run = self._run(checkpoint)
             try:

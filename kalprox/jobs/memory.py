@@ -3,6 +3,7 @@
 import warnings
 
 from kalprox._memory import memory_of_machine, shown_bytes
+from kalprox.structures import Structure
 
 __all__ = ["MATRICES", "check_memory"]
 
@@ -10,7 +11,7 @@ MATRICES = 16  # of d x d numbers that a fit holds at a time, at most; measured
 _SMALL = 1 << 24  # bytes that are not worth a warning: the process itself takes more
 
 
-def check_memory(columns: int, memory: int, rank: int | None = None) -> None:
+def check_memory(columns: int, memory: int, structure: Structure | None = None) -> None:
     """Warn if the matrices of a model take more than `memory` bytes, which bound the rows that are read at a time.
 
     Parameters
@@ -19,19 +20,25 @@ def check_memory(columns: int, memory: int, rank: int | None = None) -> None:
         The number d of columns of X, each level of a categorical feature counted.
     memory : int
         What was asked for, in bytes.
-    rank : int, optional
-        The number of directions of a structure, which is there instead of d x d matrices.
+    structure : Structure, optional
+        That of the model, which has vectors instead of d x d matrices.
 
     Raises
     ------
     MemoryError
         If the matrices take more than the memory of this machine.
     """
-    size, what = (8 * columns**2, "d x d matrices") if rank is None else (8 * columns * (rank + 1), "vectors")
+    size, what = 8 * columns**2, "d x d matrices"
+    fewer = (
+        "Fewer columns, or fewer levels of categorical columns, need less; or set structure='diagonal' (--structure "
+        "diagonal), which keeps no correlations of coefficients."
+    )
+    if structure is not None:
+        size, what = 8 * columns * (getattr(structure, "rank", 0) + 1), "vectors"
+        fewer = "Fewer columns, fewer levels of categorical columns, or a lower rank of the structure need less."
     need, there = MATRICES * size, memory_of_machine()
     text = f"{columns:,} columns need about {shown_bytes(need)} of memory for {what} of the model ({MATRICES} of "
     text += f"{shown_bytes(size)})"
-    fewer = "Fewer columns, or fewer levels of categorical columns, need less."
     if there is not None and need > there:
         raise MemoryError(f"{text}, and this machine has {shown_bytes(there)}. {fewer}")
     if need > max(memory, _SMALL):

@@ -186,7 +186,7 @@ class StreamRun:
             raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
         if columns.offset is not None or columns.exposure is not None:
             check_offset(settings)
-        check_memory(len(columns.names) * max(1, len(columns.classes) - 1), sys.maxsize)
+        check_memory(len(columns.names) * max(1, len(columns.classes) - 1), sys.maxsize, settings.structure)
         location = settings.likelihood.location and settings.link != "identity"
         # targets, beyond those that are bad rows, or rows that are older than those before them
         self._may_refuse = (location and settings.targets != "any") or settings.by_time

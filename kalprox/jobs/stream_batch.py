@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from kalprox.jobs.predict import output_columns, output_names
 from kalprox.learning.learner import Learner
@@ -178,7 +179,7 @@ class Batch:
 
         weight, group, time, offset = map(at, (asked.weights, asked.groups, asked.times, asked.offset))
         return PendingRow(
-            asked.X[j],
+            asked.X[[j]] if scipy.sparse.issparse(asked.X) else asked.X[j],
             1.0 if weight is None else float(weight),
             None if group is None else str(group),
             None if time is None else float(time),
@@ -189,7 +190,7 @@ class Batch:
     def _with_target(self, row: PendingRow, targets: Block, j: int) -> Block:
         columns = self.parser.columns
         return Block(
-            row.x[None],
+            row.X,
             targets.y[j : j + 1],
             None if columns.weight is None else np.array([row.weight]),
             groups=None if row.group is None else np.array([row.group]),

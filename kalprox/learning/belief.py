@@ -682,7 +682,7 @@ class Belief(PickledFields, ABC):
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         """Return the solution for each alpha: of the rows learned, or of those of a source where that is not enough."""
-        raise ValueError("path needs method='exact', and one way to forget. Fit once for each alpha instead.")
+        raise ValueError("path needs method='exact', and a forget other than 'auto'. Fit once for each alpha instead.")
 
     @property
     def log_evidence(self) -> Array:

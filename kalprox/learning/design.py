@@ -54,6 +54,21 @@ class Moments:
         share = other.rows / rows if rows else 0.0
         return Moments(rows, self.mean + share * apart, self.squares + other.squares + self.rows * share * apart**2)
 
+    def with_rows(self, block: Block) -> "Moments":
+        """Return the moments with the rows of a block; of sparse rows, columns that are 0 in all need little work."""
+        if not scipy.sparse.issparse(block.X) or block.X.nnz > len(self.mean) // 4:
+            return self + Moments.of(block)
+        some = np.unique(block.X.indices)
+        before = Moments(self.rows, self.mean[some], self.squares[some])
+        after = before + Moments.of(replace(block, X=block.X[:, some]))
+        share = 1 - self.rows / after.rows if after.rows else 0.0
+        squares = np.square(self.mean)
+        squares *= self.rows * share
+        squares += self.squares
+        mean = self.mean * (1 - share)
+        mean[some], squares[some] = after.mean, after.squares
+        return Moments(after.rows, mean, squares)
+
     def with_features(self, more: int) -> "Moments":
         """Return the moments with more columns, which were 0 in all rows."""
         return replace(self, mean=np.pad(self.mean, (0, more)), squares=np.pad(self.squares, (0, more)))

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import Array
 from kalprox.learning.saved import Saved, expect
+from kalprox.sources.base import concatenated
 
 __all__ = ["Key", "PendingRow", "PendingRows", "as_key", "as_keys"]
 
@@ -16,6 +18,7 @@ Key = str | int
 
 _SHOWN = 5  # keys that an error names
 _BYTES = 6  # of a text that one float64 holds exactly
+_SPARSE = ("data", "indices", "indptr")
 
 
 class PendingRow(NamedTuple):
@@ -23,7 +26,7 @@ class PendingRow(NamedTuple):
 
     Attributes
     ----------
-    x : array of shape (d,)
+    x : array of shape (d,), or sparse matrix of shape (1, d)
         The inputs. NaN stands for a missing feature.
     weight : float
     group : str or None
@@ -36,12 +39,17 @@ class PendingRow(NamedTuple):
         The prediction that was issued when the row came, in whatever form its reader wants it; empty if there was none.
     """
 
-    x: Array
+    x: Any
     weight: float = 1.0
     group: str | None = None
     time: float | None = None
     offset: float | None = None
     issued: tuple[float, ...] = ()
+
+    @property
+    def X(self) -> Any:
+        """The inputs as a matrix of one row."""
+        return self.x if scipy.sparse.issparse(self.x) else self.x[None]
 
 
 class PendingRows:
@@ -93,7 +101,8 @@ class PendingRows:
     def add(self, key: Key, row: PendingRow) -> None:
         """Hold a row until `take`; its inputs are copied. A ValueError is raised if a row with this key is held."""
         self.check_new([key])
-        self._rows[key] = row._replace(x=np.array(row.x, np.float64))
+        x = row.x.tocsr().astype(np.float64) if scipy.sparse.issparse(row.x) else np.array(row.x, np.float64)
+        self._rows[key] = row._replace(x=x)
         if len(self._rows) > self.capacity:
             del self._rows[next(iter(self._rows))]
             self.n_dropped += 1
@@ -150,7 +159,7 @@ class PendingRows:
     def with_features(self, more: int) -> "PendingRows":
         """Return the rows with more features, which are 0 in all of them and come after the others."""
         new = self.copy()
-        new._rows = {key: row._replace(x=np.pad(row.x, (0, more))) for key, row in self._rows.items()}
+        new._rows = {key: row._replace(x=_padded(row.x, more)) for key, row in self._rows.items()}
         return new
 
     # ---- saving ----------------------------------------------------------------------------------------
@@ -167,7 +176,7 @@ class PendingRows:
             "dropped": self.n_dropped,
             "keys": _numbers(json.dumps(list(self._rows))),
             "groups": _numbers(json.dumps([row.group for row in rows])),
-            "X": np.array([row.x for row in rows], np.float64).reshape(len(rows), -1 if rows else 0),
+            "X": _saved_inputs([row.X for row in rows]),
             "weights": np.array([row.weight for row in rows], np.float64),
             "times": np.array([row.time for row in rows], np.float64),
             "offsets": np.array([row.offset for row in rows], np.float64),
@@ -183,20 +192,22 @@ class PendingRows:
         pending = cls(saved.count(f"{name}.capacity"))
         pending.n_dropped = saved.count(f"{name}.dropped")
         keys, groups = (json.loads(_text(saved[f"{name}.{part}"])) for part in ("keys", "groups"))
-        X, issued = saved[f"{name}.X"], saved[f"{name}.issued"]
+        X, issued = _restored_inputs(d, saved, f"{name}.X"), saved[f"{name}.issued"]
         weights, times, offsets, lengths = (
             saved[f"{name}.{part}"] for part in ("weights", "times", "offsets", "lengths")
         )
         n = len(keys)
         expect(n <= pending.capacity and len(groups) == n and X.shape == ((n, d) if n else (0, 0)))
-        expect(issued.ndim == 2 and len(issued) == n and not np.isinf(X).any() and (weights > 0).all())
+        values = X.data if scipy.sparse.issparse(X) else X
+        expect(issued.ndim == 2 and len(issued) == n and not np.isinf(values).any() and (weights > 0).all())
         expect(all(a.shape == (n,) for a in (weights, times, offsets, lengths)))
         expect(np.isin(lengths, np.arange(issued.shape[1] + 1)).all() and len(set(keys)) == n)
         expect(all(type(key) in (str, int) for key in keys) and all(g is None or type(g) is str for g in groups))
         for i, key in enumerate(keys):
             time, offset = (None if np.isnan(a[i]) else float(a[i]) for a in (times, offsets))
             made = tuple(issued[i, : int(lengths[i])].tolist())
-            pending._rows[key] = PendingRow(X[i].copy(), float(weights[i]), groups[i], time, offset, made)
+            x = X[[i]] if scipy.sparse.issparse(X) else X[i].copy()
+            pending._rows[key] = PendingRow(x, float(weights[i]), groups[i], time, offset, made)
         return pending
 
     def copy(self) -> "PendingRows":
@@ -204,6 +215,32 @@ class PendingRows:
         new = PendingRows(self.capacity)
         new.n_dropped, new._rows = self.n_dropped, dict(self._rows)
         return new
+
+
+def _padded(x: Any, more: int) -> Any:
+    if not scipy.sparse.issparse(x):
+        return np.pad(x, (0, more))
+    return scipy.sparse.csr_array((x.data, x.indices, x.indptr), shape=(1, x.shape[1] + more))
+
+
+def _saved_inputs(rows: list[Any]) -> Any:
+    """Return the inputs of rows as one array, or the arrays of one sparse matrix."""
+    if not rows:
+        return np.zeros((0, 0))
+    X = concatenated(rows)
+    return {name: getattr(X, name) for name in _SPARSE} if scipy.sparse.issparse(X) else X
+
+
+def _restored_inputs(d: int, saved: Saved, name: str) -> Any:
+    """Return inputs of d features; raise a ValueError if the arrays are not those of a matrix."""
+    if name in saved.arrays:
+        return saved[name]
+    data, indices, indptr = (saved[f"{name}.{part}"] for part in _SPARSE)
+    whole = (np.all(a == np.floor(a)) for a in (indices, indptr))
+    expect(data.ndim == indices.ndim == indptr.ndim == 1 and len(indptr) > 0 and all(whole))
+    expect(len(data) == len(indices) == indptr[-1] and indptr[0] == 0 and (np.diff(indptr) >= 0).all())
+    expect(((indices >= 0) & (indices < d)).all())
+    return scipy.sparse.csr_array((data, indices.astype(int), indptr.astype(int)), shape=(len(indptr) - 1, d))
 
 
 def as_key(value: Any) -> Key:

@@ -192,8 +192,7 @@ class StructuredBelief(Belief):
             data, about["learned"], converged = learn_rows(self.data, likelihood, self.learned, rows)
             if not converged:
                 about |= {"fit_converged": False, "message": _NOT_FOUND}
-        moments = Moments.of(block)
-        about["seen"] = moments if self.seen is None else self.seen + moments
+        about["seen"] = Moments.of(block) if self.seen is None else self.seen.with_rows(block)
         found = replace(self, data=data, **about)
         return replace(found, noise_found=found._noise_of_stream())
 
@@ -243,8 +242,11 @@ class StructuredBelief(Belief):
 
     @cached_property
     def posterior(self) -> Posterior:
-        held = ~np.asarray(coef_regularizer(self.settings, self.fixed).free(self.data.mean))
-        return StructuredPosterior(self.data, held if held.any() else None, self.noise_found, self.likelihood)
+        g = coef_regularizer(self.settings, self.fixed)
+        held = None if g.smooth else ~np.asarray(g.free(self.data.mean))
+        return StructuredPosterior(
+            self.data, held if held is not None and held.any() else None, self.noise_found, self.likelihood
+        )
 
     @property
     def converged(self) -> bool:

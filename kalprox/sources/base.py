@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import Array
 from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.quarantine import BadRow
 
-__all__ = ["Block", "Counts", "Folded", "Source", "fold_blocks"]
+__all__ = ["Block", "Counts", "Folded", "Source", "concatenated", "fold_blocks"]
 
 _MAX_SIDES = 64
 T = TypeVar("T")
@@ -157,3 +158,13 @@ def fold_blocks(blocks: Iterable[Block], part: Callable[[Block], T]) -> Folded[T
             value = part(block)
             total = value if total is None else total + value
     return Folded(total, counts)
+
+
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Return rows one after the other; those of sparse matrices stay sparse.
+
+    >>> concatenated([np.ones((1, 2)), np.zeros((1, 2))])
+    array([[1., 1.],
+           [0., 0.]])
+    """
+    return scipy.sparse.vstack(parts, format="csr") if scipy.sparse.issparse(parts[0]) else np.concatenate(parts)

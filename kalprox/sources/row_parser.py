@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
-from kalprox.sources.base import Block
+from kalprox.sources.base import Block, concatenated
 from kalprox.sources.cell_parsing import MISSING
 from kalprox.sources.classes import class_index
 from kalprox.sources.columns import Columns
@@ -275,7 +276,7 @@ def stacked(blocks: Sequence[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
     fields: dict[str, Any] = {
-        name: np.concatenate([getattr(block, name) for block in blocks])
+        name: concatenated([getattr(block, name) for block in blocks])
         for name in _arrays(blocks[0])
         if all(getattr(block, name) is not None for block in blocks)
     }
@@ -289,4 +290,6 @@ def rows_of(block: Block, which: Any) -> Block:
 
 def _arrays(block: Block) -> list[str]:
     """The names of the fields of a block that have a value for each row."""
-    return [name for name, value in vars(block).items() if isinstance(value, np.ndarray)]
+    return [
+        name for name, value in vars(block).items() if isinstance(value, np.ndarray) or scipy.sparse.issparse(value)
+    ]

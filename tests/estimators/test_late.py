@@ -5,9 +5,11 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 from kalprox import KalproxClassifier, KalproxRegressor
+from kalprox.structures import LowRank
 
 
 def _data(n=300):
@@ -199,3 +201,25 @@ def test_series_with_missing_values():
     for y in (pd.Series([1.0, pd.NA, 2.0, 3.0], dtype="Float64"), pd.Series([1.0, None, 2.0, 3.0], dtype=object)):
         model = KalproxRegressor(missing_targets="skip").partial_fit(frame, y, keys=pd.Series(list("uvwx")))
         assert (model.n_rows_seen_, model.n_rows_pending_) == (3, 1)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", LowRank(20)])
+def test_sparse_rows_of_many_columns_wait_as_they_are(structure, tmp_path):
+    rng, d = np.random.default_rng(1), 200_000
+    rest = scipy.sparse.random_array((300, d - 1), density=5 / d, format="csr", rng=rng)
+    x = rng.normal(size=(300, 1))
+    X = scipy.sparse.hstack([scipy.sparse.csr_array(x), rest], format="csr")
+    y = 2 * x[:, 0] + 0.1 * rng.normal(size=300)
+    settings = {"structure": structure, "missing_targets": "skip"}
+    model = KalproxRegressor(**settings).partial_fit(X[:200], y[:200])
+    model.partial_fit(X[200:], np.full(100, np.nan), keys=np.arange(200, 300))
+    size = model.save(tmp_path / "waiting") or (tmp_path / "waiting").stat().st_size
+    KalproxRegressor(**settings).partial_fit(X[:200], y[:200]).save(tmp_path / "before")
+    assert model.n_rows_pending_ == 100 and size < (tmp_path / "before").stat().st_size + 100 * 10_000
+    other, keys = KalproxRegressor.load(tmp_path / "waiting"), np.arange(200, 300)
+    for one in (model, other):
+        one.learn_late(keys, y[keys])
+    whole = KalproxRegressor(**settings).partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:])
+    np.testing.assert_array_equal(model.coef_, other.coef_)
+    np.testing.assert_array_equal(model.coef_, whole.coef_)
+    assert model.diagnostics_.rows > 250 and model.n_rows_seen_ == 300

@@ -16,6 +16,7 @@ from kalprox.learning.settings import Settings
 from kalprox.sources import Block
 from kalprox.sources.columns import Columns
 from kalprox.sources.table import Table
+from kalprox.structures import LowRank
 
 
 @pytest.fixture
@@ -41,9 +42,12 @@ def test_what_does_not_fit_is_said_with_numbers(monkeypatch):
         check_memory(2000, 1 << 24)
     monkeypatch.setattr(memory, "memory_of_machine", lambda: 1 << 33)
     with pytest.raises(
-        MemoryError, match=r"10,000 columns need about 11\.9 GB .*this machine has 8 GB\. Fewer columns"
+        MemoryError, match=r"10,000 columns need about 11\.9 GB .*this machine has 8 GB\. Fewer columns.*--structure"
     ):
         check_memory(10_000, 1 << 24)
+    check_memory(10_000, 1 << 28, LowRank(20))
+    with pytest.raises(MemoryError, match=r"5,000,000 columns need about 12\.5 GB .* for vectors .* a lower rank"):
+        check_memory(5_000_000, 1 << 28, LowRank(20))
 
 
 def test_the_memory_of_a_container_counts(monkeypatch, tmp_path):

@@ -142,6 +142,38 @@ def test_late_targets_find_their_rows(tmp_path):
             same_model(model, tmp_path / "f.kalprox", 1e-10)
 
 
+@pytest.mark.parametrize("flush", ["1", "64"])
+def test_texts_in_many_columns_are_learned_and_their_late_targets_too(tmp_path, flush):
+    """80 directions keep all of the information of 64 columns. The intercept has a prior at the mean of the first rows.
+
+    Its precision is 1e-5; a mean that differs by up to 8, the range of y, moves no coefficient by more than 8e-5.
+    """
+    rng = np.random.default_rng(0)
+    rows = [{"id": i, "x": rng.normal(), "text": " ".join(rng.choice(list("abcdefg"), 3))} for i in range(300)]
+    for row in rows:
+        row["y"] = row["x"] + row["text"].count("a") - 2 * row["text"].count("b") + 0.1 * rng.normal()
+    text = ["--words", "text", "--hash-bits", 6, "--structure", "low-rank:80", "--exclude", "id"]
+    asked = [{name: row[name] for name in ("id", "x", "text")} for row in rows]
+    late = [{"id": row["id"], "y": row["y"]} for row in rows]
+    mixed = rows[:50] + [row for i in range(50, 300, 10) for row in asked[i : i + 10] + late[i : i + 10]]
+    options = [*text[:-2], "--key", "id", "--checkpoint", tmp_path / "c.ckpt", "--flush", flush]
+    stream(tmp_path, as_json(mixed[:-5]), *options, name="one.jsonl", levels=())
+    options += ["--resume", "continue", "--out", tmp_path / "l.kalprox"]
+    found = answers(stream(tmp_path, as_json(mixed[-5:]), *options, name="two.jsonl", levels=()).stdout)
+    assert [row["status"] for row in found] == ["late"] * 5
+    stream(tmp_path, as_json(rows), *text, "--out", tmp_path / "s.kalprox", "--flush", flush, levels=())
+    invoke("fit", tmp_path / "rows.jsonl", "-y", "y", *text, "--out", tmp_path / "f.kalprox", "--quiet")
+    for name in ("l", "s"):
+        same_model(tmp_path / f"{name}.kalprox", tmp_path / "f.kalprox", 8e-5)
+
+
+def test_a_stream_of_a_million_columns(tmp_path):
+    rows = [{"y": i % 7, "text": f"a{i} b{i % 7}"} for i in range(30)]
+    options = ["--words", "text", "--hash-bits", 20, "--structure", "diagonal", "--out", tmp_path / "m.kalprox"]
+    assert len(answers(stream(tmp_path, as_json(rows), *options, "--flush", 10, levels=()).stdout)) == 30
+    assert TableModel.load(tmp_path / "m.kalprox").belief.coef.shape == (2**20,)
+
+
 def test_what_waits_is_bounded_and_said(tmp_path):
     rows = [{"id": i, **row} for i, row in enumerate(rows_of(50))]
     text = as_json(rows[:10]) + as_json([row | {"y": None} for row in rows[10:]]) + as_json([{"id": 11, "y": 3.0}])

@@ -1,10 +1,13 @@
-"""Predictions about means of 1e12 keep the digits that the rows have about them."""
+"""Predictions about means of 1e12 keep the digits that the rows have about them; moments of sparse rows."""
 
 import numpy as np
 import pytest
+import scipy.sparse
 from exact_rows import exact
 
 from kalprox import KalproxRegressor
+from kalprox.learning.design import Moments
+from kalprox.sources import Block
 
 CENTER = np.array([1e12, -3e11])
 
@@ -62,3 +65,17 @@ def test_a_nonlinear_model(problem):
     far, near = KalproxRegressor(link="tanh", alpha=0.1).fit(X, y), KalproxRegressor(link="tanh", alpha=0.1)
     near.fit(X - CENTER, y)
     np.testing.assert_allclose(far.predict(new), near.predict(new - CENTER), atol=1e-8)
+
+
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 0.0, 2.5])])
+def test_sparse_rows_add_to_moments_as_dense_ones_do(weights):
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random_array((60, 400), density=0.01, format="csr", rng=rng)
+    seen = Moments.of(Block(X[:6], np.zeros(6)))
+    for i in range(6, 60, 3):
+        seen = seen.with_rows(Block(X[i : i + 3], np.zeros(3), weights))
+    w = np.concatenate([np.ones(6), np.ones(54) if weights is None else np.tile(weights, 18)])
+    whole = Moments.of(Block(X.toarray(), np.zeros(60), w))
+    assert seen.rows == whole.rows and (seen.squares[X.count_nonzero(axis=0) == 0] == 0).all()
+    np.testing.assert_allclose(seen.mean, whole.mean, rtol=1e-12)
+    np.testing.assert_allclose(seen.squares, whole.squares, rtol=1e-11, atol=1e-14)
