@@ -398,6 +398,7 @@ def later(state: ProximalState, time: float) -> ProximalState:
     assert isinstance(forget, ByTime) and state.time is not None and isinstance(found.data, Information)
     left = float(forget.left(time - state.time))
     about: dict[str, Any] = {"held": None, "extrapolating": None, "time": time, "elapsed": left}
+    about["learned"] = learned_by(state._refined) if state._refines else state.learned
     return _reestimated(replace(state, data=found.data.forget(left), estimate=found.mean, **about))
 
 

@@ -121,7 +121,9 @@ def _with_options(text: str, command: click.Command | None) -> str:
         if not option.startswith("--"):
             continue
         text = re.sub(rf"{_APART}{name} \(({option}[^)]*)\)", r"\1", text)  # already in both ways
-        text = re.sub(rf"{_APART}{name}=('(?:[^'\n]*)'|\"[^\"\n]*\"|[\w.%+-]+)", _Given(option), text)
+        value = r"('[^'\n]*'|\"[^\"\n]*\"|[\w.%+-]+)"
+        others = r"((?:, '[^'\n]*')*(?: or (?:'[^'\n]*'|None))?)"  # as in name='a', 'b' or None
+        text = re.sub(rf"{_APART}{name}={value}{others}", _Given(option), text)
         text = re.sub(rf"(?m)(^|(?<=[.:] )){name}(?= must )", option, text)
         if "_" in name:
             text = re.sub(rf"{_APART}{name}(?![\w='\"/]|\.\w)", option, text)
@@ -135,10 +137,14 @@ class _Given:
         self.option = option
 
     def __call__(self, found: re.Match[str]) -> str:
-        value = found[1]
+        value, others = found.groups()
         if value[0] in "'\"":
             value = shlex.quote(value[1:-1].replace("\\t", "\t"))
-        return f"{self.option} {value}"
+        elif value == "True":  # a flag
+            return self.option
+        elif value == "None":
+            value = "none"
+        return f"{self.option} {value}" + others.replace("'", "").replace("None", "none")
 
 
 def exit_code(error: Exception) -> int:

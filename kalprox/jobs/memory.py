@@ -31,7 +31,7 @@ def check_memory(columns: int, memory: int, structure: Structure | None = None) 
     size, what = 8 * columns**2, "d x d matrices"
     fewer = (
         "Fewer columns, or fewer levels of categorical columns, need less; or set structure='diagonal' (--structure "
-        "diagonal), which keeps no correlations of coefficients."
+        "diagonal on the command line), which keeps no correlations of coefficients."
     )
     if structure is not None:
         size, what = 8 * columns * (getattr(structure, "rank", 0) + 1), "vectors"

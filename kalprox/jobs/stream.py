@@ -186,6 +186,10 @@ class StreamRun:
             raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
         if columns.offset is not None or columns.exposure is not None:
             check_offset(settings)
+        if settings.structure is not None:
+            from kalprox.learning.structured import check_stream
+
+            check_stream(settings)
         check_memory(len(columns.names) * max(1, len(columns.classes) - 1), sys.maxsize, settings.structure)
         location = settings.likelihood.location and settings.link != "identity"
         # targets, beyond those that are bad rows, or rows that are older than those before them

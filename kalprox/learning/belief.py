@@ -233,12 +233,15 @@ class Belief(PickledFields, ABC):
     def _row_scores(self, block: Block, found: Innovations, before: "Belief") -> tuple[Array, Array, Sandwich]:
         """Return the inputs of the scores and their factors, see `row_scores`, and the sandwich they are added to."""
         f, D = before._value(before.design.rows(block.X, block.offset))
+        unknown = np.isnan(found.mean.reshape(len(block), -1)).any(axis=1)
         if self.settings.likelihood.quadratic:
             u = (block.y - found.mean) / found.scale
+        elif unknown.all():  # also where a parameter of the likelihood is still to be learned
+            D, u = D.reshape(len(block), -1, D.shape[-1])[:, 0], np.full(len(block), np.nan)
         else:
             leverage = before.posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
             D, u = row_scores(before.posterior.likelihood, block.y, f, D, leverage)
-            u = np.where(np.isnan(found.mean.reshape(len(block), -1)).any(axis=1), np.nan, u)
+            u = np.where(unknown, np.nan, u)
         return D, u, self.sandwich or Sandwich.zero(None, D.shape[1], None)
 
     def with_scores_of(self, source: Source) -> Self:

@@ -40,7 +40,7 @@ from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Zero
 from kalprox.solvers.curvature import diagonal_curvature
-from kalprox.sources import Block, Counts, Source
+from kalprox.sources import ArraySource, Block, Counts, Source
 from kalprox.sources.times import NEEDS_BY_TIME, check_later, in_order
 
 __all__ = [
@@ -495,10 +495,35 @@ class FilteredBelief(Belief):
         return self.state.posterior
 
     def _sandwiched(self, posterior: Posterior) -> Array | None:
-        """Return the covariance of the base class; the rows of a warm-up have no scores, and count as the others do."""
+        """Return the covariance of the base class; the rows of a warm-up have no scores, and count as the others do.
+
+        As long as there are no others, independent rows are scored by their residuals, as those of `fit` are.
+        """
+        if self._all_unscored:
+            known = self.settings.coef_cov == "robust" and not self.settings.forgets
+            rows = self.held_rows() if known and self.state.held is not None else None
+            if rows is None:
+                return np.full((self.fixed.size, self.fixed.size), np.nan)
+            scored = self.with_scores_of(ArraySource(rows.X, rows.y, rows.weights, offset=rows.offset))
+            return super(FilteredBelief, scored)._sandwiched(posterior)
         C = super()._sandwiched(posterior)
-        scored = self._rows - self.unscored
-        return C if C is None or self.settings.forgets or scored <= 0 else C * (self._rows / scored)
+        scored_rows = self._rows - self.unscored
+        return C if C is None or self.settings.forgets else C * (self._rows / scored_rows)
+
+    @property
+    def _all_unscored(self) -> bool:
+        """Whether standard errors are those of scores, and no row has one."""
+        return self.settings.coef_cov != "model" and self.unscored > 0 and self._rows <= self.unscored
+
+    @property
+    def why_no_std(self) -> str:
+        settings = self.settings
+        if not self._all_unscored or (settings.coef_cov == "robust" and not settings.forgets):
+            return super().why_no_std
+        return (
+            f"coef_cov={settings.coef_cov!r} of a stream needs rows after its warm-up, which has not ended: standard "
+            "errors are NaN. Learn more rows, use coef_cov='model', or use fit."
+        )
 
     def _contrasts(self, posterior: Posterior) -> Array | None:
         """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
@@ -695,8 +720,8 @@ def first_moments(settings: Settings, blocks: Iterable[Block]) -> Moments:
     """Return the moments of the first rows of a stream."""
     if settings.standardize:
         raise ValueError(
-            "standardize=True with a nonlinear link needs fit with method='exact': the standard deviations of a stream "
-            "are not known beforehand."
+            "standardize=True needs fit, or link='identity' and likelihood='gaussian': other models linearise each row "
+            "of a stream once, and the standard deviations of its columns are not known beforehand. Scale them first."
         )
     return reduce(add, map(Moments.of, blocks))
 

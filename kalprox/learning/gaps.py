@@ -351,9 +351,9 @@ def restored_gaps(d: int, saved: Saved) -> Gaps:
         expect(moments.weight >= 0 and moments.mean.shape == moments.seen.shape == (d,) and (moments.seen >= 0).all())
         expect(moments.cov is None or (moments.cov.shape == (d, d) and (np.diagonal(moments.cov) >= 0).all()))
         expect_moderate(moments.mean, *(() if moments.cov is None else (moments.cov,)))
-    if "held" in saved:
-        X, y = saved["held.X"], saved["held.y"]
-        weights = saved.arrays.get("held.weights")
+    if "gaps_held" in saved:
+        X, y = saved["gaps_held.X"], saved["gaps_held.y"]
+        weights = saved.arrays.get("gaps_held.weights")
         expect(X.ndim == 2 and X.shape[1] == d and len(y) == len(X) and not np.isinf(X).any())
         expect(weights is None or (weights.shape == (len(X),) and (weights >= 0).all()))
         gaps = replace(gaps, held=(Block(X, y, weights),) if len(X) else ())
@@ -366,4 +366,4 @@ def saved_gaps(gaps: Gaps) -> dict[str, Any]:
         return {"gaps": gaps}
     rows = gaps.held_rows
     weights = {} if rows.weights is None else {"weights": rows.weights}
-    return {"gaps": gaps, "held": {"X": rows.X, "y": rows.y, **weights}}
+    return {"gaps": gaps, "gaps_held": {"X": rows.X, "y": rows.y, **weights}}

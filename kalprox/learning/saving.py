@@ -26,7 +26,7 @@ __all__ = ["from_parts", "learner_parts", "load_learner", "plain_setting", "save
 
 _MAY_BE_INFINITE = (
     *("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued", "scorer.dof"),
-    *("held.X", "pending.X", "pending.times", "pending.offsets", "pending.issued"),  # NaN where a row has none
+    *("gaps_held.X", "pending.X", "pending.times", "pending.offsets", "pending.issued"),  # NaN where a row has none
     *("noise.variance", "noise.dof"),
     *("changes.held", "changes.points", "changes.runs.time"),
 )

@@ -121,7 +121,10 @@ def test_an_encoding_that_is_none_of_text(encoding, files, tmp_path):
         ("the value of max_record. Raise max_record.", "the value of --max-record. Raise --max-record."),
         ("max_bad.csv: no column 'max_levels' in a/max_bad", "max_bad.csv: no column 'max_levels' in a/max_bad"),
         ("the format and the delimiter must agree", "the format and the delimiter must agree"),
-        ("noise='learn', penalty=None, alpha=2", "--noise learn, --penalty None, --alpha 2"),
+        ("likelihood='huber', 'student' or 'contaminated'; got", "--likelihood huber, student or contaminated; got"),
+        ("standardize=True needs fit", "--standardize needs fit"),
+        ("penalty='ridge' or None, forget=1, and 'x'", "--penalty ridge or none, --forget 1, and 'x'"),
+        ("noise='learn', penalty=None, alpha=2", "--noise learn, --penalty none, --alpha 2"),
     ],
 )
 def test_arguments_are_shown_as_options(said, shown):

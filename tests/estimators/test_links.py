@@ -74,7 +74,7 @@ def test_a_link_far_from_zero_and_standardised():
     inside = KalproxRegressor("sigmoid", alpha=1.0, standardize=True).fit(X, y)
     np.testing.assert_allclose(inside.coef_, outside.coef_ / scaler.scale_, rtol=1e-8)
     np.testing.assert_allclose(inside.coef_std_, outside.coef_std_ / scaler.scale_, rtol=1e-8)
-    with pytest.raises(ValueError, match="standard deviations of a stream are not known"):
+    with pytest.raises(ValueError, match="standard deviations of its columns are not known"):
         KalproxRegressor("sigmoid", standardize=True).partial_fit(X, y)
 
 

@@ -1,0 +1,110 @@
+"""Streams of every likelihood with every setting: learned, read while they are short, saved, and read back."""
+
+import numpy as np
+import pytest
+
+from kalprox import KalproxClassifier, KalproxRegressor
+from kalprox.forgetting import ByTime
+
+N = 120
+LIKELIHOODS = ["student", "huber", "contaminated", "poisson", "quasi-poisson", "negative-binomial", "classes"]
+SETTINGS = {
+    "robust": {"coef_cov": "robust"},
+    "clustered": {"coef_cov": "clustered"},
+    "time": {"forget": ByTime(50)},
+    "forget": {"forget": 0.99},
+    "l1": {"penalty": "l1", "alpha": 0.1},
+    "impute": {"missing": "impute"},
+    "structure": {"structure": "diagonal"},
+    "late": {"missing_targets": "skip"},
+}
+
+
+def rows_of(likelihood):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 3))
+    f = X @ [0.5, 0.3, -0.2]
+    if likelihood == "classes":
+        return X, (rng.random(N) < 1 / (1 + np.exp(-2 * f))).astype(int)
+    if likelihood == "negative-binomial":
+        return X, rng.negative_binomial(3, 3 / (3 + np.exp(f))).astype(float)
+    if likelihood.endswith("poisson"):
+        return X, rng.poisson(np.exp(f)).astype(float)
+    return X, f + rng.standard_t(3, size=N)
+
+
+def model_of(likelihood, setting):
+    if likelihood == "classes":
+        return KalproxClassifier(**SETTINGS[setting])
+    return KalproxRegressor(likelihood=likelihood, **SETTINGS[setting])
+
+
+def about(setting, rows):
+    i = np.arange(N)[rows]
+    return {"clustered": {"groups": i // 5}, "time": {"times": i}, "late": {"keys": i}}.get(setting, {})
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+@pytest.mark.parametrize("length", [pytest.param(1, marks=pytest.mark.slow), 7, N])
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_a_stream_is_learned_read_and_saved_from_its_first_rows_on(likelihood, setting, length, tmp_path):
+    X, y = rows_of(likelihood)
+    model = model_of(likelihood, setting)
+    classes = {"classes": [0, 1]} if likelihood == "classes" else {}
+    predict = "predict_proba" if likelihood == "classes" else "predict"
+    for i in range(0, N, length):
+        rows = slice(i, i + length)
+        model.partial_fit(X[rows], y[rows], **classes, **about(setting, rows))
+        if i <= 2 * length or i + length >= N:
+            later = {"time": float(i + length + 10)} if setting == "time" else {}
+            found = getattr(model, predict)(X[:4], **later)
+            assert np.isfinite(found).all() and str(model.diagnostics_.verdict())
+            model.save(tmp_path / "m")
+            again = type(model).load(tmp_path / "m")
+            np.testing.assert_array_equal(getattr(again, predict)(X[:4], **later), found)
+            np.testing.assert_array_equal(again.coef_std_, model.coef_std_)
+    assert (np.isfinite(model.coef_std_) | (setting == "clustered")).all() and model.n_rows_seen_ == N
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_robust_standard_errors_of_a_warm_up_are_those_of_fit(likelihood):
+    """A stream ends on a weak prior of what has no penalty, and a fit has none: they agree to a hundredth."""
+    X, y = rows_of(likelihood)
+    model, fitted = model_of(likelihood, "robust"), model_of(likelihood, "robust").fit(X, y)
+    model.partial_fit(X, y, **({"classes": [0, 1]} if likelihood == "classes" else {}))
+    np.testing.assert_allclose(model.coef_std_, fitted.coef_std_, rtol=0.01)
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_clustered_standard_errors_of_a_warm_up_are_unknown_and_it_is_said(likelihood):
+    X, y = rows_of(likelihood)
+    model = model_of(likelihood, "clustered")
+    classes = {"classes": [0, 1]} if likelihood == "classes" else {}
+    model.partial_fit(X, y, groups=np.arange(N) // 5, **classes)
+    with pytest.warns(RuntimeWarning, match="needs rows after its warm-up"):
+        assert np.isnan(model.coef_std_).all()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+@pytest.mark.parametrize("setting", ["robust", "clustered"])
+@pytest.mark.parametrize("likelihood", ["student", "negative-binomial", "classes"])
+def test_standard_errors_after_a_warm_up_are_about_those_of_fit(likelihood, setting):
+    """Scores are innovations and not residuals, and rows of the warm-up count as the others: 2,000 rows, to a tenth."""
+    rng, n = np.random.default_rng(1), 2000
+    X = rng.normal(size=(n, 3))
+    f = X @ [0.5, 0.3, -0.2]
+    y = {
+        "student": f + rng.standard_t(3, size=n),
+        "negative-binomial": rng.negative_binomial(3, 3 / (3 + np.exp(f))).astype(float),
+        "classes": (rng.random(n) < 1 / (1 + np.exp(-2 * f))).astype(int),
+    }[likelihood]
+    groups = {"groups": np.arange(n) // 5} if setting == "clustered" else {}
+    fitted = model_of(likelihood, setting).fit(X, y, **groups)
+    model = model_of(likelihood, setting)
+    classes = {"classes": [0, 1]} if likelihood == "classes" else {}
+    for i in range(0, n, 50):
+        some = {name: values[i : i + 50] for name, values in groups.items()}
+        model.partial_fit(X[i : i + 50], y[i : i + 50], **some, **classes)
+    np.testing.assert_allclose(model.coef_std_, fitted.coef_std_, rtol=0.1)
