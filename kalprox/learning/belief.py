@@ -406,6 +406,11 @@ class Belief(PickledFields, ABC):
             "more labels."
         )
 
+    @property
+    def why_no_interval(self) -> str:
+        """Why there are no intervals of coefficients, in a sentence; empty if there are."""
+        return ""
+
     @cached_property
     def interval_doubt(self) -> str:
         """Says that the penalty has moved the intervals of the coefficients off the truth; empty if it has not.

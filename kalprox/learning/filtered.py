@@ -7,6 +7,7 @@ from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import Array
 from kalprox.algorithms.parameters import learned_by
@@ -45,6 +46,7 @@ from kalprox.sources.times import NEEDS_BY_TIME, check_later, in_order
 
 __all__ = [
     "FilteredBelief",
+    "contrasts",
     "first_moments",
     "refuse_changes",
     "restored_design",
@@ -530,13 +532,10 @@ class FilteredBelief(Belief):
 
         It has no effect on the estimate, and takes what `sums_to_zero` adds out of the variances.
         """
-        if (m := self.fixed.outputs) is None:
+        if self.fixed.outputs is None:
             return None
         assert isinstance(posterior, InformationPosterior)
-        summed = np.ones(self.fixed.size // m)
-        if not posterior.regularizer.smooth:
-            summed[self.fixed.first :] = 0.0
-        return np.eye(self.fixed.size) - np.kron(np.diag(summed), np.full((m, m), 1 / m))
+        return contrasts(self.fixed, smooth=posterior.regularizer.smooth).toarray()
 
     @cached_property
     def unpenalised(self) -> Posterior:
@@ -714,6 +713,20 @@ def refuse_changes(before: Settings, now: Settings) -> None:
     refuse_scores(before, now)
     if changed := now.changed(before, *_FIXED):
         raise ValueError(f"{' and '.join(changed)} cannot change between calls of partial_fit: use fit.")
+
+
+def contrasts(design: Design, *, smooth: bool) -> Any:
+    """Return a sparse matrix that subtracts from parameters their means over the outputs; None if there is one output.
+
+    Those of coefficients stay as they are unless the penalty is smooth: exact zeros are not moved.
+    """
+    if (m := design.outputs) is None:
+        return None
+    summed = np.ones(design.size // m)
+    if not smooth:
+        summed[design.first :] = 0.0
+    means = scipy.sparse.kron(scipy.sparse.diags_array(summed), np.full((m, m), 1 / m))
+    return (scipy.sparse.eye_array(design.size) - means).tocsr()
 
 
 def first_moments(settings: Settings, blocks: Iterable[Block]) -> Moments:

@@ -16,7 +16,7 @@ from kalprox.information.implicit import counting, inputs_of, pieces
 from kalprox.information.structured import Structured, piece_rows
 from kalprox.learning.belief import FEWEST_ROWS, Belief, check_any_row
 from kalprox.learning.design import Design, DesignedSource, Moments
-from kalprox.learning.filtered import restored_design, restored_learned, saved_design
+from kalprox.learning.filtered import contrasts, restored_design, restored_learned, saved_design
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.path import Path
 from kalprox.learning.saved import Saved, expect, expect_moderate
@@ -64,11 +64,19 @@ class StructuredPosterior(Posterior):
         return [StructuredFactor(self.data.precision, self._held)]
 
     def output_variance(self, f: Array, D: Any) -> Array:
-        """Return the variance of the outputs, see `Posterior`; D may also be a Jacobian by its products."""
+        """Return the variance of the outputs, see `Posterior`; D may also be a Jacobian by its products.
+
+        Of several classes it is that of the differences to their mean, which alone have an effect.
+        """
         if not hasattr(D, "explicit"):
-            return super().output_variance(f, D)
-        parts = [self._variance_of(f[rows], rows_of_D) for rows, rows_of_D in pieces(D, len(f), f[0].size)]
-        return np.concatenate(parts)
+            found = super().output_variance(f, D)
+        else:
+            parts = [self._variance_of(f[rows], rows_of_D) for rows, rows_of_D in pieces(D, len(f), f[0].size)]
+            found = np.concatenate(parts)
+        if self.likelihood.interacts:
+            found = found - found.mean(axis=-1, keepdims=True)
+            found = found - found.mean(axis=-2, keepdims=True)
+        return found
 
     def _variance_of(self, f: Array, D: Any) -> Array:
         if not scipy.sparse.issparse(D) or not self.likelihood.interacts:
@@ -287,13 +295,25 @@ class StructuredBelief(Belief):
         kinked = not coef_regularizer(self.settings, self.fixed).smooth
         return (self.coef == 0) & (np.sqrt(self._variances(self._var(self.posterior))) == 0) & kinked
 
+    def _contrasts(self, posterior: Posterior) -> Any:
+        return contrasts(self.fixed, smooth=coef_regularizer(self.settings, self.fixed).smooth)
+
     def determined(self, penalised: bool) -> Array:
         return np.ones(self.coef.shape[-1], bool)
 
+    @property
+    def why_no_interval(self) -> str:
+        if coef_regularizer(self.settings, self.fixed).smooth:
+            return ""
+        return (
+            "Intervals of the coefficients are empty: with this penalty they are about the estimate without it, which "
+            "a structure does not give."
+        )
+
     def coef_estimate(self, penalised: bool) -> Estimate:
-        if not penalised or not coef_regularizer(self.settings, self.fixed).smooth:
+        if not penalised or self.why_no_interval:
             _refuse("An interval of coefficients without the penalty", "Read coef_ and coef_std_.")
-        var = self._variances(self.posterior.factors[0].variances())
+        var = self._variances(self._var(self.posterior) / np.asarray(self.posterior.noise.variance))
         return Estimate(self.coef, self.coef_std, self._dof(self.posterior), 1 / var)
 
     def _value(self, inputs: Array) -> tuple[Array, Any]:

@@ -336,6 +336,11 @@ def frame_of(columns: dict[str, Any], kind: str) -> Any:
 
 def _read(belief: Belief, level: float) -> tuple[Array, Array, tuple[Array, ...], Array]:
     """Return the coefficients, the intercept first, their standard errors, intervals and degrees of freedom."""
+    if belief.why_no_interval:
+        first, others = (belief.intercept, belief.intercept_std), (belief.coef, belief.coef_std)
+        coef, std = _joined(first, others) if belief.design.intercept else others
+        nothing = np.full(coef.shape, np.nan)
+        return coef, std, (nothing, nothing), np.asarray(belief.noise.dof, float)
     penalised = not belief.debiased
     with np.errstate(invalid="ignore"):  # an unknown noise times an infinite variance
         estimate = belief.coef_estimate(penalised)
@@ -359,6 +364,9 @@ def _joined(first: Sequence[Array], others: Sequence[Array]) -> tuple[Array, ...
 def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]) -> tuple[Array, Array]:
     """Return t and p of the coefficients; NaN, with a note, if the standard errors are not those of a test."""
     nothing = np.full(coef.shape, np.nan)
+    if belief.settings.structure is not None:
+        notes.append("t and p are empty: standard errors of coefficients are approximate with a structure.")
+        return nothing, nothing
     if belief.debiased:
         notes.append(
             "t and p are empty: the penalty sets coefficients to zero or to bounds, and the standard errors are "
@@ -460,8 +468,7 @@ def _about_intervals(belief: Belief, level: float, std: Array, notes: list[str])
             "Coefficients are the mean of the mixture of all ways to forget, and standard errors its standard "
             "deviation. Intervals are those of Student's t distribution with these moments."
         )
-    if belief.interval_doubt:
-        notes.append(belief.interval_doubt)
+    notes += [note for note in (belief.why_no_interval, belief.interval_doubt) if note]
     if np.isinf(std).any():
         notes.append("Undetermined: neither the rows nor the penalty determine these coefficients.")
     return notes

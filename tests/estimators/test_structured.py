@@ -101,6 +101,32 @@ def test_all_directions_give_the_exact_standard_errors():
     np.testing.assert_allclose(draws.std(axis=0), dense.coef_std_, rtol=5 * 0.0112)
 
 
+@pytest.mark.filterwarnings("ignore::kalprox.structures.UnderstatedWarning")
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("penalty", ["ridge", "l1"])
+def test_several_classes_have_the_standard_errors_predictions_and_draws_of_all_information(penalty, sparse):
+    """What all classes have in common has no effect on probabilities, and is no part of a standard error.
+
+    The information has a prior of 1e-8 where there is no penalty. Probabilities are means over 2^k points; the part in
+    common, which a dense model has a little of, turns them: they agree to a thousandth.
+    """
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(400, 3))
+    y = rng.choice(list("abc"), 400)
+    y[X[:, 0] + rng.logistic(size=400) > 1] = "a"
+    settings = {"penalty": penalty, "alpha": 1.0 if penalty == "ridge" else 5.0}
+    dense = KalproxClassifier(**settings).fit(X, y)
+    model = KalproxClassifier(structure=LowRank(12), **settings).fit(scipy.sparse.csr_array(X) if sparse else X, y)
+    np.testing.assert_allclose(model.coef_std_, dense.coef_std_, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(model.predict_proba(X), dense.predict_proba(X), atol=1e-3)
+    coef, intercept = model.sample(20_000, random_state=0)
+    assert intercept.shape == (20_000, 3)
+    np.testing.assert_allclose(coef.std(axis=0), model.coef_std_, rtol=0.04, atol=1e-12)  # 4 / sqrt(2 x 20,000) x 2
+    said = " ".join(str(model.summary()).split())
+    assert "standard errors of coefficients are approximate with a structure" in said and "paper" not in said
+    assert ("Intervals of the coefficients are empty" in said) is (penalty == "l1")
+
+
 def test_understated_standard_errors_are_said():
     X, y, _ = _rows(600, 40, 8, seed=2)
     model = KalproxRegressor(structure="diagonal").fit(X, y)
