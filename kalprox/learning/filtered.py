@@ -31,6 +31,7 @@ from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, follow
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path
+from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
@@ -42,7 +43,9 @@ from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Zero
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
+from kalprox.sources.forgetting import faded
 from kalprox.sources.times import NEEDS_BY_TIME, check_later, in_order
+from kalprox.sources.weighting import counts_of
 
 __all__ = [
     "FilteredBelief",
@@ -166,7 +169,17 @@ class FilteredBelief(Belief):
             state = with_prior(state, prior)
         message = self.message if self.state.held is None or self._convex else _warming_up(state.held)
         unscored = self.unscored + (0.0 if self.predicts else float(new.X.rows))
-        return replace(belief, state=state, message=message, unscored=unscored, time=state.time)
+        about: dict[str, Any] = {"unscored": unscored, "sandwich": self._faded_sandwich(block)}
+        return replace(belief, state=state, message=message, time=state.time, **about)
+
+    def _faded_sandwich(self, block: Block) -> Sandwich | None:
+        """Return the scores of the rows learned so far with the weight that a block leaves them."""
+        settings = self.settings
+        if self.sandwich is None or not settings.forgets or block.weights is None:
+            return self.sandwich
+        times, counts = self._times(block, self.time), counts_of(block.weights, settings.weights)
+        left = faded(block.weights, settings.forgetting, counts, times, self.time)[-1]
+        return self.sandwich if left is None else self.sandwich.forget(float(left))
 
     # ---- single rows -----------------------------------------------------------------------------------
 
@@ -510,12 +523,14 @@ class FilteredBelief(Belief):
             return super(FilteredBelief, scored)._sandwiched(posterior)
         C = super()._sandwiched(posterior)
         scored_rows = self._rows - self.unscored
-        return C if C is None or self.settings.forgets else C * (self._rows / scored_rows)
+        return C if C is None or self.settings.forgets or scored_rows <= 0 else C * (self._rows / scored_rows)
 
     @property
     def _all_unscored(self) -> bool:
         """Whether standard errors are those of scores, and no row has one."""
-        return self.settings.coef_cov != "model" and self.unscored > 0 and self._rows <= self.unscored
+        return (
+            self.settings.coef_cov != "model" and self.unscored > 0 and (self.sandwich is None or self.sandwich.empty)
+        )
 
     @property
     def why_no_std(self) -> str:

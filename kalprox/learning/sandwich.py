@@ -155,6 +155,11 @@ class Sandwich:
         """The number of rows or clusters."""
         return self.clusters + len(self.groups)
 
+    @property
+    def empty(self) -> bool:
+        """Whether no row had a score, other than zero."""
+        return not (self.M.any() or self._sums().any())
+
     def total(self, design: Design) -> Array:
         """Return M, including the clusters that may go on, in the coordinates of the design; shape (k, p, p)."""
         sums = self._sums().transpose(1, 0, 2)
