@@ -133,7 +133,7 @@ class MatchedRows(LiveRows):
             X, y, weights, offset = map(_copied, (block.X, block.y, block.weights, block.offset))
             after = self.belief.learn_matched(Block(X, y, weights, offset=offset), matched)
             if self.settings.needs_innovations:
-                found = self.belief.matched_innovations(block.y, matched)
+                found = self.belief.matched_innovations(block.y, matched, all_rows=True)
             self._scored = after, found
         return self._scored
 
