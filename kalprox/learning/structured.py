@@ -313,8 +313,7 @@ class StructuredBelief(Belief):
     def coef_estimate(self, penalised: bool) -> Estimate:
         if not penalised or self.why_no_interval:
             _refuse("An interval of coefficients without the penalty", "Read coef_ and coef_std_.")
-        var = self._variances(self._var(self.posterior) / np.asarray(self.posterior.noise.variance))
-        return Estimate(self.coef, self.coef_std, self._dof(self.posterior), 1 / var)
+        return super().coef_estimate(penalised)
 
     def _value(self, inputs: Array) -> tuple[Array, Any]:
         """Return the output of the model at the estimate, and its Jacobian by its products."""
