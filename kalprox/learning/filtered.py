@@ -539,8 +539,8 @@ class FilteredBelief(Belief):
             return super().why_no_std
         return (
             f"coef_cov={settings.coef_cov!r} of a stream needs rows after its warm-up, which has not ended: standard "
-            f"errors are NaN. Learn more rows{', with a forget closer to 1' * settings.forgets}, use coef_cov='model', or "
-            "use fit."
+            f"errors are NaN. Learn more rows{', with a forget closer to 1' * settings.forgets}, use coef_cov='model', "
+            "or use fit."
         )
 
     def _contrasts(self, posterior: Posterior) -> Array | None:
