@@ -49,8 +49,10 @@ class Poisson(Likelihood):
         return _LogCounts()
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
-        mean, spread = _rate(f, leverage * noise.variance)
-        return Counts(mean, namespace(f).sqrt(mean * noise.variance + mean**2 * spread))
+        xp, variance = namespace(f), noise.variance
+        # A multiple that cannot be learned from so few rows is 1 for the mean, and leaves the std unknown.
+        mean, spread = _rate(f, leverage * xp.where(xp.isnan(xp.asarray(variance)), 1.0, variance))
+        return Counts(mean, xp.sqrt(mean * variance + mean**2 * spread))
 
 
 @pytree
