@@ -7,17 +7,18 @@ equal those of its rows one by one up to rounding.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import ddot, dgemm, dger
+from scipy.linalg.blas import ddot, dgemm, dger, dtrsm
+from scipy.linalg.lapack import dpotrf
 
 from kalprox._arrays import Array
 from kalprox._checks import all_usable
 from kalprox.calibration.blocks import Given
 from kalprox.learning.design import Design
 from kalprox.likelihoods import Likelihood
-from kalprox.linalg.triangle import solve_triangular
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
 from kalprox.regularizers import Regularizer
@@ -350,9 +351,9 @@ class SquareRootFilter:
             error0[rows] = (y[rows] - self.design.offset) - f0  # the digits of y about the offset
             P0 = known if L is self.L else D @ self.L
             s0[rows] = np.einsum("ij,ij->i", P0, P0)
-            C = np.linalg.cholesky(P @ P.T + np.eye(len(P)))
+            C = _root_with_noise(P @ P.T)
             e = (error0[rows] - D @ moved) * w
-            solved = solve_triangular(C.T, np.hstack([e, P]), transposed=True)
+            solved = dtrsm(1.0, C, np.hstack([e, P]), lower=1)
             u, gains = solved[:, :k], solved[:, k:] @ L.T  # theta moves by u times the gain of a row
             diagonal = np.diagonal(C)[:, None]
             with np.errstate(divide="ignore", invalid="ignore"):  # a row of weight 0 is not learned, nor judged
@@ -365,7 +366,7 @@ class SquareRootFilter:
                 products = gains @ bends
                 fall = np.diagonal(products)
                 # Each row adds this to twice the change of the penalty, (2 slope + H t)'t after the moves t so far.
-                steep = gains @ slope + bends.T @ moved + np.tril(products, -1) @ u
+                steep = gains @ slope + bends.T @ moved + (products * _below(len(u))) @ u
                 more = 2 * u * steep + u**2 * fall[:, None]
                 so_far = taken + np.cumsum(more, axis=0)
                 total[rows] -= so_far - more
@@ -382,23 +383,28 @@ class SquareRootFilter:
             if last and start >= n:
                 break
             C.flat[:: len(C) + 1] += 1
-            less = solve_triangular(C.T, P, transposed=True)
+            less = dtrsm(1.0, C, P, lower=1)
             L = dgemm(-1.0, gains.T, less, 1.0, L, overwrite_c=L is not self.L)
-        first = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
-        rows_before = left * self.rows + fading.rows
-        squares_before = left**2 * self.squares + fading.squares
-        variance, dof, spread = self._noise(
-            rows_before[:, None], squares_before[:, None], left[:, None] * total, traces[:, None]
-        )
-        spread, known = spread / fading.elapsed[:, None], first[2] / fading.elapsed[0]  # that of the row before
-        scale = np.sqrt(own[:, None] + (spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])
-        at_once = np.sqrt(own + known * s0 + (1 - known) * bent0)[:, None]
-        issued = in_stds(error0, np.sqrt(first[0]) * at_once)
+        if fades:
+            first, _, known = self._noise(self.rows, self.squares, np.atleast_1d(self.rss), self.trace)
+            rows_before = (left * self.rows + fading.rows)[:, None]
+            squares_before = (left**2 * self.squares + fading.squares)[:, None]
+            variance, dof, spread = self._noise(rows_before, squares_before, left[:, None] * total, traces[:, None])
+            spread, known = spread / fading.elapsed[:, None], known / fading.elapsed[0]  # that of the row before
+            s = ((spread * s[:, None] + (1 - spread) * bent[:, None]) / left[:, None])[:, 0]
+            s0 = known * s0 + (1 - known) * bent0
+        else:
+            first, rows_before = self.noise()[0], (self.rows + fading.rows)[:, None]
+            variance, dof, _ = self._noise(rows_before, rows_before, total, traces[:, None])
+        scale, at_once = np.sqrt(own + s)[:, None], np.sqrt(own + s0)[:, None]
+        issued = in_stds(error0, np.sqrt(first) * at_once)
         if not last:
             self._leave(L, moved, rss - taken, trace, float(counts.sum()))
-        shape, std = block.y.shape, np.sqrt(variance) * scale
-        columns = (y - error, std, dof, scale, issued)
-        mean, std, dof, scale, issued = (np.broadcast_to(column, y.shape).reshape(shape) for column in columns)
+        std = np.sqrt(variance) * scale
+        columns = [y - error, std, dof, scale, issued]
+        if k > 1 or dof.ndim == 0:
+            columns = [np.broadcast_to(column, y.shape) for column in columns]
+        mean, std, dof, scale, issued = (column.reshape(block.y.shape) for column in columns)
         return Innovations(mean, std, dof, scale, issued, together=1)
 
     def _leave(self, L: Array, moved: Array, rss: Array, trace: float, rows: float) -> None:
@@ -471,15 +477,35 @@ class SquareRootFilter:
         return (max(self.rss, 0.0) if self.theta.ndim == 1 else np.maximum(self.rss, 0)) / dof, dof
 
     def _noise(self, rows: Any, squares: Any, rss: Array, trace: Any) -> tuple[Array, Array, Array]:
-        """Return the noise variance, its degrees of freedom, and squares / rows."""
-        spread = np.asarray(squares / np.where(rows > 0, rows, 1))
+        """Return the noise variance, its degrees of freedom, and squares / rows, where one of these may be 0."""
+        spread: Any = 1.0 if squares is rows else np.asarray(squares / np.where(rows > 0, rows, 1))
         if self.noise_var is not None:
             return np.full(np.shape(rss), self.noise_var), np.asarray(math.inf), spread
-        effective = rows / np.where(spread > 0, spread, 1)
+        effective, scaled = rows, np.maximum(rss, 0)
+        if squares is not rows:
+            positive = np.where(spread > 0, spread, 1)
+            effective, scaled = rows / positive, scaled / positive
         dof = np.asarray(effective - self.L.shape[1] + trace)
         enough = dof > _ROUNDING * effective
-        scaled = np.maximum(rss, 0) / np.where(spread > 0, spread, 1)
+        if enough.all():
+            return scaled / dof, dof, spread
         return np.where(enough, scaled / np.where(enough, dof, 1), np.nan), dof, spread
+
+
+def _root_with_noise(G: Array) -> Array:
+    """Return the lower triangle C with C C' = G + I, given as all of G, which is overwritten."""
+    G.flat[:: len(G) + 1] += 1
+    C: Array
+    C, failed = dpotrf(G.T, lower=1, clean=1, overwrite_a=1)  # NumPy's own takes four times as long for few rows
+    if failed:
+        raise np.linalg.LinAlgError("The covariance of the predictions of a block is not positive definite.")
+    return C
+
+
+@lru_cache(maxsize=4)
+def _below(n: int) -> Array:
+    """Return the matrix with ones below the diagonal, of n rows."""
+    return np.tri(n, k=-1)
 
 
 def _side_by_side(L: Array, theta: Array, free: Array | None) -> tuple[Array, Array, Array | None]:
@@ -513,7 +539,10 @@ def in_stds(error: Array, std: Array) -> Array:
     if np.ndim(one) == 0 and 0 < one < math.inf:
         return error / one
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(np.isfinite(std), np.where((error == 0) & (std == 0), 0.0, error / std), np.nan)
+        found = error / std
+    if np.isfinite(std).all() and not np.isnan(found).any():
+        return found
+    return np.where(np.isfinite(std), np.where((error == 0) & (std == 0), 0.0, found), np.nan)
 
 
 def innovation(y: Any, mean: Any, variance: Any, dof: float, s: float) -> tuple[Any, ...]:
