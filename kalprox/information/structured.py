@@ -50,7 +50,9 @@ _EXACT = 1e-4  # the relative rounding error up to which a solution needs no cor
 _HOPELESS = 0.5  # the relative rounding error from which on a correction would not converge
 _POWER = 7  # of the number of a row, in the weight that its error has where the structure has dropped correlations
 _LITTLE = 1e-3  # the share of the rows' precision that may be dropped without any effect on the noise variance
-_FEWEST = 16  # rows that are taken together, at least
+# Rows that are taken together, at least: without directions, where a row costs as many products, and with them, where
+# a truncation takes as long as some tens of rows, on an accelerator most of the time.
+_FEWEST = 16, 64
 _LARGE = 1 << 24  # numbers of W from which a branch is not computed in vain; it costs an accelerator a pause
 
 
@@ -165,7 +167,7 @@ class Structured(PickledFields):
         counts: Array | None = None,
         squares: Array | None = None,
     ) -> "Structured":
-        """Return the information with a block of rows, which is taken in pieces of 4 rank rows.
+        """Return the information with a block of rows, which is taken in pieces of 4 rank rows, or of 64.
 
         Parameters
         ----------
@@ -358,7 +360,7 @@ def _method(P: PlusLowRank, *args: Array, name: str) -> Array:
 
 def piece_rows(rank: int) -> int:
     """Return how many rows are taken together."""
-    return max(_PER_RANK * rank, _FEWEST)
+    return max(_PER_RANK * rank, _FEWEST[rank > 0])
 
 
 def _pieces(n: int, longest: int) -> Iterator[tuple[int, int]]:

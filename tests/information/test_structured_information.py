@@ -59,7 +59,7 @@ def test_one_parameter(structure):
 
 
 def test_the_mean_of_a_block_is_exact_for_the_precision_before_it():
-    X, y, w, m0, p0 = rows(n=piece_rows(2))
+    X, y, w, m0, p0 = rows(n=piece_rows(0))
     _, m, rss = dense(X, y, w, m0, p0)
     for structure in (Diagonal(), LowRank(2), Blocks([3, 4]), LastLayer(3, rank=2)):
         info = structure.start(m0, p0).fold(X, y, w)
@@ -272,15 +272,15 @@ def test_rows_of_weight_zero_at_the_end_take_no_place():
 
 
 def test_many_rows_on_jax_arrays_are_truncated_in_the_step_that_learns_them():
-    X, y, w, m0, p0 = rows(n=100)
+    X, y, w, m0, p0 = rows(n=388)
     with jax.enable_x64(True):
         on_jax, plain = LowRank(2).start(jnp.asarray(m0), jnp.asarray(p0)), LowRank(2).start(m0, p0)
-        for start, stop in ((0, 48), (48, 52), (52, 100)):  # pieces of 16 rows, a few, and pieces again
+        for start, stop in ((0, 192), (192, 196), (196, 388)):  # pieces of 64 rows, a few, and pieces again
             part = [a[start:stop] for a in (X, y, w)]
             on_jax, plain = on_jax.fold(*map(jnp.asarray, part)), plain.fold(*part)
             short = stop - start < 8
             if not short:
-                plain = with_room(plain, 100)  # which truncates
+                plain = with_room(plain, 388)  # which truncates
             assert len(on_jax.precision.W) == (2 + piece_rows(2) if short else 2)
             np.testing.assert_allclose(on_jax.mean, plain.mean, rtol=1e-9)
             np.testing.assert_allclose(on_jax.variances(), plain.variances(), rtol=1e-9)
