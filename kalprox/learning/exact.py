@@ -22,7 +22,8 @@ from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.sandwich import Sandwich
-from kalprox.learning.saved import Saved, expect, expect_information
+from kalprox.learning.saved import Saved, expect
+from kalprox.learning.saved_parts import restored_information, restored_time
 from kalprox.learning.scorer import MODERATE_LEVERAGE, SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.learning.window import WindowRows
@@ -36,7 +37,7 @@ from kalprox.sources.forgetting import course, faded
 from kalprox.sources.times import NEEDS_BY_TIME, check_later
 from kalprox.sources.weighting import CountedSource, counts_of
 
-__all__ = ["NO_ORDER", "ExactBelief", "restored_information", "restored_time"]
+__all__ = ["NO_ORDER", "ExactBelief"]
 
 NO_ORDER = (
     "forget must be 1 for a source without an order of rows; got forget={!r}. Learn them as a stream, with partial_fit "
@@ -658,29 +659,3 @@ class ExactBelief(LinearBelief):
             size, kind = settings.forgetting.rows, settings.weights
             about["window"] = WindowRows.restored(size, kind, d, info.targets, saved)
         return cls(settings, info, scores, **about)
-
-
-def restored_time(settings: Settings, saved: Saved) -> float | None:
-    """Return the time of the last row, if a file has one; raise a ValueError if it has one for no reason."""
-    expect(settings.by_time or "time" not in saved)
-    if "time" not in saved:
-        return None
-    expect(saved["time"].shape == ())
-    return float(saved["time"])
-
-
-def restored_information(saved: Saved, name: str, d: int, targets: int | None, forget: float) -> Information:
-    """Return the information that was saved under `name`; raise a ValueError if the arrays are invalid.
-
-    Files of version 0.1.0 have neither `lost` nor `squares`. With m rows, each fading those before it by `forget`, rows
-    is (1 - forget^m) / (1 - forget) and squares (1 - forget^(2m)) / (1 - forget^2), so that squares = rows (1 +
-    forget^m) / (1 + forget) follows from rows alone.
-    """
-    lost = saved.arrays.get(f"{name}.lost")
-    static: dict[str, Any] = {"targets": targets, "lost": lost}
-    if f"{name}.squares" not in saved:
-        rows = saved[f"{name}.rows"]
-        static["squares"] = rows * (2 - np.minimum((1 - forget) * rows, 1)) / (1 + forget)
-    info = saved.value(Information, name, **static)
-    expect_information(info, d, targets)
-    return Information(info.T, info.shift, info.rows[()], info.squares[()], targets, lost)

@@ -20,11 +20,11 @@ from kalprox.algorithms.proximal_filter import (
     with_prior,
 )
 from kalprox.algorithms.refine import refine
-from kalprox.algorithms.warmup import ExtrapolatingRows, HeldRows
+from kalprox.algorithms.warmup import HeldRows
 from kalprox.information import Information, merge
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
-from kalprox.learning.exact import NO_ORDER, restored_information, restored_time
+from kalprox.learning.exact import NO_ORDER
 from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds, may_overflow
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, followed, spread
@@ -33,11 +33,18 @@ from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.saved import Saved, expect
+from kalprox.learning.saved_parts import (
+    restored_design,
+    restored_information,
+    restored_learned,
+    restored_time,
+    saved_design,
+)
+from kalprox.learning.saved_warmup import restored_rows, saved_rows
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import Columns, coef_regularizer, first_theta, sums_to_zero, weak_prior
 from kalprox.likelihoods import Bernoulli, Categorical
-from kalprox.likelihoods.parameters import Learned
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Zero
@@ -47,15 +54,7 @@ from kalprox.sources.forgetting import faded
 from kalprox.sources.times import NEEDS_BY_TIME, check_later, in_order
 from kalprox.sources.weighting import counts_of
 
-__all__ = [
-    "FilteredBelief",
-    "contrasts",
-    "first_moments",
-    "refuse_changes",
-    "restored_design",
-    "restored_learned",
-    "saved_design",
-]
+__all__ = ["FilteredBelief", "contrasts", "first_moments", "refuse_changes"]
 
 _FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, which takes them one by one
 _REPEATED = 8  # times the rows of a batch that it may have to learn again
@@ -603,13 +602,6 @@ class FilteredBelief(Belief):
 
     def saved(self) -> dict[str, Any]:
         state = self.state
-        rows: dict[str, Any] = {}
-        if state.held is not None and state.held.rows:
-            names = ("X", "y", "weights", *(("times",) if state.held.times else ()))
-            rows["held"] = {name: np.concatenate(getattr(state.held, name)) for name in names}
-            rows["held"] |= {"start": state.held.start, "origin": state.held.origin}
-        if state.extrapolating is not None:
-            rows["extrapolating"] = state.extrapolating
         return {
             **saved_design(self.fixed),
             **({} if self.seen is None else {"seen": self.seen}),
@@ -619,10 +611,8 @@ class FilteredBelief(Belief):
             "data": state.data,
             "estimate": np.asarray(state.estimate),
             "warmup": state.problem.warmup,
-            "next_look": None if state.held is None else state.held.next_look,
-            **({} if state.held is None or not state.held.settled else {"settled": True}),
+            **saved_rows(state),
             **({} if state.learned is None else {"learned": state.learned}),
-            **rows,
             **({} if self.time is None else {"time": np.array(self.time)}),
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
@@ -636,23 +626,8 @@ class FilteredBelief(Belief):
         estimate = saved["estimate"]
         expect(estimate.shape == (design.size,) or not isinstance(settings.link, str))
         expect(settings.start is None or np.asarray(settings.start, float).shape == estimate.shape)
-        state, held = _filter(settings, design, warmup=saved.count("warmup")).init(estimate, None), None
-        if saved["next_look"] is not None:
-            X, y, weights = (((saved[f"held.{n}"],) if "held" in saved else ()) for n in ("X", "y", "weights"))
-            for rows in zip(X, y, weights, strict=True):
-                _expect_rows(design, d, *rows)
-            start, origin = (np.asarray(saved.arrays.get(f"held.{n}", estimate)) for n in ("start", "origin"))
-            expect(start.shape == origin.shape == estimate.shape)
-            settled = saved.header.get("settled", False)
-            expect(isinstance(settled, bool))
-            times = (saved["held.times"],) if "held.times" in saved else ()
-            expect(bool(times) is (settings.by_time and bool(X)))
-            expect(all(one.shape == targets.shape[:1] for one, targets in zip(times, y, strict=False)))
-            look = saved.count("next_look")
-            held = HeldRows(X, y, weights, start, origin, next_look=look, times=times, settled=settled)
-        far = saved.value(ExtrapolatingRows, "extrapolating") if "extrapolating" in saved else None
-        if far is not None:
-            _expect_rows(design, d, far.X, far.y, far.weights, far.counts, far.squares)
+        state = _filter(settings, design, warmup=saved.count("warmup")).init(estimate, None)
+        held, far = restored_rows(settings, design, d, estimate, saved)
         seen = saved.value(Seen, "seen") if "seen" in saved else None
         if seen is not None:
             for moments, columns in ((seen.X, d), (seen.y.moments, 1)):
@@ -676,13 +651,6 @@ class FilteredBelief(Belief):
         return cls(settings, state, design, *about, time=time)
 
 
-def _expect_rows(design: Design, d: int, X: Array, y: Array, *counts: Array) -> None:
-    """Raise a ValueError unless these are rows of the inputs of d features, their targets, and weights or counts."""
-    expect(X.ndim == 2 and X.shape[1] == d + design.first + design.row_offsets and y.shape[:1] == X.shape[:1])
-    expect(y.shape[1:] == (() if design.outputs is None else (design.outputs,)))
-    expect(all(a.shape == y.shape[:1] and (a >= 0).all() for a in counts))
-
-
 def _warming_up(held: HeldRows | None) -> str:
     """Return that the rows held do not determine the coefficients; nothing if they do, or none are held."""
     if held is None or held.settled:
@@ -691,37 +659,6 @@ def _warming_up(held: HeldRows | None) -> str:
         f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the coefficients "
         "well, and the estimate may be far off. Learn more rows, or use fit."
     )
-
-
-def saved_design(design: Design) -> dict[str, Any]:
-    """Return the centre and the scale of a design that the first rows fixed."""
-    if design.center is None:
-        return {}
-    more = {"outputs": design.outputs, "row_offsets": design.row_offsets}
-    return {"design": {"center": design.center, "scale": design.scale, **{k: v for k, v in more.items() if v}}}
-
-
-def restored_design(settings: Settings, d: int, saved: Saved) -> Design:
-    """Return the design that `saved_design` was given."""
-    if not isinstance(settings.link, str):
-        return Design()
-    center, scale = saved["design.center"], saved["design.scale"]
-    expect(center.shape == scale.shape == (d,) and (scale > 0).all())
-    outputs = saved.count("design.outputs") if "design.outputs" in saved.header else None
-    expect(outputs is None or outputs >= 2)
-    row_offsets = saved.header.get("design.row_offsets", False)
-    expect(isinstance(row_offsets, bool))
-    return Design(center, scale, settings.fit_intercept, outputs=outputs, row_offsets=row_offsets)
-
-
-def restored_learned(settings: Settings, saved: Saved) -> Learned | None:
-    """Return what was known of the parameter of the likelihood; None if nothing was."""
-    if "learned" not in saved:
-        return None
-    learned = saved.value(Learned, "learned")
-    expect(learned.numbers.shape == settings.likelihood.numbers.shape and (learned.numbers >= 0).all())
-    expect(learned.sums.ndim == 1 and len(learned.sums) > 1)
-    return learned
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:

@@ -13,10 +13,11 @@ from kalprox.forgetting import RandomWalk
 from kalprox.information import Information
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design, Moments
-from kalprox.learning.filtered import refuse_changes, restored_design, saved_design
+from kalprox.learning.filtered import refuse_changes
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.matched_filter import MatchedFilter
 from kalprox.learning.saved import Saved, expect, expect_moderate
+from kalprox.learning.saved_parts import restored_design, saved_design
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import coef_regularizer

@@ -14,8 +14,9 @@ from kalprox.algorithms.run import Diverged, run
 from kalprox.covariance import Dense
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design
-from kalprox.learning.filtered import first_moments, refuse_changes, restored_design, saved_design
+from kalprox.learning.filtered import first_moments, refuse_changes
 from kalprox.learning.saved import Saved, expect
+from kalprox.learning.saved_parts import restored_design, saved_design
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Targets, check_targets
 from kalprox.posterior import GivenPosterior

@@ -16,10 +16,11 @@ from kalprox.information.implicit import counting, inputs_of, pieces
 from kalprox.information.structured import Structured, piece_rows
 from kalprox.learning.belief import FEWEST_ROWS, Belief, check_any_row
 from kalprox.learning.design import Design, DesignedSource, Moments
-from kalprox.learning.filtered import contrasts, restored_design, restored_learned, saved_design
+from kalprox.learning.filtered import contrasts
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.path import Path
 from kalprox.learning.saved import Saved, expect, expect_moderate
+from kalprox.learning.saved_parts import restored_design, restored_learned, saved_design
 from kalprox.learning.settings import Settings
 from kalprox.learning.structured_rows import Rows, learn_rows
 from kalprox.learning.targets import Seen, Targets, check_offset, check_targets
