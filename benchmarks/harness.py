@@ -218,8 +218,13 @@ def _forget_peak() -> float:
 
 
 def one_core() -> None:
-    """Restrict all peers to one core by environment variables, before any of their libraries is imported."""
-    for name in ("OPENBLAS", "OMP", "MKL", "NUMBA"):
-        os.environ[f"{name}_NUM_THREADS"] = "1"
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    """Restrict all peers to one core by environment variables.
+
+    Libraries read them when they are imported, and some have been: the program starts again if they were not set.
+    """
+    wanted = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "NUMBA")}
+    wanted["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    wanted["JAX_PLATFORMS"] = "cpu"
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.environ.update(wanted)
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
