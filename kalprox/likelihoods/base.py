@@ -13,6 +13,7 @@ import numpy as np
 
 from kalprox._arrays import Array, certainly, namespace
 from kalprox._checks import concrete
+from kalprox._control import fori_loop
 from kalprox.likelihoods.parameters import LearnedParameter
 from kalprox.predictive import Predictive
 
@@ -274,21 +275,28 @@ class Likelihood(LearnedParameter, ABC):
         if self.log_concave:  # the slope only falls on the way from f
             end = f - variance * self.expand(y, f)[0]
             low, high = xp.minimum(f, end), xp.maximum(f, end)
-        before = high - low
-        for _ in range(
-            _STEPS
-        ):  # Newton's method while its steps halve, within the interval in which the minimiser lies
+
+        # Newton's method while its steps halve, within the interval in which the minimiser lies.
+        def step(_: Any, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            t, low, high, before = carry
             slope, curvature = self.expand(y, t)
             gradient = slope * variance + (t - f)
             low, high = xp.where(gradient < 0, t, low), xp.where(gradient > 0, t, high)
-            step = -gradient / (1 + curvature * variance)
-            good = (t + step > low) & (t + step < high) & (xp.abs(step) <= xp.abs(before) / 2)
-            step = xp.where(good | xp.isinf(low) | xp.isinf(high), step, (low + high) / 2 - t)
-            step = xp.where(gradient == 0, 0, step)
-            t, before = t + step, step
-            if certainly(xp.abs(step) <= _CLOSE * (1 + xp.abs(t))):
+            move = -gradient / (1 + curvature * variance)
+            good = (t + move > low) & (t + move < high) & (xp.abs(move) <= xp.abs(before) / 2)
+            move = xp.where(good | xp.isinf(low) | xp.isinf(high), move, (low + high) / 2 - t)
+            move = xp.where(gradient == 0, 0, move)
+            return t + move, low, high, move
+
+        carry = t, low, high, high - low
+        if xp is not np:  # a loop without a break, which can be differentiated; unrolled, it takes minutes to compile
+            carry = fori_loop(xp, _STEPS, step, carry)
+            return carry[0]
+        for _ in range(_STEPS):
+            carry = step(None, carry)
+            if (np.abs(carry[-1]) <= _CLOSE * (1 + np.abs(carry[0]))).all():
                 break
-        return t
+        return carry[0]
 
     @property
     def unit(self) -> Any:

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from kalprox._arrays import Array, certainly, namespace
+from kalprox._arrays import Array, namespace
+from kalprox._checks import concrete
 from kalprox.linalg.low_rank import PlusLowRank
 
 __all__ = ["StructuredFactor"]
@@ -58,7 +59,8 @@ class StructuredFactor:
 
     @property
     def _fades(self) -> bool:
-        return not certainly(np.asarray(self.fading) == 1)
+        fading = concrete(self.fading)  # of a program that is traced it is not known
+        return fading is None or bool((fading != 1).any())
 
     def leverage(self, D: Array) -> Array:
         """Return x'C x for each row x of D, with the covariance C, shape (n,)."""

@@ -244,6 +244,19 @@ def test_jax_arrays_compile_a_step_once_and_trace():
     np.testing.assert_allclose(traced.mean, state.mean, atol=1e-6)
 
 
+@pytest.mark.parametrize("forget", [1.0, 0.99])
+@pytest.mark.parametrize("structure", ["diagonal", LowRank(2), Blocks([2, 4]), LastLayer(2, rank=2)], ids=repr)
+def test_predictions_can_be_traced(structure, forget):
+    X, y, _ = data(n=80)
+    alg = kp.proximal_filter(kp.models.GLM("tanh"), Zero(), gamma=4.0, forget=forget, structure=structure)
+    state = alg.step(alg.init(jnp.zeros(6), 1.0), jnp.asarray(X, jnp.float32), jnp.asarray(np.tanh(y), jnp.float32))
+    new = jnp.asarray(X[:20], jnp.float32)
+    found = jax.jit(lambda state, X: (state.predict(X).mean, state.predict(X).std))(state, new)
+    expected = state.predict(new)
+    np.testing.assert_allclose(found[0], expected.mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[1], expected.std, rtol=1e-4)
+
+
 @pytest.mark.parametrize("xp", [np, pytest.param(jnp, marks=pytest.mark.slow)], ids=["numpy", "jax"])
 def test_a_block_without_a_value_is_rejected(xp):
     model = kp.models.Function(lambda theta, x: jnp.log(theta[0] * x))
