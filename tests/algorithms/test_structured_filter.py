@@ -244,6 +244,7 @@ def test_jax_arrays_compile_a_step_once_and_trace():
     np.testing.assert_allclose(traced.mean, state.mean, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forget", [1.0, 0.99])
 @pytest.mark.parametrize("structure", ["diagonal", LowRank(2), Blocks([2, 4]), LastLayer(2, rank=2)], ids=repr)
 def test_predictions_can_be_traced(structure, forget):
