@@ -217,7 +217,7 @@ def test_a_step_ends_near_the_minimiser():
 @pytest.mark.slow
 def test_jax_arrays_compile_a_step_once_and_trace():
     rng = np.random.default_rng(5)
-    X = rng.normal(size=(160, 4)).astype(np.float32)
+    X = rng.normal(size=(320, 4)).astype(np.float32)
     y = np.tanh(X @ np.ones(4, np.float32)).astype(np.float32)
     alg = kp.proximal_filter(kp.models.GLM("tanh"), Zero(), gamma=10.0, structure=LowRank(2))
     state = traced = alg.init(jnp.zeros(4), 1.0)
@@ -229,15 +229,15 @@ def test_jax_arrays_compile_a_step_once_and_trace():
         return alg.step(state, X, y)
 
     program = structured_step.compiled(structured_step._learn_pieces, "rows", "n", "loops")
-    for i in range(0, 160, 32):
-        rows = jnp.asarray(X[i : i + 32]), jnp.asarray(y[i : i + 32])
+    for i in range(0, 320, 64):
+        rows = jnp.asarray(X[i : i + 64]), jnp.asarray(y[i : i + 64])
         state, traced = alg.step(state, *rows), step(traced, *rows)
         sizes.append(program._cache_size())
     assert len(set(sizes)) == 1
     assert len(traces) == 1
     numpy = alg.init(np.zeros(4, np.float32), 1.0)
-    for i in range(0, 160, 32):
-        numpy = alg.step(numpy, X[i : i + 32], y[i : i + 32])
+    for i in range(0, 320, 64):
+        numpy = alg.step(numpy, X[i : i + 64], y[i : i + 64])
     np.testing.assert_allclose(state.mean, numpy.mean, atol=2e-4)
     settled = replace(numpy, data=with_room(numpy.data, 100))  # which truncates, as the step of JAX arrays does
     np.testing.assert_allclose(state.posterior.var(), settled.posterior.var(), rtol=2e-3)
