@@ -251,13 +251,13 @@ class Categorical(Likelihood):
         xp, m = namespace(f, covariance), f.shape[-1]
         root, p, products = _root(covariance), 0 * f, 0 * covariance
         for steps in _chunks(root):
-            q = _softmax(f + steps)
+            q = _softmax(f[None] + steps)
             p = p + q.sum(axis=0)
             products = products + xp.einsum("sbi,sbj->bij", q, q)
         n = 2 * len(_points(m))
         p = p / n
-        W = (p[..., None] * xp.eye(m, dtype=f.dtype) - products / n)[:, :-1, :-1]
-        L = xp.linalg.cholesky(W + _LEAST * xp.eye(m - 1, dtype=f.dtype))
+        W = (p[..., None] * xp.eye(m, dtype=f.dtype)[None] - products / n)[:, :-1, :-1]
+        L = xp.linalg.cholesky(W + _LEAST * xp.eye(m - 1, dtype=f.dtype)[None])
         slope = (p * y.sum(axis=-1, keepdims=True) - y)[:, :-1, None]
         targets = -xp.linalg.solve(L, slope)[..., 0]
         D = xp.swapaxes(L, -1, -2) @ (D[:, :-1] - D[:, -1:])
@@ -268,7 +268,7 @@ class Categorical(Likelihood):
         xp, mean = namespace(f, covariance), 0 * f
         square = mean
         for steps in _chunks(_root(covariance)):
-            p = _softmax(f + steps)
+            p = _softmax(f[None] + steps)
             mean, square = mean + p.sum(axis=0), square + (p**2).sum(axis=0)
         n = 2 * len(_points(f.shape[-1]))
         return mean / n, xp.sqrt(xp.maximum(square / n - (mean / n) ** 2, 0))
@@ -279,7 +279,7 @@ def _root(covariance: Array) -> Array:
     xp, m = namespace(covariance), covariance.shape[-1]
     size = xp.trace(covariance, axis1=-2, axis2=-1)[..., None, None] / m
     least = xp.asarray(_LEAST, covariance.dtype) + float(xp.finfo(covariance.dtype).eps) ** 0.5 * size
-    return xp.linalg.cholesky(covariance + least * xp.eye(m, dtype=covariance.dtype))
+    return xp.linalg.cholesky(covariance + least * xp.eye(m, dtype=covariance.dtype)[None])
 
 
 def _chunks(root: Array) -> Iterator[Array]:
