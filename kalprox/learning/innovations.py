@@ -477,7 +477,10 @@ class SquareRootFilter:
         return (max(self.rss, 0.0) if self.theta.ndim == 1 else np.maximum(self.rss, 0)) / dof, dof
 
     def _noise(self, rows: Any, squares: Any, rss: Array, trace: Any) -> tuple[Array, Array, Array]:
-        """Return the noise variance, its degrees of freedom, and squares / rows, where one of these may be 0."""
+        """Return the noise variance, its degrees of freedom, and squares / rows.
+
+        Give the same object as `rows` and as `squares` if nothing was forgotten: the last one is then 1.
+        """
         spread: Any = 1.0 if squares is rows else np.asarray(squares / np.where(rows > 0, rows, 1))
         if self.noise_var is not None:
             return np.full(np.shape(rss), self.noise_var), np.asarray(math.inf), spread
