@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.streams import CLUSTER, DIAGNOSES, STREAMS, Stream, stream
-from kalprox import KalproxRegressor
+from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.learning.quantiles import Quantiles
 
 __all__ = [
@@ -226,12 +226,58 @@ def _weighted(weights: str) -> Callable[[np.random.Generator], dict[str, Any]]:
     return run
 
 
+def _class_weight(rng: np.random.Generator) -> dict[str, Any]:
+    X, coef = rng.normal(size=(2000, 3)), np.array([1.0, -0.5, 0.0])
+    y = rng.random(2000) < 1 / (1 + np.exp(3.0 - X @ coef))
+    model = KalproxClassifier(class_weight="balanced").fit(X, y)
+    return {"coefficients": _share_inside(model, coef)}
+
+
+def _clusters(sizes: list[int]) -> Callable[[np.random.Generator], dict[str, Any]]:
+    """An input and half of the noise's variance are common to the rows of each cluster."""
+
+    def run(rng: np.random.Generator) -> dict[str, Any]:
+        label = np.repeat(np.arange(len(sizes)), sizes)
+        x, common = rng.normal(size=len(sizes))[label], rng.normal(size=len(sizes))[label]
+        y = 1 + x + (common + rng.normal(size=len(label))) / 2**0.5
+        model = KalproxRegressor(penalty=None, coef_cov="clustered").fit(x[:, None], y, groups=label)
+        return {"coefficients": _share_inside(model, np.ones(1))}
+
+    return run
+
+
+def _few_robust(rng: np.random.Generator) -> dict[str, Any]:
+    X, coef = rng.lognormal(size=(40, 2)), np.array([1.0, -1.0])
+    y = X @ coef + X[:, 0] * rng.normal(size=40)
+    return {"coefficients": _share_inside(KalproxRegressor(penalty=None, coef_cov="robust").fit(X, y), coef)}
+
+
+def _gaps(rng: np.random.Generator) -> dict[str, Any]:
+    X, coef = rng.normal(size=(1000, 3)) + 2 * rng.normal(size=(1000, 1)), np.array([1.0, -1.0, 0.5])
+    y = X @ coef + rng.normal(size=1000)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    model = KalproxRegressor(penalty=None, missing="marginalize")
+    for rows in batches(1000, BATCH):
+        model.partial_fit(X[rows], y[rows])
+    return {"coefficients": _share_inside(model, coef)}
+
+
+def _share_inside(model: KalproxRegressor | KalproxClassifier, coef: np.ndarray) -> float:
+    low, high = model.coef_interval(LEVEL)
+    return float(((np.ravel(low) <= coef) & (coef <= np.ravel(high))).mean())
+
+
 SETTINGS: dict[str, Callable[[np.random.Generator], dict[str, Any]]] = {
     '30 rows, 50 coefficients, ridge with alpha="auto"': _few_rows,
     '200 rows, 50 coefficients of which 3 are not zero, L1 with alpha="auto"': _l1,
     "400 rows, 3 coefficients, forget=0.9": _forget,
     '400 rows with known unequal noise, weights="precision"': _weighted("precision"),
     'the same with weights="frequency", which they are not': _weighted("frequency"),
+    '2,000 rows, 7% events, class_weight="balanced"': _class_weight,
+    '10 clusters of 20 rows, coef_cov="clustered"': _clusters([20] * 10),
+    "20 clusters, one of which has half of the rows": _clusters([10] * 19 + [190]),
+    '40 rows whose noise grows with an input, coef_cov="robust"': _few_robust,
+    '1,000 rows, correlated inputs, a tenth of the values missing, missing="marginalize"': _gaps,
 }
 
 
