@@ -43,11 +43,18 @@ from kalprox.learning.saved_parts import (
 from kalprox.learning.saved_warmup import restored_rows, saved_rows
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
-from kalprox.learning.weak_prior import Columns, coef_regularizer, first_theta, sums_to_zero, weak_prior
+from kalprox.learning.weak_prior import (
+    Columns,
+    coef_regularizer,
+    coefficients_sum_to_zero,
+    first_theta,
+    sums_to_zero,
+    weak_prior,
+)
 from kalprox.likelihoods import Bernoulli, Categorical
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
-from kalprox.regularizers import Zero
+from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
 from kalprox.sources.forgetting import faded
@@ -550,7 +557,7 @@ class FilteredBelief(Belief):
         if self.fixed.outputs is None:
             return None
         assert isinstance(posterior, InformationPosterior)
-        return contrasts(self.fixed, smooth=posterior.regularizer.smooth).toarray()
+        return contrasts(self.fixed, posterior.regularizer).toarray()
 
     @cached_property
     def unpenalised(self) -> Posterior:
@@ -668,15 +675,15 @@ def refuse_changes(before: Settings, now: Settings) -> None:
         raise ValueError(f"{' and '.join(changed)} cannot change between calls of partial_fit: use fit.")
 
 
-def contrasts(design: Design, *, smooth: bool) -> Any:
+def contrasts(design: Design, regularizer: Regularizer) -> Any:
     """Return a sparse matrix that subtracts from parameters their means over the outputs; None if there is one output.
 
-    Those of coefficients stay as they are unless the penalty is smooth: exact zeros are not moved.
+    Those of coefficients stay as they are where the penalty decides on their means.
     """
     if (m := design.outputs) is None:
         return None
     summed = np.ones(design.size // m)
-    if not smooth:
+    if not coefficients_sum_to_zero(regularizer):
         summed[design.first :] = 0.0
     means = scipy.sparse.kron(scipy.sparse.diags_array(summed), np.full((m, m), 1 / m))
     return (scipy.sparse.eye_array(design.size) - means).tocsr()

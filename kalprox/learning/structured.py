@@ -297,7 +297,7 @@ class StructuredBelief(Belief):
         return (self.coef == 0) & (np.sqrt(self._variances(self._var(self.posterior))) == 0) & kinked
 
     def _contrasts(self, posterior: Posterior) -> Any:
-        return contrasts(self.fixed, smooth=coef_regularizer(self.settings, self.fixed).smooth)
+        return contrasts(self.fixed, coef_regularizer(self.settings, self.fixed))
 
     def determined(self, penalised: bool) -> Array:
         return np.ones(self.coef.shape[-1], bool)

@@ -12,12 +12,13 @@ from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen
 from kalprox.likelihoods import Likelihood
 from kalprox.models import LINKS
-from kalprox.regularizers import Regularizer, Separable
+from kalprox.regularizers import FreeIntercept, Regularizer, Ridge, Separable, Zero
 from kalprox.sources import Block
 
 __all__ = [
     "Columns",
     "coef_regularizer",
+    "coefficients_sum_to_zero",
     "first_intercept",
     "first_theta",
     "sums_to_zero",
@@ -162,9 +163,9 @@ def sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs: 
     """Return a prior that keeps sums over the outputs at zero; None for a single output.
 
     The probabilities of classes do not change if the same number is added to the intercepts of all classes, nor if it
-    is added to their coefficients of one input. A penalty that is smooth and the same for all classes decides for the
-    number at which the coefficients add up to zero; one with kinks decides otherwise, but not for the intercepts. The
-    prior weighs as much as all rows, whatever their number; `FilteredBelief._contrasts` leaves it out of the standard
+    is added to their coefficients of one input. A ridge, which is the same for all classes, decides for the number
+    at which the coefficients add up to zero; other penalties decide otherwise, but not for the intercepts. The prior
+    weighs as much as all rows, whatever their number; `FilteredBelief._contrasts` leaves it out of the standard
     errors.
     """
     if design.outputs is None:
@@ -173,7 +174,14 @@ def sums_to_zero(settings: Settings, design: Design, X: Moments, *, all_inputs: 
     strength = np.where(square > 0, square, max(X.rows, 1.0)) / design.scale**2  # type: ignore[operator]
     if design.intercept:
         strength = np.append(max(X.rows, 1.0), strength)
-    if not all_inputs and not coef_regularizer(settings, design).smooth:
+    if not all_inputs and not coefficients_sum_to_zero(coef_regularizer(settings, design)):
         strength[design.first :] = 0.0
     A = np.kron(np.diag(np.sqrt(strength)), np.ones((1, design.outputs)))
     return Information.from_prior(np.zeros(design.size), A)
+
+
+def coefficients_sum_to_zero(g: Regularizer) -> bool:
+    """Whether the coefficients of each input add up to zero over the classes: with a ridge, and without a penalty."""
+    while isinstance(g, FreeIntercept):
+        g = g.g
+    return isinstance(g, (Ridge, Zero))

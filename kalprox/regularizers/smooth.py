@@ -97,7 +97,7 @@ class Quadratic(Regularizer):
             raise ValueError(f"A must be a matrix of shape (m, d); got shape {self.A.shape}.")
 
     def value(self, theta: Array) -> Array:
-        return ((self.A @ theta) ** 2).sum() / 2
+        return ((self.root(theta.shape[0]) @ theta) ** 2).sum() / 2
 
     def grad(self, theta: Array) -> Array:
         return self.A.T @ (self.A @ theta)
