@@ -1,12 +1,15 @@
 """Errors on the command line: a message and an exit code, without a traceback."""
 
 import _thread
+import io
 import os
 import re
 import shlex
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
@@ -45,20 +48,21 @@ class Commands(click.Group):
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         sys.unraisablehook = _deliver_interrupt_later
-        try:
+        warnings.showwarning = _show_warning
+        _open_streams()
+        with self._ending_with_a_code():
             return super().make_context(*args, **kwargs)
-        except click.ClickException as error:
-            raise _without_controls(error) from error.__cause__
-        except KeyboardInterrupt:
-            _end_interrupted()
 
     def invoke(self, ctx: click.Context) -> Any:
-        warnings.showwarning = _show_warning
-        _open_closed_streams()
-        try:
+        with self._ending_with_a_code(ctx):
             result = super().invoke(ctx)
             sys.stdout.flush()  # what Python cannot write when it ends, it reports with a traceback
             return result
+
+    @contextmanager
+    def _ending_with_a_code(self, ctx: click.Context | None = None) -> Iterator[None]:
+        try:
+            yield
         except click.exceptions.Exit:
             raise
         except click.ClickException as error:
@@ -70,8 +74,8 @@ class Commands(click.Group):
             sys.exit(141)
         except Exception as error:
             _drop_output()
-            code = exit_code(error)
-            text = _with_options(str(error), self.commands.get(ctx.invoked_subcommand or "")) or type(error).__name__
+            code, command = exit_code(error), self.commands.get((ctx and ctx.invoked_subcommand) or "")
+            text = _with_options(str(error), command) or type(error).__name__
             if code == 1:
                 text = (
                     f"{type(error).__name__}: {text}\nThis is an error in kalprox. Please report it with the command."
@@ -167,12 +171,21 @@ def exit_code(error: Exception) -> int:
     return next((code for kind, code in codes if isinstance(error, kind)), 1)
 
 
-def _open_closed_streams() -> None:
-    """Replace streams that the caller has closed: messages are dropped, and results cannot be written."""
+def _open_streams() -> None:
+    """Replace streams that the caller has closed: messages are dropped, and results cannot be written.
+
+    With PYTHONUNBUFFERED, which is usual in containers, Python drops what the system does not take in one piece; a
+    buffer writes all of it, or raises an error.
+    """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+            text = {"encoding": stream.encoding, "errors": stream.errors}
+            setattr(sys, name, open(stream.fileno(), "w", buffering=1, closefd=False, **text))  # noqa: SIM115
 
 
 def _drop_output() -> None:

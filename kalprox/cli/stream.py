@@ -203,10 +203,11 @@ def stream(
       tail -f rides.jsonl | kalprox stream --target rides --checkpoint rides.ckpt --quarantine bad.csv
       kalprox stream --model flights.kalprox --key flight --out flights.kalprox --watch 8080 < flights.csv
     """
-    from kalprox.cli.stream_summary import event_of, say_position, summary
+    from kalprox.cli.stream_summary import cut_short, event_of, say_position, summary
     from kalprox.cli.terminal import Reporter, echo
     from kalprox.jobs.checkpoint import Checkpoint
     from kalprox.jobs.stream import StreamJob, run_stream
+    from kalprox.sources.files import open_stdin
 
     lock = None if checkpoint is None else Checkpoint(checkpoint).lock_file
     check_distinct(
@@ -237,7 +238,7 @@ def stream(
         return _inferred(head, style, key, infer_rows, given)
 
     with ExitStack() as stack:
-        file = sys.stdin.buffer if source == "-" else stack.enter_context(_opened(source))
+        file = open_stdin() if source == "-" else stack.enter_context(_opened(source))
         reporter = stack.enter_context(Reporter("stream", quiet=quiet, events=events))
 
         def started(run: "StreamRun") -> None:
@@ -284,6 +285,8 @@ def stream(
         if out is not None and end.model is not None:
             end.model.save(out)
         reporter.event("done", **event_of(end), model=None if out is None else str(out))
+    if end.cut:
+        echo(cut_short(end, checkpoint), err=True)
     if not quiet:
         for line in summary(end, level, out, checkpoint):
             echo(line, err=True)

@@ -12,7 +12,7 @@ from kalprox.cli.terminal import echo
 from kalprox.jobs.stream_job import StreamEnd
 from kalprox.model_file import ModelFileError
 
-__all__ = ["event_of", "say_position", "summary"]
+__all__ = ["cut_short", "event_of", "say_position", "summary"]
 
 
 def say_position(checkpoint: Path | None) -> None:
@@ -42,6 +42,7 @@ def event_of(end: StreamEnd) -> dict[str, Any]:
         "predicted": counts.predicted,
         "waiting": end.waiting,
         "dropped": counts.dropped,
+        "cut": end.cut,
         "error": counts.error,
         "coverage": counts.coverage,
         "rows_per_second": round(end.rows / max(end.seconds, 1e-9)),
@@ -49,6 +50,14 @@ def event_of(end: StreamEnd) -> dict[str, Any]:
         "latency_p99": p99,
         "headline": None if end.model is None else end.model.headline().to_json(),
     }
+
+
+def cut_short(end: StreamEnd, checkpoint: Path | None) -> str:
+    """What is said of an input that ends inside a row."""
+    text = f"! The input ends inside a row, whose first {count(end.cut, 'byte')} were neither answered nor learned. "
+    if checkpoint is None:
+        return text + "End the last row with a newline."
+    return text + "A stream that resumes takes the row when it is whole, with its newline."
 
 
 def summary(end: StreamEnd, level: float, out: Path | None, checkpoint: Path | None) -> list[str]:

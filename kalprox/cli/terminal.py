@@ -44,8 +44,9 @@ EVENTS = {
     "and `rounded_numbers`, if there are any: for each column `count`, `filled` (the number of cells that are not "
     "missing) and `examples`; for fit also `model`, `passes`, `converged`, `rmse`, `coverage`; for predict also "
     "`out`; for stream also `model`, `offset`, the numbers of rows that were `learned`, were `predicted` only, are "
-    "`waiting` and were `dropped`, the `error` and the `coverage` of the predictions issued, `rows_per_second`, and "
-    "`latency_p50` and `latency_p99` in seconds",
+    "`waiting` and were `dropped`, the number of bytes after the last row that may be the beginning of a row which was "
+    "`cut`, the `error` and the `coverage` of the predictions issued, `rows_per_second`, and `latency_p50` and "
+    "`latency_p99` in seconds",
     "failed": "`error`, the message",
 }
 _LINE_INTERVAL = 5.0  # seconds between two lines of text

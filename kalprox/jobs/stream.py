@@ -1,5 +1,7 @@
 """A stream: every row is predicted as it comes, and learned as soon as its target is there."""
 
+import os
+import stat
 import sys
 import threading
 import time
@@ -138,7 +140,8 @@ class StreamRun:
         """Read the checkpoint, if there is one, and the header of the input, and find the columns."""
         job, state = self.job, self._load()
         started(self)
-        opened = StreamInput(job.stream, **job.reading, reading=self.stopping.reading)
+        is_whole = job.checkpoint is None and _is_file(job.stream)
+        opened = StreamInput(job.stream, **job.reading, is_whole=is_whole, reading=self.stopping.reading)
         self.records = opened.records
         if state is None and job.model is None:
             self.columns, parameters = job.infer(opened.head(job.head), opened.style)
@@ -253,6 +256,7 @@ class StreamRun:
             time.monotonic() - self.begin,
             self.answered,
             (times[0], times[1]),
+            self.records.cut if self.is_open else 0,
         )
 
     def changes(self) -> Changes | None:
@@ -335,6 +339,14 @@ class StreamRun:
         except ValueError as error:
             rows = f"rows {batch.first} to {batch.first + len(batch.statuses) - 1}"
             raise SourceError(f"{self.job.source}, {rows} could not be learned: {error}") from error
+
+
+def _is_file(stream: Any) -> bool:
+    """Whether a stream has an end that no writer can move: a file, or bytes in memory, and not a pipe."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:  # it has no number: it is in memory
+        return True
 
 
 def _joined(blocks: Sequence[Block]) -> Block:

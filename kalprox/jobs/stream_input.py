@@ -28,7 +28,7 @@ class StreamInput:
         The default is JSON lines if the first byte is a brace, else CSV.
     delimiter, decimal, thousands : str, optional
         See `kalprox.sources.table.Table`. The delimiter is found in the header and the first row.
-    max_record, reading
+    max_record, is_whole, reading
         See `kalprox.sources.records.Records`.
 
     Attributes
@@ -47,13 +47,14 @@ class StreamInput:
         decimal: str = ".",
         thousands: str | None = None,
         max_record: int = 1 << 20,
+        is_whole: bool = True,
         reading: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         if format is not None and format not in FORMATS:
             raise SourceError(f"format must be one of {', '.join(FORMATS)} for a stream; got {format!r}.")
-        self.records = Records(stream, max_record=max_record, reading=reading)
+        self.records = Records(stream, max_record=max_record, is_whole=is_whole, reading=reading)
         self._header = b""
-        first = self.records.peek(1).removeprefix(BOM).lstrip()
+        first = self.records.begin().removeprefix(BOM).lstrip()
         if format == "jsonl" or (format is None and first[:1] == b"{"):
             self.style = Style(None, ",", decimal, thousands)
             return
@@ -68,11 +69,11 @@ class StreamInput:
         opened = reader(STDIN, format=format or "csv", stdin=Replay(io.BytesIO(head)), **options)
         assert isinstance(opened, CsvReader)
         header, begin = opened.header()
-        self.style = Style(header or [], opened.delimiter, decimal, thousands)
+        self.style = Style(header, opened.delimiter, decimal, thousands)
         self.records.split_by(opened.delimiter)
         self._header = head[:begin]
         self.records.advance(begin)
 
     def head(self, rows: int) -> bytes:
-        """The header and the first rows, which stay in the stream; fewer rows if the stream has no more."""
-        return self._header + self.records.peek(rows)
+        """The header and the first good rows, which stay in the stream; fewer rows if the stream has no more."""
+        return self._header + b"".join(record.data for record in self.records.ahead(rows))

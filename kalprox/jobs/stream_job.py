@@ -38,6 +38,8 @@ class StreamEnd:
     latencies : tuple of float
         The median and the 99th percentile of the time, in seconds, from the arrival of a row to its answer, of the last
         4,096 rows; NaN if there were none.
+    cut : int
+        The number of bytes at the end of the input that are no row, because they may be the beginning of one.
     """
 
     model: TableModel | None
@@ -48,6 +50,7 @@ class StreamEnd:
     seconds: float
     rows: int
     latencies: tuple[float, float]
+    cut: int = 0
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ __all__ = [
     "find",
     "fingerprint",
     "format_of",
+    "open_stdin",
     "refuse_pipe",
     "stdin",
 ]
@@ -346,7 +347,14 @@ def stdin(stream: BinaryIO | Replay | None = None) -> Replay:
 
 @functools.cache
 def _own_stdin() -> Replay:
-    return Replay(sys.stdin.buffer)
+    return Replay(open_stdin())
+
+
+def open_stdin() -> BinaryIO:
+    """The standard input of this process; raise SourceError where it is closed."""
+    if sys.stdin is None:
+        raise SourceError("Standard input is closed. Give the name of a file, or send the rows to standard input.")
+    return sys.stdin.buffer
 
 
 def _hidden(relative: Path) -> bool:

@@ -2,8 +2,11 @@
 
 import hashlib
 import io
+import re
 import select
 import time
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -11,6 +14,7 @@ from typing import Any, NamedTuple
 from kalprox.sources.files import SourceError
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.csv_records import CsvRecords
+from kalprox.sources.readers.text import Lines, pass_over
 
 __all__ = ["Position", "Record", "Records"]
 
@@ -30,7 +34,7 @@ class Record(NamedTuple):
     came : float
         When its last byte was read, in seconds of `time.perf_counter`.
     fault : Reason, optional
-        Why the record, which does not end, is bad.
+        Why the record, which is too long or does not end, is bad.
     """
 
     data: bytes
@@ -75,10 +79,14 @@ class Records:
     Parameters
     ----------
     stream : binary stream
-        Needs the method `read1`, as the standard input of a process has it.
+        Needs the method `read1`, as the standard input of a process has it, and `seek` where `is_whole` is true.
     max_record : int
-        The largest number of bytes in a record. A longer one is a record with a fault, and what follows begins after
-        its first line.
+        The largest number of bytes in a record. A longer one is a record with a fault, whatever lines a quoted cell of
+        it contains.
+    is_whole : bool
+        Whether the stream is all there is: a record may end where the stream does, and if a quote is open there, only
+        the line in which it opens is a record, with a fault. Otherwise, what has no end may have been cut, and is no
+        record.
     reading : callable
         Returns a context for the times at which bytes are waited for.
 
@@ -87,7 +95,9 @@ class Records:
     delimiter : str or None
         That of CSV records, in which a quoted cell may contain newlines; None for lines.
     offset : int
-        The number of bytes before the next record.
+        The number of bytes before the next record, or before the first that `ahead` has not returned.
+    cut : int
+        The number of bytes at the end of the stream that are no record, because they may have been cut.
 
     Examples
     --------
@@ -103,16 +113,19 @@ class Records:
         stream: Any,
         *,
         max_record: int,
+        is_whole: bool = True,
         reading: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        self.stream, self.max_record, self.reading = stream, max_record, reading
-        self.offset = 0
+        self.stream, self.max_record, self.is_whole, self.reading = stream, max_record, is_whole, reading
+        self.offset = self.cut = 0
         self._data, self._at, self._ended, self._came = b"", 0, False, 0.0
-        self._quotes: CsvRecords | None = None
+        self._ends: Lines | CsvRecords = Lines()
+        self._ahead: deque[Record] = deque()
+        self._blank_lines = re.compile(rb"(?:[ \t\r]{0,%d}\n)+" % min(max_record - 1, 1 << 30))
 
     def split_by(self, delimiter: str) -> None:
         """From now on, records are those of CSV with this delimiter."""
-        self.delimiter, self._quotes = delimiter, CsvRecords(delimiter)
+        self.delimiter, self._ends = delimiter, CsvRecords(delimiter, b"\n")
 
     def __iter__(self) -> Iterator[Record]:
         while (record := self.next()) is not None:
@@ -133,32 +146,62 @@ class Records:
 
     def next(self, until: float | None = None) -> Record | None:
         """The next record; None at the end of the stream, or if none has come until this time of `time.monotonic`."""
+        if self._ahead:
+            return self._ahead.popleft()._replace(came=self._came)
         while True:
-            found = self._split()
-            if found is None:
+            record = self._split()
+            if record is not None and (record.fault or record.data.strip(_BLANKS)):
+                return record
+            if record is None:
                 if self._ended or (until is not None and not self._waits(until)):
                     return None
                 self._more()
-                continue
-            record, blank = found
-            if not blank:
-                return record
+
+    def ahead(self, rows: int) -> list[Record]:
+        """The next records without a fault, `rows` of them or fewer at the end, which are read but not taken."""
+        seen, self._ahead = self._ahead, deque()
+        good = sum(record.fault is None for record in seen)
+        while good < rows and (record := self.next()) is not None:
+            seen.append(record)
+            good += record.fault is None
+        self._ahead = seen
+        return [record for record in seen if record.fault is None]
+
+    def begin(self) -> bytes:
+        """The first line of the next record, or 80 bytes of it, which are not taken."""
+        while True:
+            self._skip_blank_lines()
+            data = self._data[self._at : self._at + 80]
+            if b"\n" in data or len(data) == 80 or self._ended:
+                return data.partition(b"\n")[0]
+            self._more()
 
     def peek(self, rows: int) -> bytes:
-        """The bytes of the next records, `rows` of them or fewer at the end, which are read but not taken."""
-        at, offset, count = self._at, self.offset, 0
+        """The bytes of the header and the records after it, which are not taken.
+
+        There are `rows` of them, or those before one that is too long. Raise SourceError if the header is too long.
+        """
+        size = count = 0
         while count < rows:
-            found = self._split(whole=True)
-            if found is not None:
-                count += not found[1]
-            elif self._ended or len(self._data) - self._at > self.max_record:
-                break
-            else:
-                looked_at, self._at = self._at - at, at
+            start = self._at + size
+            end = self._end(start)
+            if (end or len(self._data)) - start > self.max_record:
+                if count:
+                    break
+                raise SourceError(
+                    f"The header does not end within {self.max_record:,} bytes, the value of max_record. Check that "
+                    "the input is CSV and has newlines, or raise max_record."
+                )
+            if not end and not self._ended:
                 self._more()
-                at, self._at = 0, looked_at
-        end, self._at, self.offset = self._at, at, offset
-        return self._data[at:end]
+                continue
+            if not end and self.is_whole:
+                end = len(self._data)
+            if end <= start:
+                break
+            count += bool(self._data[start:end].strip(_BLANKS))
+            size = end - self._at
+        return self._data[self._at : self._at + size]
 
     def skip(self, to: Position) -> None:
         """Move on to a position; raise SourceError if the row before it is not the one that was there."""
@@ -186,46 +229,73 @@ class Records:
             self.advance(step)
             size -= step
 
-    def _split(self, *, whole: bool = False) -> tuple[Record, bool] | None:
-        """The next record that has come, and whether it is blank; None if there is none. A `whole` one has no fault."""
-        data, start = self._data, self._at
-        end = data.find(b"\n", start) + 1
-        if self._quotes is not None and data.find(b'"', start, end or len(data)) >= 0:
-            end = self._quotes.end_of_first(data, start)
-        held = len(data) - start
-        if end == 0 and held > self.max_record and not whole:
-            return self._faulty(Reason.TOO_LONG if b"\n" not in data[start:] else Reason.UNCLOSED)
-        if end == 0 and self._ended and held:
-            if b"\n" in data[start:] and not whole:
-                return self._faulty(Reason.UNCLOSED)
-            end = len(data)
-        if end == 0:
+    def _skip_blank_lines(self) -> None:
+        if blank := self._blank_lines.match(self._data, self._at):
+            self.advance(blank.end() - self._at)
+
+    def _end(self, start: int) -> int:
+        """The end of the record that begins at `start` of what is held; 0 where it has not come."""
+        end = self._data.find(b"\n", start) + 1
+        if self.delimiter is None or self._data.find(b'"', start, end or len(self._data)) < 0:
+            return end
+        return self._ends.end_of_first(self._data, start)
+
+    def _split(self) -> Record | None:
+        """The next record that has come; None if there is none."""
+        self._skip_blank_lines()
+        end, fault, held = self._end(self._at), None, len(self._data) - self._at
+        if not end and held > self.max_record:
+            return self._passed_over()
+        if not end and self._ended and self._data[self._at :].strip(_BLANKS):
+            if not self.is_whole:
+                self.cut = held
+                return None
+            end = len(self._data)
+            if self._ends.end_of_last(self._data[self._at :])[1]:
+                end, fault = self._data.find(b"\n", self._at) + 1 or end, Reason.UNCLOSED
+        if not end:
             return None
-        fault = Reason.TOO_LONG if end - start > self.max_record else None
-        return self._taken(data[start:end], end, fault)
-
-    def _faulty(self, fault: Reason) -> tuple[Record, bool]:
-        """The first line of what is held as a record that does not end; the rest of a longer line is passed over."""
-        begin, at = self._at, self.offset
-        head = self._data[begin : begin + 80]
-        while (end := self._data.find(b"\n", self._at) + 1) == 0 and not self._ended:
-            self.advance(len(self._data) - self._at)
-            self._more()
-        self.advance((end or len(self._data)) - self._at)
-        return Record(head, at, self.offset, self._came, fault), False
-
-    def _taken(self, data: bytes, end: int, fault: Reason | None) -> tuple[Record, bool]:
-        start = self.offset
+        if end - self._at > self.max_record:
+            fault = Reason.TOO_LONG
+        data, start = self._data[self._at : end], self.offset
         self.advance(end - self._at)
-        return Record(data[:80] if fault else data, start, self.offset, self._came, fault), not data.strip(_BLANKS)
+        return Record(data[:80] if fault else data, start, self.offset, self._came, fault)
+
+    def _passed_over(self) -> Record | None:
+        """A record that is too long, as its first bytes; the others are passed over as they come, up to its end."""
+        held, start = self._data[self._at :], self.offset
+        if not self.is_whole and self._ends.end_of_last(held)[1]:
+            warnings.warn(
+                f"A quote that opened after byte {start:,} of the input has not closed within {self.max_record:,} "
+                "bytes, the longest that a record may be (--max-record): everything is passed over until it closes.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        passed = pass_over(held, self._ends, self._bytes)
+        size, fault = passed.size, Reason.TOO_LONG
+        self._data, self._at = passed.behind, 0
+        if self._ended and not self.is_whole:
+            self.cut = size
+            return None
+        if passed.is_open:
+            size, fault = passed.line, Reason.UNCLOSED
+            self.stream.seek(size - passed.size, io.SEEK_CUR)
+            self._ended = False
+        self.offset = start + size
+        return Record(held[:80], start, self.offset, self._came, fault)
 
     def _more(self) -> None:
         """Wait for more bytes."""
+        self._data, self._at = self._data[self._at :] + self._bytes(), 0
+
+    def _bytes(self) -> bytes:
+        """Some more bytes; none at the end of the stream."""
+        if self._ended:
+            return b""
         with self.reading():
-            data = self.stream.read1(_STEP)
-        self._came = time.perf_counter()
-        self._data, self._at = self._data[self._at :] + data, 0
-        self._ended = not data
+            data: bytes = self.stream.read1(_STEP)
+        self._came, self._ended = time.perf_counter(), not data
+        return data
 
     def _waits(self, until: float) -> bool:
         """Wait until there are more bytes, or until a time; return whether there are."""

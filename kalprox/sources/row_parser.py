@@ -19,7 +19,7 @@ from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.places import Cursor
 from kalprox.sources.plain_rows import PlainRows, json_object
 from kalprox.sources.quarantine import BadRow, Reason
-from kalprox.sources.readers.base import RawBlock, Wanted
+from kalprox.sources.readers.base import RawBlock, Wanted, check_names
 from kalprox.sources.readers.csv_parsing import CsvParser
 from kalprox.sources.readers.jsonl import parse_lines
 from kalprox.sources.readers.notation import Notation
@@ -113,6 +113,8 @@ class RowParser:
         self, columns: TableColumns, style: Style, *, keyed: bool = False, samples: bool = True, name: str = "-"
     ) -> None:
         self.columns, self.style, self.keyed, self.name, self.samples = columns, style, keyed, name, samples
+        if style.header is not None:
+            check_names(name, style.header, columns.wanted.names)
         self.notation = Notation(style.decimal, style.thousands)
         without = {"target": None} if keyed else {"target": None, "weight": None, "cluster": None}
         # rows without a target are found as bad cells, also where the columns allow them

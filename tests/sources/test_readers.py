@@ -75,8 +75,7 @@ def ends_of_chunks(data, size, max_record=64):
         return ()
     reader.text.open()
     reader.text.seek(start)
-    cut = reader.records.end_of_last
-    found = chunks(reader.text, start, size, cut, newline=b"\r\n", max_record=max_record)
+    found = chunks(reader.text, start, size, reader.records, max_record=max_record)
     return tuple((chunk.offset, chunk.fault) for chunk in found)
 
 

@@ -99,7 +99,10 @@ def test_a_look_ahead_takes_nothing():
         assert records.peek(rows) == data[:expected]
         assert records.offset == 0
         assert [record.data for record in records] == data.splitlines(keepends=True)
-    assert split(b"x" * 100_000 + b"\n1\n", max_record=100).peek(2) == b""  # what is too long is seen when it is taken
+    with pytest.raises(SourceError, match=r"header does not end within 100 bytes"):
+        split(b"x" * 100_000 + b"\n1\n", max_record=100).peek(2)
+    assert split(b"a\n" + b"x" * 100_000 + b"\n1\n", max_record=100).peek(3) == b"a\n"
+    assert [r.data for r in split(b"x" * 100_000 + b"\n1\n2\n", max_record=100).ahead(1)] == [b"1\n"]
 
 
 def test_a_position_is_found_again():

@@ -179,9 +179,7 @@ class CsvReader:
         start = max(start, first_row)
         self.text.open(again=again)
         self.text.seek(start, sha256)
-        divided = chunks(
-            self.text, start, self.chunk_bytes, self.records.end_of_last, newline=b"\r\n", max_record=self.max_record
-        )
+        divided = chunks(self.text, start, self.chunk_bytes, self.records, max_record=self.max_record)
 
         def parse(chunk: Chunk) -> RawBlock:
             with guarded(self.text.name, "CSV"):

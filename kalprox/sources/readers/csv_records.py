@@ -1,6 +1,7 @@
 """Finding where the records of a CSV file end, quotes considered, as pyarrow's parser does."""
 
 import re
+from collections import deque
 
 import numpy as np
 
@@ -14,24 +15,34 @@ class CsvRecords:
     ----------
     delimiter : str
         One character.
+    newlines : bytes
+        The characters that end a line.
     """
 
-    def __init__(self, delimiter: str) -> None:
-        self.delimiter = delimiter
+    def __init__(self, delimiter: str, newlines: bytes = b"\r\n") -> None:
+        self.delimiter, self._newline = delimiter, re.compile(b"[" + newlines + b"]")
         mark = re.escape(delimiter).encode()
         self._quoted = re.compile(rb"(?:\A|(?<=[" + mark + rb'\r\n]))"[^"]*+(?:""[^"]*+)*+(?:"|\Z)')
 
     def end_of_first(self, data: bytes, start: int) -> int:
         """The end of the record that begins at `start`; 0 where it does not end in `data`."""
-        if data.find(b"\n", start) < 0 and data.find(b"\r", start) < 0:
+        if self._newline.search(data, start) is None:
             return 0
         here = start
         for quoted in self._quoted.finditer(data[start:]):
-            if newline := re.search(rb"[\r\n]", data[here : start + quoted.start()]):
-                return here + newline.end()
+            if newline := self._newline.search(data, here, start + quoted.start()):
+                return newline.end()
             here = start + quoted.end()
-        newline = re.search(rb"[\r\n]", data[here:])
-        return 0 if newline is None else here + newline.end()
+        newline = self._newline.search(data, here)
+        return 0 if newline is None else newline.end()
+
+    def shortened(self, data: bytes) -> bytes:
+        """A few bytes in place of `data`, the beginning of a record: it ends where it does after `data`."""
+        last = deque(self._quoted.finditer(data), maxlen=1)
+        if not last or last[0].end() < len(data):
+            return b"x" + data[-1:]  # in a field that is not quoted, or at the beginning of one
+        inside = data[last[0].start() + 1 :]
+        return b'"' + inside[len(inside.rstrip(b'"')) :]  # the next byte may be another quote
 
     def end_of_last(self, data: bytes) -> tuple[int, bool]:
         """The end of the last complete record, and whether a quote is open at the end of `data`."""

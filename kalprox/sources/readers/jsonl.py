@@ -17,7 +17,7 @@ from kalprox.sources.files import MAX_RECORD, SourceError
 from kalprox.sources.prefetch import map_ahead
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, RawBlock, Wanted, guarded
-from kalprox.sources.readers.text import BOM, Chunk, Text, chunks, last_line
+from kalprox.sources.readers.text import BOM, Chunk, Lines, Text, chunks
 
 __all__ = ["JsonReader", "parse_lines"]
 
@@ -126,7 +126,7 @@ class JsonReader:
         self.text.open(again=again)
         self.text.seek(start, sha256)
         first = start == 0
-        for chunk in chunks(self.text, start, self.chunk_bytes, last_line, max_record=self.max_record):
+        for chunk in chunks(self.text, start, self.chunk_bytes, Lines(), max_record=self.max_record):
             yield chunk._replace(data=chunk.data.removeprefix(BOM)) if first else chunk
             first = False
 

@@ -4,6 +4,7 @@ import codecs
 import gzip
 import hashlib
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any, NamedTuple
 from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError, Unreadable
 from kalprox.sources.files import stdin as standard_input
 from kalprox.sources.quarantine import Reason
+from kalprox.sources.readers.csv_records import CsvRecords
 
-__all__ = ["BOM", "Chunk", "Text", "chunks", "last_line"]
+__all__ = ["BOM", "Chunk", "Lines", "Text", "chunks", "pass_over"]
 
 BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
 _STEP = 1 << 20  # bytes to read at a time
@@ -53,7 +55,7 @@ class Text:
         self.found: str | None = None  # the encoding that a byte order mark says
         self._raw: Any = None
         self._stream: Any = None
-        self._opened_before = False
+        self._opened_before = self._again = False
         self.digest: Any = None
 
     def open(self, *, again: bool = False) -> None:
@@ -62,11 +64,22 @@ class Text:
             self._start(again=True)
             begin = self.read(4)
             self.found = next((name for mark, name in _MARKS if begin.startswith(mark)), None)
-        self._opened_before = True
+        self._opened_before, self._again = True, again
         self._start(again=again)
         encoding = self.found or self.encoding
         if encoding not in _UTF_8:
             self._stream = _Recoded(self._stream, encoding)
+
+    def reopen(self, offset: int) -> None:
+        """Go back to `offset`; raise SourceError for standard input, unless it is stored."""
+        try:
+            self.open(again=self._again)
+        except SourceError as error:
+            raise SourceError(
+                f"{self.name}: a quote that opens before byte {offset:,} never closes, and is longer than max_record. "
+                "Write standard input to a file, of which only that line is a bad row; or correct the line."
+            ) from error
+        self.seek(offset)
 
     def _start(self, *, again: bool) -> None:
         self.close()
@@ -154,25 +167,30 @@ class Chunk(NamedTuple):
     fault: Reason | None = None
 
 
-def last_line(data: bytes) -> tuple[int, bool]:
-    """The end of the last complete line in `data`, and False: no quote is open."""
-    return data.rfind(b"\n") + 1, False
+class Lines:
+    """Finds the ends of records that are lines; see `kalprox.sources.readers.csv_records.CsvRecords`."""
+
+    def end_of_first(self, data: bytes, start: int) -> int:
+        """The end of the line that begins at `start`; 0 where it does not end in `data`."""
+        return data.find(b"\n", start) + 1
+
+    def end_of_last(self, data: bytes) -> tuple[int, bool]:
+        """The end of the last complete line in `data`, and False: no quote is open."""
+        return data.rfind(b"\n") + 1, False
+
+    def shortened(self, data: bytes) -> bytes:
+        """No bytes: whatever a line begins with, it ends with the next newline."""
+        return b""
 
 
 def chunks(
-    text: Text,
-    start: int,
-    size: int,
-    end_of_last: Callable[[bytes], tuple[int, bool]],
-    *,
-    newline: bytes = b"\n",
-    max_record: int = MAX_RECORD,
+    text: Text, start: int, size: int, records: Lines | CsvRecords, *, max_record: int = MAX_RECORD
 ) -> Iterator[Chunk]:
     """Divide a text into chunks of complete records.
 
-    A chunk depends only on the offset where it begins, so reading can be resumed at the end of any chunk. A record that
-    does not end within `max_record` bytes, or with a quote that is open at the end of the file, is a chunk of its own
-    with a fault; the next chunk begins after the first line of that record.
+    A chunk depends only on the offset where it begins, so reading can be resumed at the end of any chunk. A record of
+    more than `max_record` bytes is a chunk of its own with a fault, whatever lines a quoted cell of it contains. So is
+    a record with a quote that never closes, but the next chunk begins after the first line of that record.
 
     Parameters
     ----------
@@ -182,10 +200,8 @@ def chunks(
         The offset of the first record.
     size : int
         The number of bytes of a chunk, roughly.
-    end_of_last : callable
-        Takes bytes, and returns the end of the last complete record in them and whether a quote is open at their end.
-    newline : bytes
-        The bytes that end a line.
+    records : Lines or CsvRecords
+        Finds the ends of records.
     max_record : int
         The largest number of bytes in a record.
     """
@@ -195,7 +211,7 @@ def chunks(
         while True:
             held += text.read(max(0, want - len(held)))
             ended = len(held) < want
-            end, open_quote = end_of_last(held[:want])
+            end, open_quote = records.end_of_last(held[:want])
             if ended and not open_quote:
                 end = len(held)
             if end or ended or want == max_record:
@@ -203,24 +219,60 @@ def chunks(
             want = min(2 * want, max_record)
         if not held:
             return
-        if end:
-            data, held, fault = held[:end], held[end:], None
-            offset, sha256 = offset + end, text.consume(data)
+        data, fault = held[: end or 80], None
+        if end or ended:
+            fault = None if end else Reason.UNCLOSED
+            end = end or _end_of_line(held) or len(held)
+            text.consume(held[:end])
+            held = held[end:]
         else:
-            data, fault = held[:80], Reason.UNCLOSED if open_quote else Reason.TOO_LONG
-            skipped, held = _after_line(text, held, newline)
-            offset, sha256 = offset + skipped, text.consume(b"")
-        yield Chunk(data, offset, sha256, fault)
+            passed = pass_over(held, records, lambda: text.read(_STEP), text.consume)
+            end, held, fault = passed.size, passed.behind, Reason.TOO_LONG
+            if passed.is_open:
+                end, fault = passed.line, Reason.UNCLOSED
+                text.reopen(offset + end)
+        offset += end
+        yield Chunk(data, offset, text.consume(b""), fault)
 
 
-def _after_line(text: Text, held: bytes, newline: bytes) -> tuple[int, bytes]:
-    """The number of bytes up to the next line, and the bytes of that line that have been read."""
-    skipped = 0
+class Passed(NamedTuple):
+    """A record that was passed over: its bytes and those of its first line, what was read behind it, and its quotes."""
+
+    size: int
+    line: int
+    behind: bytes
+    is_open: bool
+
+
+def pass_over(
+    held: bytes, records: Lines | CsvRecords, more: Callable[[], bytes], seen: Callable[[bytes], Any] = len
+) -> Passed:
+    """Pass over the record that `held` begins with, however long it is, in bounded memory.
+
+    Parameters
+    ----------
+    held : bytes
+    records : Lines or CsvRecords
+    more : callable
+        Reads more bytes; none at the end.
+    seen : callable
+        Called with the bytes of the record, piece by piece.
+    """
+    size, line, before = 0, 0, b""  # before stands for what has been passed over
     while held:
-        if ends := [at + 1 for mark in newline if (at := held.find(mark)) >= 0]:
-            text.consume(held[: min(ends)])
-            return skipped + min(ends), held[min(ends) :]
-        text.consume(held)
-        skipped += len(held)
-        held = text.read(_STEP)
-    return skipped, held
+        if not line and (end := _end_of_line(held)):
+            line = size + end
+        if end := records.end_of_first(before + held, 0):
+            end -= len(before)
+            seen(held[:end])
+            return Passed(size + end, line, held[end:], False)
+        seen(held)
+        size, before = size + len(held), records.shortened(before + held)
+        held = more()
+    return Passed(size, line or size, b"", records.end_of_last(before)[1])
+
+
+def _end_of_line(data: bytes) -> int:
+    """The end of the first line, whatever mark ends it; 0 where there is none."""
+    found = re.search(rb"[\r\n]", data)
+    return found.end() if found else 0
