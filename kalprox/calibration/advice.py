@@ -5,11 +5,16 @@ __all__ = ["ADVICE", "FEWEST_EVENTS", "FEWEST_ROWS", "advice"]
 FEWEST_ROWS = 30  # from this number on, a std wrong by a factor of two is detected with probability 0.99
 FEWEST_EVENTS = 50.0  # the sum of p (1 - p) from which on odds wrong by a factor of two are detected so surely
 
+_DRIFT = "The rows at the end do not follow the model of those at the beginning."
+_FOLLOW = (
+    'let the model follow them, with forget="auto"; where it does already, give what changes along the stream as a '
+    "column, such as the season."
+)
+_IN_TIME = {"drifting": f"{_DRIFT} L{_FOLLOW[1:]}"}  # of rows that are known to be in the order of time
 _NUMBERS = {
     "calibrated": "The stated std is reliable.",
-    "drifting": "The rows at the end of the stream do not follow the model of those at its beginning. Let the model "
-    'follow them, with forget="auto"; where it does already, give what changes along the stream as a column, such as '
-    "the season.",
+    "drifting": f"{_DRIFT} If they are not in the order of time, they are sorted in some way: shuffle them, and let "
+    f"the model forget nothing, since it would describe the last rows alone. If they are, {_FOLLOW}",
     "correlated": "Successive errors are correlated: the std of the coefficients is reliable only with "
     'coef_cov="clustered".',
     "unequal spread": "The size of the errors depends on the prediction: the std is too small in some places and too "
@@ -27,11 +32,11 @@ _NUMBERS = {
     "too few rows to say": f"At least {FEWEST_ROWS} scored predictions are needed; with fewer, a std off by a factor "
     "of two could go unnoticed.",
 }
+_CHANGE = '; if the rows are in the order of time, let the model follow a change, with forget="auto".'
 _COUNTS = {
     "calibrated": "The stated means and intervals of the counts are reliable.",
     "biased": "The counts are larger, or smaller, than predicted on average. Give the exposure of each row if it "
-    "differs, and let the model follow a change, with "
-    'forget="auto".',
+    f"differs{_CHANGE}",
     "unequal spread": "How much the counts vary about their means changes with the mean otherwise than stated. Use "
     'likelihood="negative-binomial", whose variance grows with the square of the mean, or likelihood="quasi-poisson", '
     "whose variance is a multiple of it.",
@@ -45,8 +50,7 @@ _COUNTS = {
 _CLASSES = {
     "calibrated": "The stated probabilities are reliable.",
     "biased": "The event comes more often, or more rarely, than stated on average. Fit an intercept, and give "
-    "classes no weights, which change probabilities; let the model follow a change, with "
-    'forget="auto".',
+    f"classes no weights, which change probabilities{_CHANGE}",
     "over-confident": "The probabilities are too extreme: what is stated as nearly certain is less so. Use a larger "
     "alpha or fewer columns, and look for rows that come several times.",
     "under-confident": "The probabilities are not extreme enough: what happens can be told better than stated. Use a "
@@ -59,10 +63,12 @@ _CLASSES = {
 ADVICE = {"numbers": _NUMBERS, "counts": _NUMBERS | _COUNTS, "classes": _NUMBERS | _CLASSES}
 
 
-def advice(kind: str, word: str) -> str:
+def advice(kind: str, word: str, *, in_time: bool = False) -> str:
     """Return what a word means for "numbers", "counts" or "classes", and what to change; empty for other words.
+
+    `in_time` says that the rows are known to be in the order of time: only such rows may be forgotten.
 
     >>> advice("classes", "under-confident").split(". ")[1]
     'Use a smaller alpha.'
     """
-    return ADVICE[kind].get(word, "")
+    return (ADVICE[kind] | (_IN_TIME if in_time else {})).get(word, "")

@@ -82,6 +82,8 @@ class Verdict(NamedTuple):
         What was predicted: "numbers", "counts" or "classes".
     measured : str
         What was measured, in words, where it is not `nis` and `coverages`.
+    in_time : bool
+        Whether the rows are known to be in the order of time. If not, the advice asks for it.
     """
 
     word: str
@@ -100,6 +102,7 @@ class Verdict(NamedTuple):
     reason: str = ""
     kind: str = "numbers"
     measured: str = ""
+    in_time: bool = False
 
     @classmethod
     def not_judged(cls, reason: str) -> "Verdict":
@@ -121,7 +124,7 @@ class Verdict(NamedTuple):
     @property
     def advice(self) -> str:
         """What the word means, and what to change; empty if nothing was judged."""
-        return advice(self.kind, self.word)
+        return advice(self.kind, self.word, in_time=self.in_time)
 
     @property
     def why_undetermined(self) -> str:

@@ -239,7 +239,11 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     help="Maximum number of passes over the rows.  [default: 1 if one pass is exact, else until convergence]",
 )
 @click.option(
-    "--shuffle", type=int, metavar="SEED", help="Read the files in random order, and shuffle the rows of each block."
+    "--shuffle",
+    type=click.IntRange(min=0),
+    metavar="SEED",
+    help="Shuffle the rows of all files, as rows that are sorted, and not in the order of time, need it: the same seed "
+    "gives the same order. They are read once to do so, and stored in a temporary file.",
 )
 @click.option(
     "--out",

@@ -40,7 +40,7 @@ def show(model: Path, level: float, top: int, strict: bool) -> None:
     echo(headline)
     for table in summary.tables(fitted, level=level, top=top):
         show_table(table)
-    verdict = fitted.learner.score.verdict()
+    verdict = fitted.learner.verdict()
     if verdict.rows or verdict.reason:
         echo(as_options(str(verdict)))
     if strict:

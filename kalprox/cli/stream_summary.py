@@ -48,7 +48,7 @@ def event_of(end: StreamEnd) -> dict[str, Any]:
         "rows_per_second": round(end.rows / max(end.seconds, 1e-9)),
         "latency_p50": p50,
         "latency_p99": p99,
-        "headline": None if end.model is None else end.model.headline().to_json(),
+        "headline": None if end.model is None else end.model.headline(in_time=True).to_json(),
     }
 
 
@@ -84,7 +84,7 @@ def summary(end: StreamEnd, level: float, out: Path | None, checkpoint: Path | N
         )
     if end.model is None:
         return [*lines, "No row has been learned, so that there is no model to save."]
-    lines.append(str(end.model.headline()))
+    lines.append(str(end.model.headline(in_time=True)))
     if end.waiting and out is not None:
         waits = f"{count(end.waiting, 'row')} that wait for a target"
         lines.append(f"! {out} does not hold the {waits}" + ("." if checkpoint is None else f"; {checkpoint} does."))

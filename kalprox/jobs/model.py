@@ -219,13 +219,13 @@ class TableModel:
         learner.merge(other.learner, allow_overlap=allow_overlap)
         return replace(self.with_record_of(other), learner=learner)
 
-    def headline(self, predicted: RowCounts | None = None) -> Headline:
+    def headline(self, predicted: RowCounts | None = None, *, in_time: bool = False) -> Headline:
         """Return what became of the rows, and every doubt about the numbers, in the words of the command line.
 
-        See `kalprox.learning.headline.headline` for `predicted`.
+        See `kalprox.learning.headline.headline` for `predicted` and `in_time`.
         """
         quality, classes = self.record.quality, self.columns.classes
-        found = headline(self.learner, self.columns.names, quality, predicted).with_options()
+        found = headline(self.learner, self.columns.names, quality, predicted, in_time=in_time).with_options()
         return found if not classes else found._replace(lines=(*found.lines[:1], self._classes, *found.lines[1:]))
 
     @property

@@ -42,7 +42,7 @@ class OutlierLog:
 
     def learn(self, learner: Learner, block: Block) -> None:
         """Learn a block of a stream, and write its outliers, and those of a warm-up that ends with it."""
-        self.places += _places(block)
+        self.places += block.place.names()
         learner.learn_in_turn(block, self._watch)
 
     def finish(self, learner: Learner) -> None:
@@ -54,7 +54,7 @@ class OutlierLog:
 
     def judge(self, learner: Learner, block: Block) -> None:
         """Write the outliers of a block that was learned in several passes, by the estimate of all rows."""
-        self.places = _places(block)
+        self.places = block.place.names()
         self._write(block.y, flags_at(learner.belief, block))
 
     def _watch(self, before: Belief, piece: Block, after: Belief) -> None:
@@ -73,7 +73,3 @@ class OutlierLog:
             rows.append(BadRow(file, row, self.target, f"{Reason.OUTLIER}: {why}", value))
         self.quarantine.note(rows)
         del self.places[: len(found.errors)]
-
-
-def _places(block: Block) -> list[tuple[str, int]]:
-    return [(block.place.file, int(row)) for row in block.place.rows[block.place.good]]

@@ -4,6 +4,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kalprox.calibration import LEVELS
 from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
@@ -68,11 +70,12 @@ def _learn(learner: Learner, block: Block, log: "OutlierLog | None") -> bool:
         else:
             log.learn(learner, block)
     except TimeGoesBack as error:
-        row = block.place.rows[block.place.good][error.row]
-        raise SourceError(f"{block.place.file}, row {row}: {error.why}") from error
+        file, row = block.place.names()[error.row]
+        raise SourceError(f"{file}, row {row}: {error.why}") from error
     except ValueError as error:
-        rows = f"rows {block.place.rows.min()} to {block.place.rows.max()}"
-        raise SourceError(f"{block.place.file}, {rows} could not be learned: {error}") from error
+        rows, files = block.place.rows, np.unique(block.place.file)
+        where = f"{files[0]}, rows {rows.min()} to {rows.max()}" if len(files) == 1 else f"{len(rows):,} shuffled rows"
+        raise SourceError(f"{where} could not be learned: {error}") from error
     return True
 
 

@@ -30,6 +30,7 @@ _SPELLED = {
     'method="conformal"': "predict --interval conformal",
     'Use noise="learn"; where it is learned,': "Leave --noise out; where the noise is learned,",
     'Use noise="learn", or give a smaller noise variance': "Leave --noise out, or give a smaller one",
+    "shuffle them,": "shuffle them, with --shuffle 1,",
     "Use a larger alpha": "Use a larger --alpha",
     "Use a smaller alpha": "Use a smaller --alpha",
     "Increase max_passes": "Increase --passes",
@@ -106,7 +107,12 @@ class Headline(NamedTuple):
 
 
 def headline(
-    learner: Learner, columns: Sequence[str], rows: RowCounts | None = None, predicted: RowCounts | None = None
+    learner: Learner,
+    columns: Sequence[str],
+    rows: RowCounts | None = None,
+    predicted: RowCounts | None = None,
+    *,
+    in_time: bool = False,
 ) -> Headline:
     """Return the headline of a model or of its predictions.
 
@@ -119,6 +125,8 @@ def headline(
         The rows that were read to fit the model, if it was fitted to files.
     predicted : RowCounts, optional
         The rows that were predicted with it.
+    in_time : bool
+        Whether the rows are known to be in the order of time; those of a model that forgets are.
 
     Returns
     -------
@@ -142,7 +150,7 @@ def headline(
     belief = learner.belief
     lines = _rows(learner, rows) if predicted is None else _predicted(learner, rows, predicted)
     about = (*_columns(belief, columns, learner.n_rows), *_estimate(belief), *_changes(learner))
-    return Headline((*lines, *about, _verdict(learner)))
+    return Headline((*lines, *about, _verdict(learner, in_time)))
 
 
 def _rows(learner: Learner, rows: RowCounts | None) -> Iterator[Line]:
@@ -289,8 +297,9 @@ def _changes(learner: Learner) -> Iterator[Line]:
     yield Line("Changes", f"{about_changes(learner)}.{advice}", stays or changes is None)
 
 
-def _verdict(learner: Learner) -> Line:
-    verdict = learner.score.verdict()
+def _verdict(learner: Learner, in_time: bool) -> Line:
+    verdict = learner.verdict()
+    verdict = verdict._replace(in_time=in_time or verdict.in_time)
     if not verdict.rows > 0 and not verdict.undetermined > 0:
         why = verdict.reason or "no row was predicted before it was learned"
         return Line("Verdict", f"not judged, because {why}.", True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import check_usable
-from kalprox.calibration import Calibration
+from kalprox.calibration import Calibration, Verdict
 from kalprox.learning.bank_rows import BankFilter
 from kalprox.learning.belief import FEWEST_ROWS, ApproximateMerge, Belief, about_merge, check_any_row
 from kalprox.learning.beliefs import belief_of, belief_type, recent_rows, under
@@ -551,6 +551,11 @@ class Learner:
     def score(self) -> Calibration:
         """The prequential score: that of the rows that were predicted before they were learned."""
         return self.tracking.score
+
+    def verdict(self) -> Verdict:
+        """Return the verdict on the score; the rows of a model that forgets or looks for changes are in time order."""
+        in_time = self.settings.forgets or self.settings.change_points is not None
+        return self.score.verdict()._replace(in_time=in_time)
 
     @property
     def quantiles(self) -> Quantiles:

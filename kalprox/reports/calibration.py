@@ -31,7 +31,7 @@ def section(fitted: TableModel) -> Section:
     """Nominal and observed coverage, the PIT histogram, and a table of scores."""
     score, title = fitted.learner.score, "Calibration"
     table = summary.calibration(fitted)
-    verdict = score.verdict()
+    verdict = fitted.learner.verdict()
     if not score.rows > 0:
         text = f"Not judged, because {as_options(verdict.reason)}." if verdict.reason else _NOT_SCORED
         return Section(title, text, [], [table])

@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox.sources._arrow import pa
 
-__all__ = ["from_bytes", "from_numpy", "to_numpy"]
+__all__ = ["aligned", "from_bytes", "from_numpy", "to_numpy"]
 
 
 def to_numpy(column: Any) -> np.ndarray:
@@ -54,6 +54,19 @@ def from_bytes(cells: Sequence[bytes | None]) -> Any:
     text = b"".join(cell for cell in cells if cell is not None)
     validity = pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(), len(cells), [validity, pa.py_buffer(ends), pa.py_buffer(text)])
+
+
+def aligned(table: Any, places: np.ndarray, n: int) -> Any:
+    """The rows of a pyarrow table at their places among n rows; the other rows are null.
+
+    >>> aligned(pa.table({"a": [5, 6]}), np.array([0, 2]), 3).column("a").to_pylist()
+    [5, None, 6]
+    """
+    if len(places) == n:
+        return table
+    at = np.full(n, -1)
+    at[places] = np.arange(len(places))
+    return table.take(from_numpy(at, at < 0))
 
 
 def _bits(buffer: Any, column: Any) -> np.ndarray:

@@ -1,14 +1,15 @@
 """Encoding the cells of a table's columns as numbers, and collecting the bad cells."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kalprox._checks import all_usable, row_sizes, usable
+from kalprox.sources.base import concatenated
 from kalprox.sources.cell_parsing import Faults, parse_days, parse_numbers, rounded, shown
 from kalprox.sources.cell_types import plain
-from kalprox.sources.notes import MAX_EXAMPLES, ColumnNote, HashNote, Notes
+from kalprox.sources.notes import MAX_EXAMPLES, NO_NOTES, ColumnNote, HashNote, Notes
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell
 
@@ -60,6 +61,18 @@ class Encoded(NamedTuple):
     notes: Notes
     offset: np.ndarray | None = None
     times: np.ndarray | None = None
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Encoded]") -> "Encoded":
+        """The rows of several tables as those of one."""
+        if len(parts) == 1:
+            return parts[0]
+        first = np.cumsum([0, *(part.X.shape[0] for part in parts)]).tolist()
+        bad = [cell._replace(at=at + cell.at) for at, part in zip(first, parts, strict=False) for cell in part.bad]
+        arrays = zip(*((*part[:4], part.offset, part.times) for part in parts), strict=True)
+        X, y, weights, groups, offset, times = (None if a[0] is None else concatenated(a) for a in arrays)
+        notes = sum((part.notes for part in parts), NO_NOTES)
+        return cls(X, y, weights, groups, bad, notes, offset, times)
 
     def rows(self, which: np.ndarray) -> "Encoded":
         """Return some rows, by a mask or by their positions."""

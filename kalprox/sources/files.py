@@ -8,8 +8,9 @@ import stat
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -30,6 +31,8 @@ __all__ = [
     "open_stdin",
     "refuse_pipe",
     "stdin",
+    "storing",
+    "temporary",
 ]
 
 STDIN = Path("-")
@@ -264,6 +267,31 @@ def fingerprint(path: Path) -> dict[str, str | int] | None:
     return compared if whole else compared | {"changed": found.st_mtime_ns}
 
 
+def temporary() -> Any:
+    """A temporary file that only this user may read, and that has no name where the system allows that.
+
+    Up to 16 MiB of it stay in memory.
+    """
+    return tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=_temporary_folder())
+
+
+@contextmanager
+def storing(what: str, remedy: str = "Choose") -> Iterator[None]:
+    """Turn an OSError of writing to a file of `temporary` into a SourceError; `what` may name the {folder}."""
+    try:
+        yield
+    except OSError as error:
+        folder = _temporary_folder() or tempfile.gettempdir()
+        raise SourceError(
+            f"{what.format(folder=folder)}: {error.strerror}. {remedy} another folder with the environment variable "
+            "TMPDIR."
+        ) from error
+
+
+def _temporary_folder() -> str | None:
+    return os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else None)
+
+
 class Replay:
     """A stream of bytes that can be rewound: its first rows are read to infer the columns, and read again to learn.
 
@@ -293,8 +321,7 @@ class Replay:
     def store(self, limit: int, why: str) -> None:
         """Read the stream to its end into a temporary file, so that it can be rewound as often as needed.
 
-        Only this user may read the file. It has no name where the system allows that, and vanishes with the process.
-        Up to 16 MiB stay in memory.
+        See `temporary` for the file; it vanishes with the process.
 
         Parameters
         ----------
@@ -305,18 +332,12 @@ class Replay:
         """
         if self._stored is not None:
             return
-        folder = os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else None)
-        stored: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115
+        stored = temporary()
         weakref.finalize(self, stored.close)
-        try:
+        with storing(f"Standard input cannot be stored in {{folder}} {why}", f"{_NO_STORE}, or choose"):
             stored.write(self._kept)
             while stored.tell() <= limit and (part := self._stream.read(_PIECE)):
                 stored.write(part)
-        except OSError as error:
-            raise SourceError(
-                f"Standard input cannot be stored in {folder or tempfile.gettempdir()} {why}: {error.strerror}. "
-                f"{_NO_STORE}, or choose another folder with the environment variable TMPDIR."
-            ) from error
         if stored.tell() > limit:
             raise SourceError(
                 f"Standard input has more than the {limit:,} bytes that may be stored {why}. {_NO_STORE}, or allow "

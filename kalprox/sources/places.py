@@ -15,15 +15,16 @@ class Cursor:
     Parameters
     ----------
     file : int
-        The index of the file in the order of reading.
+        The index of the file in the order of reading; of a shuffled table, of the pile (see
+        `kalprox.sources.shuffling`).
     offset : int
         Where a raw block of the file begins: a number of bytes for text files, of rows for other files.
     skip : int
-        The number of rows of that raw block that have been read.
+        The number of rows of that raw block, or of the pile, that have been read.
     row : int
-        The number of rows of the file that have been read.
+        The number of rows of the file, or of all piles, that have been read.
     sha256 : str, optional
-        For standard input, the digest of the bytes before the offset.
+        For standard input, the digest of the bytes before the offset; of a shuffled table, of all bytes.
     """
 
     file: int = 0
@@ -48,8 +49,8 @@ class Place:
 
     Parameters
     ----------
-    file : str
-        The name of the file.
+    file : str, or array of str of shape (read,)
+        The name of the file, or those of the files of all rows, if they are of several.
     rows : array of int, shape (read,)
         The numbers in the file, counted from 1, of all rows read.
     good : array of bool, shape (read,)
@@ -60,8 +61,13 @@ class Place:
         The columns that the table keeps, of all rows read; null for rows that could not be split into cells.
     """
 
-    file: str
+    file: Any
     rows: np.ndarray
     good: np.ndarray
     cursor: Cursor
     kept: Any = None
+
+    def names(self) -> list[tuple[str, int]]:
+        """The file and the number of each good row."""
+        files = np.broadcast_to(self.file, self.rows.shape)[self.good]
+        return list(zip(files.tolist(), self.rows[self.good].tolist(), strict=True))

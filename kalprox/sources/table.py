@@ -9,8 +9,9 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from kalprox.sources.arrow_arrays import from_numpy
+from kalprox.sources.arrow_arrays import aligned
 from kalprox.sources.base import Block, Folded, fold_blocks
+from kalprox.sources.encoding import Encoded
 from kalprox.sources.files import (
     MAX_RECORD,
     STDIN,
@@ -27,7 +28,9 @@ from kalprox.sources.places import Cursor, Place
 from kalprox.sources.prefetch import parsers, prefetch
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.readers import RawBlock, reader
+from kalprox.sources.readers.base import Cell
 from kalprox.sources.readers.notation import Notation
+from kalprox.sources.shuffling import Piles
 from kalprox.sources.sizes import FileSize, Size, file_size, share_read, total_size
 from kalprox.sources.table_columns import TableColumns
 
@@ -35,6 +38,9 @@ __all__ = ["Cursor", "Place", "Size", "Table"]
 
 T = TypeVar("T")
 _COPIES = 16  # of a block in memory at a time: as read, decoded, encoded, and the copies that the learner makes
+_NONE = np.empty(0, bool)
+_SMALLEST_PILE = 1 << 14  # bytes
+_PILES_OF_STREAM = 64  # of shuffled rows, if standard input does not say how many there are
 _MAX_ROWS, _MAX_BYTES = 1 << 15, 1 << 21  # larger blocks are no faster to read or to learn
 
 
@@ -62,7 +68,8 @@ class Table:
     stdin : binary stream, optional
         The stream to read for "-". The default is the standard input of this process.
     shuffle : int, optional
-        A random seed: the files are read in a random order, and the rows of every block are permuted.
+        A random seed, by which the rows of all files are shuffled: every order has the same probability. They are
+        stored in a temporary file for it; see `kalprox.sources.shuffling.Piles`.
     max_record : int
         The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
     samples : bool
@@ -95,11 +102,9 @@ class Table:
         thousands: str | None = None,
     ) -> None:
         self.files = find(source) if isinstance(source, str) else list(source)
-        if shuffle is not None:
-            self.files = [self.files[i] for i in np.random.default_rng(shuffle).permutation(len(self.files))]
         self._snapshot = snapshot or Snapshot(self.files)
         self.columns, self.skip_unreadable, self.shuffle, self.memory = columns, skip_unreadable, shuffle, memory
-        self.samples = samples
+        self.samples, self._n_rows = samples, 0  # of a shuffled table, once they have been read
         d, m = columns.row_size, len(columns.classes)
         width = d + 2 if m <= 2 else m * m * (d + 1)  # of a row, or of its Jacobian if it has several classes
         self.block_rows = int(np.clip(memory // (_COPIES * 8 * width), 64, _MAX_ROWS))
@@ -146,10 +151,25 @@ class Table:
         """
         start = start or Cursor()
         self.check_unchanged()
+        if self.shuffle is not None:
+            yield from self._shuffled(start, threads)
+        else:
+            for raw, cursor in self._raw_blocks(start, threads):
+                if isinstance(raw, Block):
+                    yield raw
+                    continue
+                for begin in range(cursor.skip, raw.read, self.block_rows):
+                    yield self.block(raw, begin, min(begin + self.block_rows, raw.read), cursor)
+        self.check_unchanged()
+
+    def _raw_blocks(self, start: Cursor, threads: int) -> Iterator[tuple[RawBlock | Block, Cursor]]:
+        """The raw blocks of all files, each with the cursor of its first row, whose `skip` rows have been read before.
+
+        A file that is empty, or that cannot be read and may be skipped, is a block with one bad row.
+        """
         for index in range(start.file, len(self.files)):
-            cursor = start if index == start.file else Cursor(index)
             try:
-                yield from self._blocks_of_file(self.files[index], cursor, threads)
+                yield from self._raw_blocks_of_file(start if index == start.file else Cursor(index), threads)
             except (Unreadable, OSError) as error:
                 self.check_unchanged()  # a file that changes while it is read may look damaged
                 if isinstance(error, OSError):
@@ -158,8 +178,7 @@ class Table:
                     error = error.without_detail()
                 if not self.skip_unreadable:
                     raise error from None
-                yield self._bad_file(index, Reason.UNREADABLE, str(error)[:80])
-        self.check_unchanged()
+                yield self._bad_file(index, Reason.UNREADABLE, str(error)[:80]), Cursor(index)
 
     def check_unchanged(self) -> None:
         """Raise SourceChanged if a file has changed since the table was made."""
@@ -181,6 +200,8 @@ class Table:
         defaults = {"decimal": ".", "thousands": None}  # left out, as in checkpoints that are older than these options
         plain = {k: v for k, v in self._options.items() if k != "stdin" and (k not in defaults or v != defaults[k])}
         more = {} if self.samples else {"samples": False}  # what one run kept out, another one must not have kept
+        if self.shuffle is not None:
+            more |= {"piles": self._n_piles}
         return plain | {"skip_unreadable": self.skip_unreadable, "shuffle": self.shuffle} | more
 
     @property
@@ -211,7 +232,9 @@ class Table:
         return "" if len(files) == len(self.files) else f": {files[0]}{more}"
 
     def done(self, cursor: Cursor) -> float | None:
-        """The share of the files, in bytes, that lies before the cursor; None for standard input."""
+        """The share of the files, in bytes, before the cursor; of shuffled rows, in rows; None for standard input."""
+        if self.shuffle is not None:
+            return cursor.row / max(self._n_rows, 1)
         return None if STDIN in self.files else share_read(self._sizes, cursor)
 
     @cached_property
@@ -232,20 +255,51 @@ class Table:
             times=None if columns.time is None else none,
         )
 
-    def _blocks_of_file(self, file: Path, cursor: Cursor, threads: int) -> Iterator[Block]:
+    def _raw_blocks_of_file(self, cursor: Cursor, threads: int) -> Iterator[tuple[RawBlock | Block, Cursor]]:
+        file = self.files[cursor.file]
         opened = reader(file, **self._options, threads=1 if file == STDIN else threads)
         try:
             if opened.empty:
-                yield self._bad_file(cursor.file, Reason.EMPTY)
+                yield self._bad_file(cursor.file, Reason.EMPTY), cursor
                 return
-            cursor, skip = replace(cursor, row=cursor.row - cursor.skip, skip=0), cursor.skip
+            cursor = replace(cursor, row=cursor.row - cursor.skip)
             for raw in opened.blocks(self.columns.wanted.keeping(self.keep), cursor.offset, cursor.sha256):
-                for begin in range(skip, raw.read, self.block_rows):
-                    yield self.block(raw, begin, min(begin + self.block_rows, raw.read), cursor)
-                cursor = replace(cursor, offset=raw.offset, row=cursor.row + raw.read, sha256=raw.sha256)
-                skip = 0
+                yield raw, cursor
+                cursor = Cursor(cursor.file, raw.offset, 0, cursor.row + raw.read, raw.sha256)
         finally:
             opened.close()
+
+    def _shuffled(self, start: Cursor, threads: int) -> Iterator[Block]:
+        """The blocks of all files in random order, after the cursor `start`: all files are read before the first."""
+        assert self.shuffle is not None
+        piles, whole_files, sha256 = Piles(self._n_piles, self.shuffle), [], None
+        for raw, cursor in self._raw_blocks(Cursor(), threads):
+            if isinstance(raw, Block):
+                whole_files.append(raw)
+            else:
+                piles.put(raw, cursor.file, cursor.row + 1)
+                sha256 = raw.sha256
+        if start.sha256 is not None and start.sha256 != sha256:
+            raise SourceError("Standard input: the bytes differ from those of the run to resume.")
+        self._n_rows, names, row = piles.n_rows, np.array([str(file) for file in self.files]), start.row
+        for pile in range(start.file, len(piles)):
+            skip = start.skip if pile == start.file else 0
+            for found in piles.blocks(pile, self.block_rows, skip):
+                skip, row = skip + len(found.rows), row + len(found.rows)
+                files = names[found.files] if len(names) > 1 else str(names[0])
+                after = Cursor(pile, 0, skip, row, sha256)
+                bad = {cell.at: cell for cell in found.bad}
+                yield self._block(found.tables, found.places, bad, Place(files, found.rows, _NONE, after))
+        for i, block in enumerate(whole_files, len(piles)):
+            if i >= start.file:
+                yield replace(block, place=replace(block.place, cursor=Cursor(i + 1, 0, 0, row, sha256)))
+
+    @cached_property
+    def _n_piles(self) -> int:
+        """The number of piles of rows, so that one of them takes a part of the memory."""
+        width = 8 * len(self.columns.wanted.names)
+        sizes = [max(size.bytes, size.text_bytes, (size.rows or 0) * width) for size in self._sizes]
+        return _PILES_OF_STREAM if STDIN in self.files else 1 + sum(sizes) // max(self.memory // 4, _SMALLEST_PILE)
 
     def block(self, raw: RawBlock, begin: int, end: int, cursor: Cursor) -> Block:
         """The rows from `begin` up to `end` of a raw block that starts at `cursor`, encoded."""
@@ -254,48 +308,42 @@ class Table:
         places = places[low:high] - begin
         first = begin if raw.rows is None else low
         part = raw.table.slice(first, high - low)
-        both = [name for name in self.columns.wanted.numbers if name in self.keep]  # read as text, which is kept
-        table, no_numbers = self._notation.plain_table(part, both)
-        encoded = self.columns.encode(table)
-        cells = {places[cell.at]: cell for cell in (*encoded.bad, *reversed(no_numbers))} | {
-            cell.at - begin: cell for cell in reversed(raw.bad) if begin <= cell.at < end
-        }
-        good = np.ones(end - begin, bool)
-        good[list(cells)] = False
-        if encoded.notes.n_unlabelled and encoded.y is not None:
-            good[places[np.isnan(encoded.y.reshape(len(places), -1)[:, 0])]] = False
-        rows = np.arange(cursor.row + begin + 1, cursor.row + end + 1)
-        keep = None if good.all() else np.flatnonzero(good[places])
-        if self.shuffle is not None:
-            order = np.random.default_rng([self.shuffle, cursor.file, cursor.offset, begin]).permutation(end - begin)
-            rank = np.full(end - begin, -1)
-            rank[places] = np.arange(len(places))
-            good, rows = good[order], rows[order]
-            keep = rank[order[good]]
-        if keep is not None:
-            encoded = encoded.rows(keep)
-        file = str(self.files[cursor.file])
-        numbered = [(cursor.row + begin + place + 1, cells[place]) for place in sorted(cells)]
-        bad_rows = [
-            BadRow(file, int(row), cell.column, cell.reason, cell.value if self.samples else "")
-            for row, cell in numbered
-        ]
+        cells = {cell.at - begin: cell for cell in reversed(raw.bad) if begin <= cell.at < end}
         after = replace(cursor, skip=end, row=cursor.row + end)
         if end == raw.read:
             after = replace(after, offset=raw.offset, skip=0, sha256=raw.sha256)
+        rows = np.arange(cursor.row + begin + 1, cursor.row + end + 1)
+        return self._block([part], places, cells, Place(str(self.files[cursor.file]), rows, _NONE, after))
+
+    def _block(self, parts: list[Any], places: np.ndarray, cells: dict[int, Cell], place: Place) -> Block:
+        """The rows of tables, whose positions among all rows read are `places`, encoded and in the order of these.
+
+        `cells` are the bad cells that the reader found, by position. `place` still lacks which rows are good.
+        """
+        both = [name for name in self.columns.wanted.numbers if name in self.keep]  # read as text, which is kept
+        encoded = Encoded.joined([self._encoded(part, both) for part in parts])
+        cells = {places[cell.at]: cell for cell in encoded.bad} | cells
+        good = np.ones(len(place.rows), bool)
+        good[list(cells)] = False
+        if encoded.notes.n_unlabelled and encoded.y is not None:
+            good[places[np.isnan(encoded.y.reshape(len(places), -1)[:, 0])]] = False
+        if len(parts) > 1 or not good.all():
+            at = np.argsort(places)
+            encoded = encoded.rows(at[good[places[at]]])
+        files = np.broadcast_to(place.file, good.shape)
+        bad_rows = [
+            BadRow(str(files[at]), int(place.rows[at]), cell.column, cell.reason, cell.value if self.samples else "")
+            for at, cell in sorted(cells.items())
+        ]
         X, y, weights, groups, _, notes, offset, times = encoded
-        place = Place(file, rows, good, after)
+        place = replace(place, good=good)
         if self.keep:
-            place = replace(place, kept=_aligned(part.select(list(self.keep)), places, end - begin))
+            place = replace(place, kept=aligned(parts[0].select(list(self.keep)), places, len(good)))
         if not self.samples:
             notes = notes.without_examples()
-        return Block(X, y, weights, end - begin, bad_rows, place, groups, notes=notes, offset=offset, times=times)
+        return Block(X, y, weights, len(good), bad_rows, place, groups, notes=notes, offset=offset, times=times)
 
-
-def _aligned(part: Any, places: np.ndarray, n: int) -> Any:
-    """The rows of a pyarrow table at their places among n rows; the other rows are null."""
-    if len(places) == n:
-        return part
-    at = np.full(n, -1)
-    at[places] = np.arange(len(places))
-    return part.take(from_numpy(at, at < 0))
+    def _encoded(self, part: Any, both: list[str]) -> Encoded:
+        table, no_numbers = self._notation.plain_table(part, both)
+        encoded = self.columns.encode(table)
+        return encoded._replace(bad=[*encoded.bad, *reversed(no_numbers)])

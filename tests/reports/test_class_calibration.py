@@ -13,7 +13,7 @@ from kalprox.reports.calibration import section
 
 
 def report(score, *classes):
-    learner = SimpleNamespace(score=score, quantiles=Quantiles.normal(None))
+    learner = SimpleNamespace(score=score, verdict=score.verdict, quantiles=Quantiles.normal(None))
     return section(SimpleNamespace(learner=learner, columns=SimpleNamespace(classes=classes)))
 
 

@@ -49,7 +49,7 @@ def same(blocks, others):
         for name in ("rows", "good"):
             assert np.array_equal(getattr(one.place, name), getattr(other.place, name))
         assert (one.read, one.bad) == (other.read, other.bad)
-        assert (one.place.cursor, one.place.file) == (other.place.cursor, other.place.file)
+        assert one.place.cursor == other.place.cursor and one.place.names() == other.place.names()
 
 
 # the corpus of bad files
@@ -233,7 +233,8 @@ def test_resume(sources, columns, suffix, shuffle):
     for source in (str(sources / f"one.{suffix}"), str(sources / suffix)):
         blocks = read(source, columns, **options)
         assert len(blocks) > 10
-        for i in range(len(blocks)):  # the next block and its cursor from every cursor: by induction, all
+        step = 1 if shuffle is None else 9  # shuffled rows are all read again from every cursor
+        for i in range(0, len(blocks), step):  # the next block and its cursor from every cursor: by induction, all
             cursor = Cursor.from_json(json.loads(json.dumps(blocks[i].place.cursor.to_json())))
             same(list(islice(Table(source, columns, **options).blocks(cursor), 1)), blocks[i + 1 : i + 2])
         middle = len(blocks) // 2
@@ -291,7 +292,7 @@ def test_resume_in_another_encoding(tmp_path, encoding):
 
 def numbered(blocks):
     """The target of each good row by its file and number."""
-    places = [(block.place.file, row) for block in blocks for row in block.place.rows[block.place.good]]
+    places = [name for block in blocks for name in block.place.names()]
     return dict(zip(places, np.concatenate([block.y for block in blocks]), strict=True))
 
 
@@ -302,6 +303,42 @@ def test_shuffle(sources, columns):
     assert not np.array_equal(joined(drawn)[1], joined(plain)[1])
     assert np.array_equal(np.sort(joined(drawn)[1]), np.sort(joined(plain)[1]))
     assert numbered(plain) == numbered(drawn)
+
+
+@pytest.mark.parametrize("memory", [1 << 28, 1 << 14])  # one pile, and many
+def test_every_order_of_shuffled_rows_is_as_probable(tmp_path, memory):
+    rows = 3000
+    for i in range(3):
+        lines = [json.dumps({"y": 1000 * i + j, "a": "n/a" if j == 700 else j}) for j in range(1000)]
+        (tmp_path / f"{i}.jsonl").write_text("\n".join(lines))
+    columns = Columns("y", numeric=("a",))
+    for seed in range(3):
+        blocks = read(str(tmp_path), columns, memory=memory, shuffle=seed)
+        y = joined(blocks)[1]
+        assert sorted(y) == sorted(set(range(rows)) - {700, 1700, 2700})
+        place = np.arange(len(y))
+        correlation, halves = np.corrcoef(place, y)[0, 1], (y[: len(y) // 2] < rows / 2).mean()
+        assert abs(correlation) < 4 / np.sqrt(rows) and abs(halves - 0.5) < 4 * 0.5 / np.sqrt(rows)
+        assert abs(np.corrcoef(y[1:], y[:-1])[0, 1]) < 4 / np.sqrt(rows)  # 4 standard errors of independent rows
+        assert sorted((row.file[-7], row.row) for block in blocks for row in block.bad) == [(c, 701) for c in "012"]
+
+
+def test_shuffled_files_of_several_types_and_an_empty_one(tmp_path):
+    write(pa.table({"y": [1, 2, 3], "c": [1, 2, 3]}), tmp_path / "a.parquet")
+    write(pa.table({"y": [4.0, 5.0], "c": ["1", "2"]}), tmp_path / "b.parquet")
+    (tmp_path / "c.csv").write_text("y,c\n6,3\n7,x\n8\n")
+    (tmp_path / "d.csv").write_text("")
+    found = Columns("y", categorical={"c": ("1", "2", "3")}, unseen="reject")
+    for memory in (1 << 28, 1):
+        blocks = read(str(tmp_path), found, memory=memory, shuffle=4)
+        values = dict(zip((y for block in blocks for y in block.y), np.vstack([b.X for b in blocks]), strict=True))
+        assert {y: x.argmax() + 1 for y, x in values.items()} == {1: 1, 2: 2, 3: 3, 4: 1, 5: 2, 6: 3}
+        bad = sorted((row.file[-5], row.row, row.reason) for block in blocks for row in block.bad)
+        assert bad == [("c", 2, "unseen level"), ("c", 3, "too few fields"), ("d", 0, "empty file")]
+        assert sum(block.read for block in blocks) == 8
+        for i in range(len(blocks)):
+            cursor = Cursor.from_json(json.loads(json.dumps(blocks[i].place.cursor.to_json())))
+            same(read(str(tmp_path), found, cursor, memory=memory, shuffle=4), blocks[i + 1 :])
 
 
 def test_shuffle_with_bad_rows(tmp_path):
