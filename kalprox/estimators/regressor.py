@@ -51,9 +51,8 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         ElasticNet, which divide the sum of squares by n. "auto" chooses alpha, for linear models only. For ridge it
         maximises the evidence, times a weak prior (the share of the variance of y that X explains is uniform) if there
         are no more rows than coefficients, or if otherwise all or nothing would be taken for noise. For other penalties
-        it minimises the errors of predictions: alpha is c sqrt(n), each row is predicted with every c of a grid
-        before it is learned, and `fit` then uses the rows in their order. Below 40 rows, alpha is instead the smallest
-        that sets to zero what noise could explain as well.
+        it minimises the errors of five-fold cross-validation, from sums of the rows in folds: alpha is c sqrt(n), and
+        rows one after the other, an eighth of those before them, are put into the same fold.
     l1_ratio : float
         The share of the L1 norm in "elasticnet", between 0 and 1.
     delta : float

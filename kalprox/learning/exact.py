@@ -12,11 +12,11 @@ from kalprox._arrays import Array
 from kalprox._checks import LARGEST, check_usable
 from kalprox.forgetting import ByRow, ByTime, Directional, RandomWalk, Window
 from kalprox.information import Information, merge
-from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, piece_reaching
-from kalprox.learning.belief import Belief, check_any_row, refuse_scores
+from kalprox.learning.belief import FEWEST_ROWS, Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design
 from kalprox.learning.drift import LONGEST, fold_drifting, walked, walking_innovations
 from kalprox.learning.fingerprint import fingerprint
+from kalprox.learning.folds import Choice, Folds, best_on_grid, piece_reaching
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
@@ -46,8 +46,6 @@ NO_ORDER = (
 
 _EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in all, are computed exactly
 _LONGEST = 4096  # rows of a piece whose innovations are exact
-_ABOVE = 1 + 1e-13  # lest rounding leave a coefficient nonzero at the largest alpha
-_SMALLEST, _NEGLIGIBLE = 1e-3, 0.01  # the smallest alpha scored: a part of the largest, and of what noise has
 _CHUNK = 1024  # rows predicted at a time
 _MANY_COLUMNS = 512
 
@@ -90,8 +88,9 @@ class ExactBelief(LinearBelief):
             )
         if settings.penalty.alpha == "auto" and settings.penalty.selection == "prediction":
             raise ValueError(
-                "alpha='auto' needs penalty='ridge' here: for other penalties alpha is chosen by predicting rows from "
-                "earlier ones, and this source has no order of rows. Give a number, or use `path` afterwards."
+                "alpha='auto' needs penalty='ridge' here: for other penalties alpha is chosen by cross-validation of "
+                "blocks of rows in their order, and this source has no order of rows. Give a number, or use `path` "
+                "afterwards."
             )
         folded = CountedSource(source, settings.weights).fold(Information.from_block)
         check_any_row(folded.counts)
@@ -101,26 +100,24 @@ class ExactBelief(LinearBelief):
     def learn(self, block: Block) -> "ExactBelief":
         """Return the belief after one more block of b rows. Exact up to rounding; O(b d^2)."""
         if not self._by_prediction:
-            return self._fold(block, None)
-        belief, start = self, 0
+            return self._fold(block)
+        belief, start, counts = self, 0, self.settings.counts(block.weights)
         while start < len(block):
-            scores, counts = belief._predicting(), self.settings.counts(block.weights)
-            total = belief._unscored_rows if scores is None else scores.left
-            stop = start + piece_reaching(total, None if counts is None else counts[start:], len(block) - start)
-            rows = block.part(start, stop)
-            counts = None if counts is None else counts[start:stop]
-            if scores is not None:
-                times = belief._times(rows, belief.time)
-                scores = scores.scored(rows, counts, self.settings.forgetting, times, belief.time)
-            belief = belief._fold(rows, scores)
+            left = belief._current_folds.left
+            stop = start + piece_reaching(left, None if counts is None else counts[start:], len(block) - start)
+            belief = belief._fold(block.part(start, stop))
             start = stop
         return belief
 
-    def _fold(
-        self, block: Block, scores: AlphaScores | None, visit: Callable[[int, int], None] | None = None
-    ) -> "ExactBelief":
+    @property
+    def _current_folds(self) -> Folds:
+        """The folds for the choice of alpha by cross-validation; empty ones if it was not asked for before."""
+        return self.folds or Folds.start(partial(ExactBelief, self.settings), self.information)
+
+    def _fold(self, block: Block, visit: Callable[[int, int], None] | None = None) -> "ExactBelief":
         info, weights, kind, sandwich = self.information, block.weights, self.settings.forgetting, self.sandwich
         counts, squares, noise, window = counts_of(weights, self.settings.weights), None, self.input_noise, self.window
+        left, folds = None, None
         if block.times is not None and not isinstance(kind, ByTime):
             raise ValueError(NEEDS_BY_TIME.format(self.settings.parameters["forget"]))
         if self.settings.noise_depends_on_inputs or block.noise is not None:
@@ -145,52 +142,17 @@ class ExactBelief(LinearBelief):
             info = fold_drifting(info, kind, block, about, intercept=self.settings.fit_intercept)
         else:
             info = info.fold(block.X, block.y, weights, counts, squares, visit=visit)
+            if self._by_prediction:
+                rows, times_seen = (block.X, block.y, weights, counts, squares), self.settings.counts(block.weights)
+                n = float(len(block) if times_seen is None else times_seen.sum())
+                folds = self._current_folds.after(lambda one: one.fold(*rows), n, left)
         if not np.abs(info.T.diagonal()).max() < LARGEST:  # otherwise no value is larger
             check_usable(block.X, block.y, block.weights)
         added: dict[str, Any] = {"spread_before": self.spread, "sandwich": sandwich, "input_noise": noise}
         scorer = self.current_scorer if float(self.information.rows) else None
         added["scorer"] = scorer if scorer is None or scorer.serves_on(float(info.rows), len(block)) else None
         added |= {"time": time, "window": window}
-        return ExactBelief(self.settings, info, scores, **added)
-
-    @property
-    def _unscored_rows(self) -> float:
-        """The number of rows to learn before the first estimates that predict rows for the scores."""
-        if not self.settings.forgets:
-            return FEWEST_ROWS - float(self.information.rows)
-        if self.settings.by_time:
-            return 1  # how many remain is known when they have come
-        return 1 if 1 / (1 - self.settings.forget) > FEWEST_ROWS else inf  # rows fade: as many may never remain
-
-    def _predicting(self) -> AlphaScores | None:
-        """Return the scores of alpha = c sqrt(rows), with the estimates that predict the next rows.
-
-        Estimates are made anew, about O(d^3) for m values of c, if those that there are have served.
-        """
-        scores, rows = self.scores, float(self.information.rows)
-        if rows < FEWEST_ROWS or (scores is not None and scores.left > 0):
-            return scores
-        penalty, equations = self.settings.penalty, self.centered
-        z, k = equations.z.reshape(self.information.d, -1), self.information.targets or 1
-        largest = penalty.largest_alpha(equations.R, z) / rows**0.5 * _ABOVE
-        if not largest > 0:  # the columns or the targets are constant, and all alphas give the same
-            return (scores or AlphaScores.none(k)).waiting(rows)
-        scores = scores if scores is not None and len(scores.c) else AlphaScores.start(largest, k)
-        scores = scores.reaching(largest, min(_SMALLEST * largest, _NEGLIGIBLE * self._noise_alpha / rows**0.5))
-        thetas = [belief.posterior.mean for belief in self.for_alphas(scores.c * rows**0.5)]
-        return scores.predicting(self.design, np.stack(thetas, axis=1).reshape(len(thetas[0]), -1), rows)
-
-    @property
-    def _noise_alpha(self) -> float:
-        """The size of the largest alpha if the targets were nothing but their noise; infinite if it is not known."""
-        equations, variance = self.centered, self.settings.noise_var
-        dof = float(equations.rows) - self.settings.fit_intercept - self.information.d
-        if variance is None and dof < FEWEST_ROWS / 2:
-            return np.inf
-        smallest = np.min(equations.rss) / dof if variance is None else variance
-        noise = np.random.default_rng(0).standard_normal((self.information.d, 1))
-        largest: float = self.settings.penalty.largest_alpha(equations.R, noise) * smallest**0.5
-        return largest
+        return ExactBelief(self.settings, info, folds, **added)
 
     def with_settings(self, settings: Settings) -> "ExactBelief":
         if not settings.is_exact:
@@ -206,14 +168,10 @@ class ExactBelief(LinearBelief):
                 f"forget cannot become {settings.forgetting!r} between calls of partial_fit, because the rows learned "
                 "so far are not held: use fit."
             )
-        # The scores of the alphas are valid only for the settings under which they were computed.
-        names = ("penalty", "l1_ratio", "delta", "groups", "bounds", "alpha", "noise", "fit_intercept", "standardize")
-        scores = None if settings.changed(self.settings, *names) else self.scores
+        folds = self.folds and self.folds.under(partial(ExactBelief, settings))
         about = {"window": self.window} if isinstance(settings.forgetting, Window) else {"window": None}
         time = self.time if settings.by_time else None
-        return replace(
-            self, settings=settings, scores=scores, spread_before=self.spread, scorer=None, time=time, **about
-        )
+        return replace(self, settings=settings, folds=folds, spread_before=self.spread, scorer=None, time=time, **about)
 
     def with_origin(self, columns: Array, values: Array) -> "ExactBelief":
         """Return the belief with other values of columns that have been zero in all rows. Exact."""
@@ -224,7 +182,10 @@ class ExactBelief(LinearBelief):
             sandwich = replace(sandwich, center=center)
         information = self.information.with_origin(columns, values)
         noise = noise and InputNoise(noise.information.with_origin(columns, values))
-        return replace(self, information=information, sandwich=sandwich, input_noise=noise, scorer=None, found=None)
+        folds = self.folds and self.folds.mapped(lambda one: one.with_origin(columns, values))
+        return replace(
+            self, information=information, folds=folds, sandwich=sandwich, input_noise=noise, scorer=None, found=None
+        )
 
     def with_features(self, more: int) -> "ExactBelief":
         """Return the belief about more features. Exact; O(d^2).
@@ -234,7 +195,7 @@ class ExactBelief(LinearBelief):
         return ExactBelief(
             self.settings,
             self.information.with_features(more),
-            self.scores and self.scores.with_features(more),
+            self.folds and self.folds.mapped(lambda one: one.with_features(more)),
             spread_before=np.pad(self.spread, (0, more)),
             sandwich=self.sandwich and self.sandwich.with_features(more),
             input_noise=self.input_noise and self.input_noise.with_features(more),
@@ -246,18 +207,14 @@ class ExactBelief(LinearBelief):
         """Return the belief after the rows of both. Exact; O(d^3)."""
         if not isinstance(other, ExactBelief):
             return super().merge(other)
-        if self.scores is not None or other.scores is not None:
-            raise ValueError(
-                "merge needs a number for alpha, or penalty='ridge': alpha='auto' was chosen by predicting each batch "
-                "from earlier ones, and the scores of two separate streams cannot be combined."
-            )
         if self.settings.forgets:
             given = self.settings.parameters["forget"]
             raise ValueError(f"merge needs forget=1: with forget={given!r} the order of all rows matters.")
         sandwich = self.sandwich and other.sandwich and self.sandwich.merge(other.sandwich)
         info = merge(self.information, other.information)
         noise = self.input_noise and other.input_noise and self.input_noise.merge(other.input_noise)
-        return ExactBelief(self.settings, info, spread_before=self.spread, sandwich=sandwich, input_noise=noise)
+        folds = self.folds and other.folds and self.folds.merge(other.folds)
+        return ExactBelief(self.settings, info, folds, spread_before=self.spread, sandwich=sandwich, input_noise=noise)
 
     @cached_property
     def predicts(self) -> bool:
@@ -329,8 +286,8 @@ class ExactBelief(LinearBelief):
     def moment_filter(self) -> MomentFilter | None:
         """The filter for single rows under any separable penalty, with forgetting or standardised columns.
 
-        None if alpha is chosen by predictions, or cannot be followed; if the noise depends on the inputs; or if moments
-        do not keep the digits.
+        None if alpha is chosen by cross-validation, or cannot be followed; if the noise depends on the inputs; or if
+        moments do not keep the digits.
         """
         settings, search = self.settings, self.evidence_search if self._chooses_alpha else None
         if self._chooses_alpha and search is None:
@@ -463,7 +420,7 @@ class ExactBelief(LinearBelief):
             after = self.learn(block)
             visit(0, len(block))
         else:
-            after = self._fold(block, None, visit)
+            after = self._fold(block, visit)
         leverage = scorer.mean_leverage(self.information, after.information)
         if not leverage < SMALL_LEVERAGE:
             moderate = leverage < MODERATE_LEVERAGE and not self._needs_every_leverage
@@ -612,7 +569,8 @@ class ExactBelief(LinearBelief):
         information = self.information.about_means()
         sandwich = self.sandwich and self.sandwich.about(np.asarray(information.x_mean))
         noise = self.input_noise and self.input_noise.about_means()
-        return replace(self, information=information, sandwich=sandwich, input_noise=noise)
+        folds = self.folds and self.folds.without_rows
+        return replace(self, information=information, folds=folds, sandwich=sandwich, input_noise=noise)
 
     @property
     def _center(self) -> Array:
@@ -621,7 +579,7 @@ class ExactBelief(LinearBelief):
     # ---- saving ----------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
-        scores = {} if self.scores is None else {"alpha_scores": self.scores}
+        folds = {} if self.folds is None else {"folds": self.folds.saved()}
         scorer = {} if self.scorer is None else {"scorer": self.scorer}
         info, window = self.information, {} if self.window is None else {"window": self.window.saved()}
         time = {} if self.time is None else {"time": np.array(self.time)}
@@ -629,7 +587,7 @@ class ExactBelief(LinearBelief):
             "targets": info.targets,
             "information": info,
             "spread": self.spread,
-            **scores,
+            **folds,
             **scorer,
             **window,
             **time,
@@ -638,19 +596,14 @@ class ExactBelief(LinearBelief):
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "ExactBelief":
         info = restored_information(saved, "information", d, saved["targets"], settings.forget)
-        scores, k = None, info.targets or 1
-        if "alpha_scores" in saved:
-            scores = saved.value(AlphaScores, "alpha_scores")
+        folds, make = None, partial(ExactBelief, settings)
+        if "folds" in saved:
+            folds = Folds.restored(make, settings.forget, d, info.targets, saved)
         elif "scores" in saved:  # by version 0.1
             alphas, values = saved["scores.alphas"], saved["scores.scores"]
             expect(alphas.shape == values.shape and info.rows > 0)
-            scores = AlphaScores.of_log_scores(alphas, values, float(info.rows), k)
-        if scores is not None:
-            expect(scores.c.ndim == 1 and (scores.c > 0).all() and (np.diff(scores.c) < 0).all())
-            expect(scores.squares.shape == (len(scores.c), k) and scores.rows >= 0)
-            expect(((scores.squares >= 0) & (scores.squares < np.inf)).all())
-            shapes = scores.center.shape, scores.maps.shape, scores.constant.shape, scores.offset.shape
-            expect(not scores.maps.size or shapes == ((d,), (d, len(scores.c) * k), (len(scores.c) * k,), (k,)))
+            loss = -2 * values / (float(info.rows) * (info.targets or 1))
+            folds = Folds.start(make, info, Choice(best_on_grid(alphas, loss) / float(info.rows) ** 0.5))
         spread = saved["spread"] if "spread" in saved else np.zeros(d)
         expect(spread.shape == (d,) and (spread >= 0).all())
         scorer = Scorer.restored(d, info.targets, saved) if "scorer" in saved else None
@@ -658,4 +611,4 @@ class ExactBelief(LinearBelief):
         if isinstance(settings.forgetting, Window):
             size, kind = settings.forgetting.rows, settings.weights
             about["window"] = WindowRows.restored(size, kind, d, info.targets, saved)
-        return cls(settings, info, scores, **about)
+        return cls(settings, info, folds, **about)

@@ -24,7 +24,7 @@ from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.path import Path
 from kalprox.learning.pending import PendingRows
-from kalprox.learning.prequential import NOT_ASKED, Watch, learned
+from kalprox.learning.prequential import NOT_ASKED, TRACKED_TOGETHER, Watch, learned
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
@@ -315,7 +315,7 @@ class Learner:
 
     def _prequential(self, batch: Block, settings: Settings, *, copied: bool = False) -> tuple[Array, Array]:
         """Learn and predict a batch without gaps; `copied` if the learner may be left half-way by an error."""
-        if settings is self.settings and self._follows(batch):
+        if settings is self.settings and len(batch) <= TRACKED_TOGETHER and self._follows(batch):
             mean, std = self._learn_recent(batch, predict=True)[:2]
             return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
         if settings.by_time:
@@ -328,7 +328,7 @@ class Learner:
                 made.append((np.reshape(mean, piece.y.shape), np.reshape(std, piece.y.shape)))
             else:
                 found: list[Innovations] = []
-                learner._learn(piece, settings, found)
+                learner._learn(piece, settings, found, in_turn=True)
                 made += [(one.mean, one.std) for one in found]
         self.__dict__ = learner.__dict__
         return np.concatenate([mean for mean, _ in made]), np.concatenate([std for _, std in made])

@@ -11,10 +11,10 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 from kalprox.information import Equations, Information
-from kalprox.learning.alpha_scores import FEWEST_ROWS, AlphaScores, null_ratio
-from kalprox.learning.belief import Belief
+from kalprox.learning.belief import FEWEST_ROWS, Belief
 from kalprox.learning.design import Design
 from kalprox.learning.evidence_search import EvidenceSearch
+from kalprox.learning.folds import Folds
 from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.path import Path
 from kalprox.linalg.triangle import qr, svd
@@ -54,7 +54,7 @@ class LinearBelief(Belief):
     """
 
     information: Information
-    scores: AlphaScores | None = None  # the score of each alpha, if alpha is chosen by prediction
+    folds: Folds | None = None  # the rows in folds, if alpha is chosen by cross-validation
     found: Array | None = None  # the coefficients, if a path of alphas has given them
     begin: Array | None = None  # where the search for them starts, if a path has a neighbour
     chosen: float | None = None  # the alpha, if it is one of a path
@@ -349,7 +349,7 @@ class LinearBelief(Belief):
             return [read(belief) for belief in self.for_alphas(alphas)]
 
         if alphas is None:
-            alphas, rows = self._along_grid(read_all, lambda row: row[-1])
+            alphas, rows = self.along_grid(read_all, lambda row: row[-1])
         else:
             alphas = np.asarray(alphas, float)
             check_positive("alphas", alphas, strict=False)
@@ -358,15 +358,19 @@ class LinearBelief(Belief):
         criterion = "log evidence" if penalty.selection == "evidence" else "-BIC/2"
         return path.about(alpha=float(self.alpha), criterion=criterion, column_std=self.column_std)
 
-    def _along_grid(self, read: Callable[[Array], list[T]], score: Callable[[T], float]) -> tuple[Array, list[T]]:
+    def along_grid(
+        self, read: Callable[[Array], list[T]], score: Callable[[T], float], *, coarse: bool = False
+    ) -> tuple[Array, list[T]]:
         """Return a descending grid of alphas, and what `read` returns for them, one value for each.
 
-        The grid is extended until the best score is inside, or at an end that is a limit: the score changes no more,
-        or alpha is beyond what float64 can tell from 0 or infinity. If the columns are collinear, it takes half of the
-        digits to tell them apart by the penalty alone.
+        A coarse grid has half as many alphas and begins with the largest ones. The grid is extended until the best
+        score is inside, or at an end that is a limit: the score changes no more, or alpha is beyond what float64 can
+        tell from 0 or infinity. If the columns are collinear, it takes half of the digits to tell them apart by the
+        penalty alone.
         """
         R, z, _ = self.centered.compact()
         grid = self.settings.penalty.alphas(R, z)
+        grid = grid[: len(grid) // 2 + 1 : 2] if coarse else grid
         found = read(grid)
         step, eps = grid[1] / grid[0], np.finfo(float).eps
         squares = (R**2).sum(axis=0)
@@ -390,20 +394,21 @@ class LinearBelief(Belief):
 
     @cached_property
     def _choice(self) -> _Choice:
-        """The alpha of the largest evidence (ridge) or of the best predictions, or `_safe_alpha`.
+        """The alpha of the largest evidence (ridge), or of the smallest errors in cross-validation.
 
-        With no more rows than coefficients, or if the evidence is largest in a limit, where all or nothing is noise, a
-        weak prior multiplies it: see `_log_prior`.
+        Where the rows are in no folds yet, it is that of the best `score`. For ridge, with no more rows than
+        coefficients, or if the evidence is largest in a limit, where all or nothing is noise, a weak prior multiplies
+        it: see `_log_prior`.
         """
-        if self._by_prediction:
-            best = None if self.scores is None else self.scores.best
-            if best is None or self.scores is None:
-                return _Choice(self._safe_alpha())
-            return _Choice(best * float(self.information.rows) ** 0.5, self.scores.limit)
-        R, z, _ = self.centered.compact()
+        penalty, (R, z, _) = self.settings.penalty, self.centered.compact()
+        if self._by_prediction and self.folds is not None and (best := self.folds.compared.choice) is not None:
+            return _Choice(best.c * float(self.information.rows) ** 0.5, best.limit)
         if not R.any():  # rows that say nothing of the coefficients, such as a single one
-            return _Choice(float(self.settings.penalty.alphas(R, z)[0]), np.inf)
-        grid, found = self._along_grid(lambda alphas: self._ridge_evidence(alphas).sum(axis=1).tolist(), float)
+            return _Choice(float(penalty.alphas(R, z)[0]), None if self._by_prediction else np.inf)
+        if self._by_prediction:
+            grid, found = self.along_grid(lambda alphas: [one.score for one in self.for_alphas(alphas)], float)
+            return _Choice(float(grid[int(np.argmax(found))]))
+        grid, found = self.along_grid(lambda alphas: self._ridge_evidence(alphas).sum(axis=1).tolist(), float)
         scores = np.array(found)
         i, ends = int(np.argmax(scores)), (0, len(grid) - 1)
         weak, limit = self._few_rows or i in ends, {0: np.inf, ends[1]: 0.0}.get(i)
@@ -420,27 +425,6 @@ class LinearBelief(Belief):
             return slope + own[0], bend + own[1]
 
         return _Choice(exp(_falling_root(slopes, log(grid[i + 1]), log(grid[i]), log(grid[i - 1]))), limit, alone)
-
-    def _safe_alpha(self) -> float:
-        """Return the alpha that noise of the size of the residuals would exceed with probability 0.01.
-
-        It is the solution of alpha = q sqrt(rss(alpha)), or q times the standard deviation of the noise if that is
-        given, with the q of `null_ratio`: that of the square-root lasso. Coefficients that noise explains as well are
-        zero, so that the predictions are, but for one case in 100, not worse than the mean.
-        """
-        equations, penalty, variance = self.centered, self.settings.penalty, self.settings.noise_var
-        grid = penalty.alphas(equations.R, equations.z)
-        if not equations.R.any():
-            return float(grid[0])
-        dof = float(equations.rows) - self.settings.fit_intercept
-        ratio = null_ratio(penalty, equations.R, dof if variance is None else None)
-        if variance is not None:
-            return float(ratio * variance**0.5)
-        for alpha, belief in zip(grid, self.for_alphas(grid), strict=True):
-            least = float(ratio * float(np.max(belief.posterior.rss)) ** 0.5)
-            if alpha <= least:
-                return least
-        return float(grid[-1])
 
     def _log_prior(self, alpha: Any) -> Any:
         """Return the log density of log(alpha) if the share of the variance of y that X explains is uniform in (0, 1).

@@ -32,7 +32,7 @@ class Penalty(ABC):
     has_weight : bool
         Whether alpha multiplies the penalty.
     selection : {"evidence", "prediction"} or None
-        How alpha="auto" is chosen: by maximising the evidence, or by predicting rows before they are learned. None if
+        How alpha="auto" is chosen: by maximising the evidence, or by predicting folds of rows from the others. None if
         the penalty has no alpha to choose.
     follows_l1_path : bool
         Whether `kalprox.solvers.l1_path` gives the solutions for all alphas at once.

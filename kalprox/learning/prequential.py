@@ -13,12 +13,12 @@ from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block, Counts
 from kalprox.sources.times import in_order
 
-__all__ = ["NOT_ASKED", "Watch", "learned"]
+__all__ = ["NOT_ASKED", "TRACKED_TOGETHER", "Watch", "learned"]
 
 Watch = Callable[[Belief, Block, Belief], None]
 
 NOT_ASKED = "the score was not asked for: set diagnose=True"
-_PIECE = 64  # rows whose intervals are tracked together at least, if none was issued for a whole batch
+TRACKED_TOGETHER = 64  # rows whose intervals are tracked together at least, if none was issued for a whole batch
 
 
 def learned(
@@ -93,4 +93,4 @@ def _tracked_together(rows: int) -> int:
 
     Pieces then end at the same rows, however a source is cut into blocks whose length is a power of two.
     """
-    return _PIECE << max((rows // _PIECE**2).bit_length() - 1, 0)
+    return TRACKED_TOGETHER << max((rows // TRACKED_TOGETHER**2).bit_length() - 1, 0)

@@ -75,7 +75,8 @@ class Quantiles:
         Parameters
         ----------
         z : array of shape (b,) or (b, k)
-            The standardised errors. Rows with NaN had no interval, and do not count.
+            The standardised errors. Rows with NaN had no interval, and do not count. Neither do rows with an infinite
+            one, whose std was 0: no multiple of it would have covered them.
         counts : array of shape (b,), optional
             How often each row counts; 1 by default.
 
@@ -83,7 +84,7 @@ class Quantiles:
         -------
         Quantiles
         """
-        known = ~np.isnan(z) if z.ndim == 1 else ~np.isnan(z).any(axis=1)
+        known = np.isfinite(z) if z.ndim == 1 else np.isfinite(z).all(axis=1)
         weights = known if counts is None else np.where(known, counts, 0)
         rows = float(weights.sum())
         if rows == 0:
@@ -104,7 +105,7 @@ class Quantiles:
         parameters see `after`.
         """
         sizes = _lengths(together)
-        if z.ndim == 1 and counts is None and together.all() and not np.isnan(z).any():
+        if z.ndim == 1 and counts is None and together.all() and np.isfinite(z).all():
             return self._after_batches(z, sizes)
         quantiles, i = self, 0
         for size in sizes:

@@ -12,7 +12,7 @@ from kalprox._arrays import Array
 from kalprox._checks import check_usable, check_usable_row
 from kalprox.learning.belief import Belief
 from kalprox.learning.exact import ExactBelief
-from kalprox.learning.innovations import Innovations, SquareRootFilter
+from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.row_buffer import RowBuffer
@@ -168,10 +168,13 @@ class RecentRows:
             rows = replace(rows, times=in_order(rows.times, buffer.time if buffer else self.belief.time))
         elif rows.times is not None:
             self.belief.learn(rows)  # raises an error that names the problem
-        predict = predict or self.exact
+        asked, predict = predict and length > 1, predict or self.exact  # each row was predicted from those before it
         if self.filter is None and predict:
             self.filter = self._new_filter()
         moved = [] if self.filter is None else _moved(self.filter, rows, self.settings, predict=predict)
+        if asked:
+            mean, std, dof, scale, _, together = moved
+            moved = [mean, std, dof, scale, in_stds(rows.y - mean, std), together]
         known = self.filter is not None or (not self.exact and (self.scorer is not None or length > 1))
         buffer.append(rows, length if known else 0, moved if self.exact else ())
         if length > 1 and not self.exact:

@@ -262,7 +262,7 @@ class Settings:
             raise ValueError(f"{given} needs noise='learn', or a number; got noise='inputs'. {instead}.")
         if self.penalty.alpha == "auto" and self.penalty.selection == "prediction":
             raise ValueError(
-                f"{given} needs a number for alpha, or penalty='ridge': the scores that choose alpha for "
+                f"{given} needs a number for alpha, or penalty='ridge': the folds that choose alpha for "
                 f"penalty={self.penalty.kind!r} would not be forgotten with the rows. {instead}."
             )
         if self.standardize and not kind.keeps_moments:

@@ -1,7 +1,5 @@
 """The weight of the penalty: evidence, paths and alpha='auto'."""
 
-import itertools
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -72,26 +70,6 @@ def test_alpha_auto_beats_next_to_no_penalty(name, seeds):
     auto, best, none = np.mean(risks, axis=0)
     # The best alpha in hindsight cannot be known: a third of what it gains over none must be had, on average.
     assert none - auto > (none - best) / 3
-
-
-def test_prequential_scores_are_those_of_fits_on_what_came_before():
-    X, y = linear_data(n=200, d=4)
-    stream = KalproxRegressor(penalty="l1", alpha="auto")
-    cuts = [0, 40, 75, 120, 200]
-    for a, b in itertools.pairwise(cuts):
-        stream.partial_fit(X[a:b], y[a:b])
-    scores = stream._belief.scores
-    for i in (2, 6, 10):
-        expected = 0.0
-        # Estimates serve for as many rows as they were made from. A row counts by how many were scored up to it.
-        for a, b in itertools.pairwise([32, 64, 128, 200]):
-            model = KalproxRegressor(penalty="l1", alpha=scores.c[i] * a**0.5).fit(X[:a], y[:a])
-            expected += np.arange(a - 31, b - 31) / 168 @ (y[a:b] - model.predict(X[a:b])) ** 2
-        assert scores.squares[i, 0] == pytest.approx(expected, rel=1e-9)
-    near = scores.c[np.argsort(scores.squares[:, 0])[:2]] * 200**0.5
-    assert np.exp(np.abs(np.log(stream.alpha_ / near)).min()) < 10**0.25 and scores.rows == 168
-    with pytest.raises(ValueError, match="predicting each batch"):
-        stream.merge(stream)
 
 
 def test_a_ridge_path_may_end_at_least_squares():

@@ -1,0 +1,219 @@
+"""Cross-validation from sums: the rows of a stream in folds, of which each is predicted from the others.
+
+The squared errors of predictions of the rows of a fold follow from its information, so that no row is held. The best
+alpha grows as the square root of the number of rows, as the noise in the slopes R'z does. So what is chosen is c in
+alpha = c sqrt(rows): it serves the fewer rows that predict a fold, and the more rows that come later.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox.information import Information, merge
+from kalprox.learning.saved import Saved, expect
+from kalprox.learning.saved_parts import restored_information
+
+__all__ = ["Choice", "CrossValidation", "Folds", "best_on_grid", "piece_reaching"]
+
+FOLDS = 5
+_SHARE = 8  # a block of rows that are put into the same fold has a share of those before it
+
+
+class Choice(NamedTuple):
+    """The c of the smallest errors, and 0 or infinity if they are those of the smallest or of the largest c."""
+
+    c: float
+    limit: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidation:
+    """The choice of c by cross-validation. It is made when it is first asked for.
+
+    Attributes
+    ----------
+    belief : function
+        Returns the belief of an information, whose method `for_alphas` gives the estimates.
+    sums : tuple of Information
+        Of the rows of each fold; and of rows in no fold, which predict all of them.
+    before : Choice or None
+        What was chosen before there were folds.
+    """
+
+    belief: Callable[[Information], Any]
+    sums: tuple[Information, ...]
+    before: Choice | None = None
+
+    @cached_property
+    def choice(self) -> Choice | None:
+        """The c of the smallest squared errors of all folds; None if there are not two parts of the rows."""
+        parts = [one for one in self.sums if float(one.rows) > 0]
+        if len(parts) < 2 or not any(float(one.rows) > 0 for one in self.sums[:FOLDS]):
+            return self.before
+        whole = self.belief(merge(*parts))
+        rows = float(whole.information.rows)
+        if not whole.centered.R.any():
+            return self.before
+
+        def losses(alphas: Array) -> list[Array]:
+            return list(self._squares(alphas / rows**0.5))
+
+        grid, squares = whole.along_grid(losses, lambda one: -rows / 2 * _log(one).sum(), coarse=True)
+        loss = _log(np.array(squares)).sum(axis=1)
+        i = int(np.argmin(loss))
+        return Choice(best_on_grid(grid, loss) / rows**0.5, {0: np.inf, len(grid) - 1: 0.0}.get(i))
+
+    def _squares(self, c: Array) -> Array:
+        """Return the squared errors of the rows of all folds, for each c and target, shape (m, k)."""
+        total = np.zeros((len(c), self.sums[0].targets or 1))
+        for i, fold in enumerate(self.sums[:FOLDS]):
+            others = [one for one in (*self.sums[:i], *self.sums[i + 1 :]) if float(one.rows) > 0]
+            if others and float(fold.rows) > 0:
+                info = merge(*others)
+                found = [(one.coef, one.intercept) for one in self.belief(info).for_alphas(c * float(info.rows) ** 0.5)]
+                total += _squared_errors(fold, *map(np.stack, zip(*found, strict=True)))
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """The sums of the rows in folds, as rows come.
+
+    Rows one after the other, an eighth of those before, are put into the same fold, so that neighbours that resemble
+    each other are not in different folds; and the next ones into the next fold. The folds are as large as one another
+    up to a half. They are compared as they were at the last end of such a block.
+
+    Attributes
+    ----------
+    compared : CrossValidation
+        Of the folds at the end of the last block.
+    current : Information
+        Of the fold that the next row is put into, with the rows that came since then.
+    fold : int
+        The number of this fold.
+    left : float
+        The number of rows until its block is complete.
+    fade : float
+        What forgetting has left of the other folds since then.
+    """
+
+    compared: CrossValidation
+    current: Information
+    fold: int
+    left: float
+    fade: float = 1.0
+
+    @classmethod
+    def start(cls, belief: Callable[[Information], Any], learned: Information, before: Choice | None = None) -> "Folds":
+        """Return empty folds; rows that were learned before are in none of them."""
+        zero = Information.zero(learned.d, learned.targets)
+        zero = replace(zero, T=zero.T[:1])
+        return cls._of(CrossValidation(belief, (zero,) * FOLDS + (learned,), before), 0)
+
+    @classmethod
+    def _of(cls, compared: CrossValidation, fold: int) -> "Folds":
+        rows = float(sum(one.rows for one in compared.sums))
+        return cls(compared, compared.sums[fold], fold, float(max(1, rows // _SHARE)))
+
+    @property
+    def complete(self) -> "Folds":
+        """The folds with the current block at its end."""
+        sums = [one if self.fade == 1 or not float(one.rows) else one.forget(self.fade) for one in self.compared.sums]
+        sums[self.fold] = self.current
+        return self._of(replace(self.compared, sums=tuple(sums)), (self.fold + 1) % FOLDS)
+
+    def after(self, fold: Callable[[Information], Information], rows: float, left: Any = None) -> "Folds":
+        """Return the folds after some rows, at most as many as are left of the block.
+
+        Parameters
+        ----------
+        fold : function
+            Returns an information with these rows added.
+        rows : float
+            Their number, each as often as it counts.
+        left : float, optional
+            What they leave of all rows before them, if these are forgotten.
+        """
+        current, fade = self.current, self.fade
+        if left is not None:
+            current = current.forget(left) if float(current.rows) else current
+            fade *= float(left)
+        new = replace(self, current=fold(current), left=self.left - rows, fade=fade)
+        return new if new.left > 0 else new.complete
+
+    def mapped(self, change: Callable[[Information], Information]) -> "Folds":
+        """Return the folds with another information in place of each."""
+        compared = replace(self.compared, sums=tuple(map(change, self.compared.sums)))
+        return replace(self, compared=compared, current=change(self.current))
+
+    def under(self, belief: Callable[[Information], Any]) -> "Folds":
+        """Return the folds of the same rows, compared under other settings."""
+        return replace(self, compared=CrossValidation(belief, self.compared.sums))
+
+    @property
+    def without_rows(self) -> "Folds | None":
+        """The folds about the means of their rows; None if a fold is a single row."""
+        folds = self.complete
+        if any(0 < float(one.rows) < 2 for one in folds.compared.sums):
+            return None
+        return folds.mapped(lambda one: one.about_means() if float(one.rows) else one)
+
+    def merge(self, other: "Folds") -> "Folds":
+        """Return the folds of the rows of both."""
+        mine, theirs = self.complete, other.complete
+        sums = tuple(map(merge, mine.compared.sums, theirs.compared.sums))
+        return self._of(replace(self.compared, sums=sums), mine.fold)
+
+    def saved(self) -> dict[str, Any]:
+        """Return the folds as values that can be saved; see `kalprox.learning.saved`."""
+        sums = {str(i): one for i, one in enumerate((*self.compared.sums, self.current))}
+        before = {} if (found := self.compared.before) is None else {"before": np.array(found.c)}
+        return {**sums, **before, "fold": self.fold, "left": np.array(self.left), "fade": np.array(self.fade)}
+
+    @classmethod
+    def restored(
+        cls, belief: Callable[[Information], Any], forget: float, d: int, targets: int | None, saved: Saved
+    ) -> "Folds":
+        """Return the folds saved as "folds"; raise a ValueError if the arrays are invalid."""
+        sums = [restored_information(saved, f"folds.{i}", d, targets, forget) for i in range(FOLDS + 2)]
+        fold, left, fade = saved.count("folds.fold"), saved["folds.left"], saved["folds.fade"]
+        expect(fold < FOLDS and left.shape == fade.shape == () and left > 0 and 0 < fade <= 1)
+        before = saved.arrays.get("folds.before")
+        expect(before is None or (before.shape == () and 0 < before < np.inf))
+        compared = CrossValidation(belief, tuple(sums[:-1]), None if before is None else Choice(float(before)))
+        return cls(compared, sums[-1], fold, float(left), float(fade))
+
+
+def best_on_grid(grid: Array, loss: Array) -> float:
+    """Return the alpha of the smallest loss on a grid of equal ratios, interpolated by a parabola."""
+    i = int(np.argmin(loss))
+    if not 0 < i < len(loss) - 1:
+        return float(grid[i])
+    above, least, below = loss[i - 1 : i + 2]
+    bend = above - 2 * least + below
+    shift = 0.5 * (above - below) / bend if bend > 0 else 0.0
+    return float(grid[i] * (grid[i + 1] / grid[i]) ** shift)
+
+
+def piece_reaching(total: float, counts: Array | None, length: int) -> int:
+    """Return how many of the next `length` rows come until their counts (1 by default) add up to `total`."""
+    found = np.ceil(total) if counts is None else np.searchsorted(np.cumsum(counts), total) + 1
+    return int(min(max(found, 1), length))
+
+
+def _squared_errors(info: Information, coef: Array, intercept: Array) -> Array:
+    """Return the squared errors of the rows of an information, shape (m, k), for m estimates of shape (m, k, d)."""
+    k, d = info.targets or 1, info.d
+    coef, intercept = coef.reshape(-1, k, d), intercept.reshape(-1, k)
+    constant = intercept + coef @ info.shift[:d] - info.shift[d:]
+    predicted = np.einsum("rd,mkd->rmk", info.T[:, 1 : 1 + d], coef) + np.multiply.outer(info.T[:, 0], constant)
+    errors: Array = ((info.T[:, None, 1 + d :] - predicted) ** 2).sum(axis=0)
+    return errors
+
+
+def _log(squares: Array) -> Array:
+    return np.log(np.maximum(squares, np.finfo(float).tiny))
