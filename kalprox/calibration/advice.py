@@ -17,6 +17,8 @@ _NUMBERS = {
     f"the model forget nothing, since it would describe the last rows alone. If they are, {_FOLLOW}",
     "correlated": "Successive errors are correlated: the std of the coefficients is reliable only with "
     'coef_cov="clustered".',
+    "nonlinear": "The predictions are too high in some places and too low in others: the target is not a straight line "
+    "in the inputs. Add the square or product that is named, or splines of columns.",
     "unequal spread": "The size of the errors depends on the prediction: the std is too small in some places and too "
     'large in others. Use noise="inputs".',
     "heavy tails": "A few errors are much larger than a normal distribution would have them. Use intervals that do not "

@@ -54,6 +54,7 @@ class Judged(NamedTuple):
     std: Array
     y: Array
     weights: Array
+    scores: Array
 
 
 def block_sums(
@@ -120,7 +121,7 @@ def block_sums(
         "powers": vector([rows, total(h), total(h, h), total(h2, h), total(h2, h2)]),
     }
     sequence = prolonged(xp, before, u, one_each, pairs, None if complete else judged)
-    return sums, sequence, Judged(mean, std, y, w)
+    return sums, sequence, Judged(mean, std, y, w, u)
 
 
 def _weight_below(xp: ModuleType, u: Array, weights: Array | None, rows: Array) -> Array:

@@ -1,7 +1,8 @@
 """The calibration of the probabilities of several classes."""
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import field, fields, replace
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -10,10 +11,11 @@ import numpy as np
 from kalprox._arrays import Array, namespace, pytree
 from kalprox.calibration import curves
 from kalprox.calibration.blocks import Given
-from kalprox.calibration.cells import CELLS, Cells, cell_of
+from kalprox.calibration.cells import Cells
 from kalprox.calibration.checks import Check
-from kalprox.calibration.classes import Probabilities, check_probabilities
-from kalprox.calibration.sums import Calibration, zeros
+from kalprox.calibration.classes import ClassCalibration, Probabilities, check_probabilities
+from kalprox.calibration.sums import Calibration
+from kalprox.calibration.verdict import Verdict
 from kalprox.predictive import Categories
 
 __all__ = ["CategoryCalibration"]
@@ -23,10 +25,10 @@ __all__ = ["CategoryCalibration"]
 class CategoryCalibration(Probabilities):
     """The `Calibration` of the probabilities of several classes.
 
-    What is judged is the most probable class of each row: whether it came, with the probability stated of it. This is
-    what the scores, cells, reliability and verdict are about, and `errors`. The log score and the Brier score are those
-    of all classes: `squared_errors` is the sum of (y_c - p_c)^2 over rows and classes. ROC, lift and the areas under
-    the ROC curves are those of one class against the others.
+    The scores, cells, reliability and `errors` are about the most probable class of each row: whether it came, with the
+    probability stated of it. The verdict judges this, and each class against the others. The log score and the Brier
+    score are those of all classes: `squared_errors` is the sum of (y_c - p_c)^2 over rows and classes. ROC, lift and
+    the areas under the ROC curves are those of one class against the others.
 
     A row of y that does not have a single 1 and zeros cannot be judged, and is counted in `undetermined`.
 
@@ -38,9 +40,9 @@ class CategoryCalibration(Probabilities):
         The sum of the probabilities of the most probable class in each cell, shape (512,).
     right : array
         The number of rows whose most probable class came.
-    by_class : array
-        For each class, the number of rows without it and with it, and the sum of its probabilities, in each cell of its
-        probability, shape (m, 3, 512). Model files of version 0.2 have none: the curves are of rows since then.
+    of_class : ClassCalibration
+        The sums of the calibrations of each of the m classes against the others, in arrays with one more dimension, of
+        the length m, which comes first.
 
     Examples
     --------
@@ -52,7 +54,9 @@ class CategoryCalibration(Probabilities):
     (CategoryCalibration(3,000 rows: calibrated, log loss 0.8366), array([0.803, 0.798, 0.792]))
     """
 
-    by_class: Any = zeros(0, 3, CELLS)
+    of_class: ClassCalibration = field(
+        default_factory=lambda: _mapped(lambda a: np.zeros((0, *a.shape)), ClassCalibration())
+    )
 
     predictives: ClassVar[tuple[type, ...]] = (Categories,)
     event: ClassVar[str] = "the most probable class came"
@@ -66,6 +70,7 @@ class CategoryCalibration(Probabilities):
         dof: Any = math.inf,
         weights: Array | None = None,
         together: Array | None = None,
+        X: Array | None = None,
     ) -> Self:
         """Add a block's probabilities of m classes, made before it was learned, and the classes that came; see `add`.
 
@@ -83,6 +88,8 @@ class CategoryCalibration(Probabilities):
             Repetitions, shape (b,); 1 by default.
         together : array, optional
             Not used.
+        X : array, optional
+            As in `Calibration.update`.
 
         Returns
         -------
@@ -102,9 +109,12 @@ class CategoryCalibration(Probabilities):
         given = Given(log_prob, ((y - p) ** 2).sum(axis=1))
         top = p.max(axis=1)
         found = self._updated(top, 0 * top, right, math.inf, weights, together, given)
-        counted = one & xp.isfinite(p).all(axis=1)
-        worth = counted.astype(p.dtype) if weights is None else xp.where(counted, weights, 0.0).astype(p.dtype)
-        return replace(found, by_class=_sum_of_both(self.by_class, _by_class(xp, p, y, worth)))
+        p = xp.where(xp.isfinite(p).all(axis=1)[:, None], p, xp.nan)
+        y = xp.where(one[:, None], y, 0.5)  # neither the class nor the others: not judged
+        parts = [
+            part.update(p[:, c], 0.0, y[:, c], weights=weights, X=X) for c, part in enumerate(self.parts(p.shape[1]))
+        ]
+        return replace(found, of_class=_stacked(xp, parts))
 
     def merge(self, other: Self) -> Self:
         """The calibration of both streams of rows together; see `Calibration.merge`.
@@ -117,9 +127,57 @@ class CategoryCalibration(Probabilities):
         -------
         CategoryCalibration
         """
-        without = (replace(one, by_class=np.zeros((0, 3, CELLS))) for one in (self, other))
-        found = Calibration.merge(*without)
-        return replace(found, by_class=_sum_of_both(self.by_class, other.by_class))
+        found = Calibration.merge(*(replace(one, of_class=ClassCalibration()) for one in (self, other)))
+        m = max(len(one.of_class.rows) for one in (self, other))
+        parts = [one.merge(two) for one, two in zip(self.parts(m), other.parts(m), strict=True)]
+        return replace(found, of_class=_stacked(namespace(self.rows, other.rows), parts) if m else self.of_class)
+
+    def parts(self, m: int = 0) -> list[ClassCalibration]:
+        """Return the calibrations of each class against the others.
+
+        Parameters
+        ----------
+        m : int
+            The least number of classes; those that were not known so far have no rows.
+
+        Returns
+        -------
+        list of ClassCalibration
+        """
+        known = len(self.of_class.rows)
+        parts = [_mapped(lambda a, c=c: a[c], self.of_class) for c in range(known)]
+        new = ClassCalibration()
+        new = replace(new, **new.curvature.widened(self.of_class.column_means.shape[1])._asdict())
+        return parts + [new] * (m - known)
+
+    @property
+    def by_class(self) -> Array:
+        """For each class, the rows without and with it and the sum of its probabilities, in each cell; (m, 3, 512)."""
+        cells = self.of_class
+        return namespace(cells.stated).stack([cells.outcomes[:, 0], cells.outcomes[:, 1], cells.stated], axis=1)
+
+    def verdict(self) -> Verdict:
+        """Calibrated, or what is wrong with the probabilities and the one thing to change; see `ClassCalibration`.
+
+        What is judged is whether the most probable class came, and whether each class did, with a probability of false
+        alarms that holds for all together. The verdict is that with the most important finding.
+
+        Returns
+        -------
+        Verdict
+        """
+        found = super().verdict()
+        if found.word == "not judged":
+            return found
+        parts = self.parts()
+        m = len(parts)
+        verdicts = [
+            replace(part, pull=self.pull).verdict_among(1 + m, f"class {c + 1} of {m} came")
+            for c, part in enumerate(parts)
+        ]
+        return min(
+            [self.verdict_among(1 + m), *(one for one in verdicts if one.findings)], key=lambda one: one.importance
+        )
 
     def _rights(self, p: Array, y: Array) -> Array:
         return y
@@ -127,7 +185,7 @@ class CategoryCalibration(Probabilities):
     @property
     def auc(self) -> Array:
         """The area under the ROC curve of each class against the others, shape (m,); see `ClassCalibration.auc`."""
-        return np.array([curves.area(self._cells_of(number)) for number in range(len(self.by_class))])
+        return np.array([curves.area(self._cells_of(number)) for number in range(len(self.of_class.rows))])
 
     def roc(self, number: int) -> curves.Roc:
         """Return the receiver operating characteristic of one class against the others.
@@ -173,12 +231,11 @@ class CategoryCalibration(Probabilities):
         return curves.lift(self._checked_cells(number))
 
     def _cells_of(self, number: int) -> Cells:
-        without, events, stated = np.asarray(self.by_class)[number]
-        return Cells.of(np.stack([without, events]), stated)
+        return Cells.of(self.of_class.outcomes[number], self.of_class.stated[number])
 
     def _checked_cells(self, number: int) -> Cells:
         self._check_rows()
-        m = len(self.by_class)
+        m = len(self.of_class.rows)
         if not 0 <= number < m:
             raise ValueError(f"number must be that of a class, 0 to {m - 1}; got {number!r}.")
         cells = self._cells_of(number)
@@ -186,29 +243,18 @@ class CategoryCalibration(Probabilities):
             raise ValueError(f"The curves need rows with the class {number} and without it, which there are not.")
         return cells
 
-    def _checks(self, cells: Cells) -> tuple[Check, Check, Check]:
-        slope, bias, curve = cells.checks(self.event)
+    def _checks(self, cells: Cells, event: str, several: int) -> tuple[Check, Check, Check]:
+        slope, bias, curve = cells.checks(event, several)
         word = "over-confident" if cells.events.sum() < cells.rows @ cells.stated else "under-confident"
         return slope, bias._replace(word=word), curve
 
 
-def _by_class(xp: ModuleType, p: Array, y: Array, weights: Array) -> Array:
-    """Return the rows without and with each class, and its probabilities, added up by cells, shape (m, 3, CELLS)."""
-    m = p.shape[1]
-    p = xp.where(weights[:, None] > 0, p, 0.0)
-    cells = cell_of(xp, p)
-    place = cells + CELLS * xp.arange(m, dtype=cells.dtype)[None]
-    parts = ((1 - y) * weights[:, None], y * weights[:, None], p * weights[:, None])
-    if xp is np:
-        sums = [np.bincount(place.ravel(), part.ravel(), m * CELLS) for part in parts]
-    else:
-        sums = [xp.zeros(m * CELLS, p.dtype).at[place.ravel()].add(part.ravel()) for part in parts]
-    return xp.stack([one.reshape(m, CELLS) for one in sums], axis=1)
+def _stacked(xp: ModuleType, parts: list[ClassCalibration]) -> ClassCalibration:
+    """Return the calibrations of classes as one, whose arrays have a first dimension for the classes."""
+    return _mapped(lambda *arrays: xp.stack([xp.asarray(a) for a in arrays]), *parts)
 
 
-def _sum_of_both(one: Array, other: Array) -> Array:
-    """Return the sum of the counts of two sets of rows; classes that one of them does not know come last."""
-    xp, m = namespace(one, other), max(len(one), len(other))
-    dtype = one.dtype if len(one) else other.dtype
-    both = (xp.pad(xp.asarray(a, dtype), ((0, m - len(a)), (0, 0), (0, 0))) for a in (one, other))
-    return sum(both, xp.zeros((m, *one.shape[1:]), dtype))
+def _mapped(function: Callable[..., Array], *parts: ClassCalibration) -> ClassCalibration:
+    """Return the sums that a function makes of each of the sums of the parts."""
+    names = [f.name for f in fields(ClassCalibration) if not f.metadata.get("static")]
+    return ClassCalibration(**{name: function(*(getattr(part, name) for part in parts)) for name in names})

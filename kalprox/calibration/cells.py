@@ -18,7 +18,7 @@ __all__ = ["CELLS", "PROBABILITY_ALARMS", "Cells", "cell_of"]
 
 CELLS = 512
 WIDTH = 1 / 16  # of a cell, in log odds; 256 cells to each side of 0 reach probabilities of 1e-7
-PROBABILITY_ALARMS = 0.0045  # the largest probability of each of three checks to find something in a calibrated stream
+PROBABILITY_ALARMS = 0.0043  # the largest probability of each of three checks to find something in a calibrated stream
 MATERIAL_ODDS = 0.1  # a smaller shift of the log odds, or relative error of their differences, is not named
 MATERIAL_CURVE = 0.15  # the root mean square of the shifts of the log odds about a straight line
 FEWEST_VARIANCE = 10.0  # of the number of events: of all rows to judge a slope, and of each group to compare groups
@@ -104,6 +104,20 @@ class Cells(NamedTuple):
             tail = _tail(cells, -w, -min(found + _of_learning(float(V.sum())), expected))
         return 1 + cells._regression(w), min(2 * tail, 1.0)
 
+    def explained(self, pull: float) -> bool:
+        """Whether a penalty explains log odds that differ more than stated.
+
+        At the estimate of a model that learned these rows, the gradient of the loss is that of the penalty: the sum of
+        the errors times the log odds is `pull`, the coefficients times the gradient of the penalty. As each row was
+        predicted by the rows before it, the sum is about pull log(1 + J / pull), with the information J about the
+        factor of the log odds. Twice that, and two standard deviations, are allowed for.
+        """
+        V, odds = self.variance, self.odds
+        w = odds - float(V @ odds / V.sum())
+        J = float(V @ w**2)
+        excess = float(w @ (self.events - self.rows * self.stated))
+        return excess <= 2 * pull * math.log1p(J / pull if pull > 0 else 0.0) + 2 * math.sqrt(J)
+
     def curve(self) -> tuple[float, float]:
         """Return the root mean square of the shifts of the log odds about a straight line, and the p-value of none.
 
@@ -126,9 +140,9 @@ class Cells(NamedTuple):
         left, dof = float(z @ z - ((line.T @ z) ** 2).sum()), len(z) - 2
         return math.sqrt(max(left - dof, 0.0) / float(variance.sum())), float(special.chdtrc(dof, max(left, 0.0)))
 
-    def checks(self, event: str) -> tuple[Check, Check, Check]:
+    def checks(self, event: str, several: int = 1) -> tuple[Check, Check, Check]:
         """Return the checks of the slope, the shift and the curve of the log odds; `event` is what they are about."""
-        level, rows = PROBABILITY_ALARMS, float(self.rows.sum())
+        level, rows = PROBABILITY_ALARMS / several, float(self.rows.sum())
         came, stated = (100 * float(a.sum()) / rows for a in (self.events, self.rows * self.stated))
         shift, p_shift = self.bias()
         factor, p_factor = self.slope()

@@ -1,7 +1,8 @@
 """What a stream of scores shows besides its spread: drift, correlation, unequal spread, heavy tails, skewness.
 
 Each check has a test, whose null distribution holds whatever the other checks find, and a least size, below which a
-deviation is not worth a word, however many rows there are to prove it.
+deviation is not worth a word, however many rows there are to prove it. Where `several` targets or classes are judged, a
+check has as many times smaller a level, so that it holds for all together, however their scores depend on each other.
 """
 
 import math
@@ -25,7 +26,7 @@ __all__ = [
     "unequal_spread",
 ]
 
-CHECK_ALARMS = 0.0025  # the largest probability of each check to find something in a calibrated stream
+CHECK_ALARMS = 0.002  # the largest probability of each check to find something in a calibrated stream
 FEWEST_ROWS = 64  # for the checks of shape and correlation
 FEWEST_SEGMENTS = 8  # for the checks that compare segments of the stream
 FEWEST_INFORMATION = 50.0  # about the slope of log odds; a learned intercept alone leaves 5 to 20, which mean nothing
@@ -127,7 +128,7 @@ class Dependence(NamedTuple):
         return max(1.0, 1 + 2 * float(self.lags.sum()), (1 + r) / (1 - r))
 
 
-def correlated(scores: Dependence) -> Check:
+def correlated(scores: Dependence, several: int = 1) -> Check:
     """Are successive scores correlated? By the first correlation, and by the sum of the first `LAGS`.
 
     Independent scores have correlations that are independent and normal with the variance 1/n.
@@ -137,12 +138,12 @@ def correlated(scores: Dependence) -> Check:
     if not n >= FEWEST_ROWS:
         return Check("correlated", measured, math.nan, False)
     first, many = two_sided(r * n**0.5), two_sided(total * (n / LAGS) ** 0.5)
-    level = CHECK_ALARMS / 2
+    level = CHECK_ALARMS / 2 / several
     found = (first < level and abs(r) >= MATERIAL_CORRELATION) or (many < level and abs(total) >= MATERIAL_SUM)
     return Check("correlated", measured, min(2 * min(first, many), 1.0), found)
 
 
-def drifting(sequence: Sequence, scores: Dependence, sizes: Dependence, shape: Shape) -> Check:
+def drifting(sequence: Sequence, scores: Dependence, sizes: Dependence, shape: Shape, several: int = 1) -> Check:
     """Does the mean of the scores, or of their absolute values, change along the stream?
 
     Both series are compared over the segments of the stream, as a whole (chi-square) and for a trend (normal). The
@@ -163,13 +164,13 @@ def drifting(sequence: Sequence, scores: Dependence, sizes: Dependence, shape: S
     mean_p, mean_sd = _changes(score, np.diag(scores.variance * scores.long_run / n), place)
     size_p, size_sd = _changes(size, np.diag(own) + common, place)
     size_sd = size_sd / typical if typical > 0 else 0.0
-    level = CHECK_ALARMS / 2
+    level = CHECK_ALARMS / 2 / several
     found = (mean_p < level and mean_sd >= MATERIAL_SHIFT) or (size_p < level and size_sd >= MATERIAL_SPREAD)
     measured = f"along the stream the mean of the scores varies by {mean_sd:.2f}, and their spread by {size_sd:.0%}"
     return Check("drifting", measured, min(2 * min(mean_p, size_p), 1.0), found)
 
 
-def drifting_slope(sequence: Sequence, scores: Dependence) -> Check:
+def drifting_slope(sequence: Sequence, scores: Dependence, several: int = 1) -> Check:
     """Does the slope of the scores in the prediction change along the stream?
 
     Coefficients that drift while the share of events stays as it is change neither the mean of the scores of classes,
@@ -193,10 +194,10 @@ def drifting_slope(sequence: Sequence, scores: Dependence) -> Check:
     own = scores.variance * scores.long_run * size**2 / (n * spread)
     p_value, sd = _changes(slope, np.diag(own), np.cumsum(n) - n / 2)
     measured = f"along the stream the slope of the scores in the prediction varies by {sd:.2f}"
-    return Check("drifting", measured, p_value, p_value < CHECK_ALARMS / 2 and sd >= MATERIAL_SHIFT)
+    return Check("drifting", measured, p_value, p_value < CHECK_ALARMS / 2 / several and sd >= MATERIAL_SHIFT)
 
 
-def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape) -> Check:
+def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape, several: int = 1) -> Check:
     """Does the spread depend on the prediction?
 
     Within each segment of the stream, the absolute scores are correlated with the prediction, and with what its square
@@ -223,12 +224,13 @@ def unequal_spread(sequence: Sequence, sizes: Dependence, shape: Shape) -> Check
     share = line**2 + curve**2
     p_value = float(special.chdtrc(2, n.sum() * share / sizes.long_run))
     relative = share**0.5 * sizes.variance**0.5 / USUAL_SIZE  # change of the spread with a std of the prediction
-    found = p_value < (RELABEL if tails(shape)[0].found else CHECK_ALARMS) and relative >= MATERIAL_UNEQUAL
+    level = RELABEL if tails(shape, several)[0].found else CHECK_ALARMS / several
+    found = p_value < level and relative >= MATERIAL_UNEQUAL
     measured = f"the spread varies by {relative:.0%} with the prediction"
     return Check("unequal spread", measured, p_value, found)
 
 
-def tails(shape: Shape) -> tuple[Check, Check]:
+def tails(shape: Shape, several: int = 1) -> tuple[Check, Check]:
     """Heavy tails, by the kurtosis (above 3 only), and skewness. A wrong spread changes neither.
 
     For normal scores, the transformation of Anscombe and Glynn makes the kurtosis a normal score, and the skewness is
@@ -246,7 +248,7 @@ def tails(shape: Shape) -> tuple[Check, Check]:
         return Check("heavy tails", heavy, math.nan, False), Check("skewed", skewed, math.nan, False)
     heavy_p = float(special.ndtr(-_kurtosis_score(n, shape.kurtosis)))
     skewed_p = two_sided(shape.skewness * (n / 6) ** 0.5)
-    level = CHECK_ALARMS / 2
+    level = CHECK_ALARMS / 2 / several
     return (
         Check("heavy tails", heavy, heavy_p, heavy_p < level and shape.excess >= MATERIAL_KURTOSIS),
         Check("skewed", skewed, skewed_p, skewed_p < level and abs(shape.skewness) >= MATERIAL_SKEWNESS),

@@ -7,15 +7,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kalprox._arrays import Array, pytree
+from kalprox._arrays import Array, pytree, static
 from kalprox._checks import concrete
 from kalprox.calibration import curves
 from kalprox.calibration.advice import FEWEST_EVENTS
 from kalprox.calibration.blocks import CLASSES, Family, Judged
 from kalprox.calibration.cells import CELLS, Cells, cell_of
 from kalprox.calibration.checks import Check, Dependence, Shape, correlated, drifting, drifting_slope
+from kalprox.calibration.curvature import zeros
 from kalprox.calibration.showing_classes import ShownClasses
-from kalprox.calibration.sums import Calibration, zeros
+from kalprox.calibration.sums import Calibration
 from kalprox.calibration.verdict import LEVELS, Verdict, coverage_range, expected_ranges
 from kalprox.predictive import Classes
 
@@ -29,6 +30,7 @@ class Probabilities(ShownClasses, Calibration):
     outcomes: Any = zeros(2, CELLS)
     stated: Any = zeros(CELLS)
     right: Any = zeros()
+    pull: float | None = static(default=None)
 
     family: ClassVar[Family] = CLASSES
     has_intervals: ClassVar[bool] = False
@@ -109,12 +111,15 @@ class Probabilities(ShownClasses, Calibration):
         drifting, correlated
             As in `Calibration.verdict`, by scores that are randomised; also if their slope in the prediction changes.
         over-confident, under-confident
-            The log odds of the event differ less, or more, than those stated.
+            The log odds of the event differ less, or more, than those stated. If they differ more by what the penalty
+            does not explain (`pull`), the model lags behind coefficients that change: this is called drifting. If the
+            penalty explains it, a slope of the scores that changes along the stream is no drift.
         biased
             The number of events is not the sum of the probabilities. For several classes, where the event is that the
             most probable one came, this is called over-confident or under-confident, too.
         nonlinear
-            The log odds of the event are not a straight line in those stated.
+            The log odds of the event are not a straight line in those stated; or the scores depend on squares or
+            products of columns, as in `Calibration.verdict`.
 
         The number of events with given probabilities has a known distribution, whose tails are computed by a saddle
         point. An error of the log odds below 0.1, or of their differences below 10%, is not named. Rows that were not
@@ -124,22 +129,30 @@ class Probabilities(ShownClasses, Calibration):
         -------
         Verdict
         """
-        if self.not_judged and float(self.rows) + float(self.undetermined) == 0:
-            return Verdict.not_judged(self.not_judged)
+        return super().verdict()
+
+    def verdict_among(self, several: int, event: str = "") -> Verdict:
         rows, cells, sequence = float(self.rows), self.cells, self._sequence
         scores, sizes = Dependence.of_sequence(sequence)
         shape = Shape.of(np.asarray(self.powers, float))
+        drift = drifting_slope(sequence, scores, several)
         checks: tuple[Check, ...] = (
-            drifting(sequence, scores, sizes, shape),
-            drifting_slope(sequence, scores),
-            correlated(scores),
+            drifting(sequence, scores, sizes, shape, several),
+            drift,
+            correlated(scores, several),
         )
         measured = ""
         if rows > 0:
-            slope, bias, curve = self._checks(cells)
-            checks += (slope, bias, curve)
+            slope, bias, curve = self._checks(cells, event or self.event, several)
+            if self.pull is not None and slope.found and slope.word == "under-confident":
+                if cells.explained(self.pull):
+                    checks = tuple(check._replace(found=check.found and check is not drift) for check in checks)
+                else:
+                    lags = f"{slope.measured}, more than the penalty explains"
+                    slope = slope._replace(word="drifting", measured=lags)
+            checks += (slope, bias, curve, self.curvature.check(scores, several))
             about = bias.measured if math.isnan(slope.p_value) else f"{bias.measured}, and {slope.measured}"
-            measured = f"{about}; log loss {self.log_loss:.3g}, Brier score {self.brier:.3g}"
+            measured = about if event else f"{about}; log loss {self.log_loss:.3g}, Brier score {self.brier:.3g}"
         findings = tuple(dict.fromkeys(check.word for check in checks if check.found))
         enough = float(cells.variance.sum()) >= FEWEST_EVENTS
         nis_bounds, coverage_bounds = expected_ranges(rows)
@@ -162,8 +175,8 @@ class Probabilities(ShownClasses, Calibration):
             measured=measured,
         )
 
-    def _checks(self, cells: Cells) -> tuple[Check, Check, Check]:
-        return cells.checks(self.event)
+    def _checks(self, cells: Cells, event: str, several: int) -> tuple[Check, Check, Check]:
+        return cells.checks(event, several)
 
 
 @pytree
@@ -186,6 +199,9 @@ class ClassCalibration(Probabilities):
         The sum of the probabilities in each cell, shape (512,).
     right : array
         The number of rows whose more probable class came; a probability of 0.5 predicts 0.
+    pull : float or None
+        The coefficients times the gradient of their penalty, of the model that stated the probabilities and forgets
+        nothing; None if it is not known, or if it forgets.
 
     Examples
     --------
@@ -213,6 +229,7 @@ much as stated')
         dof: Any = math.inf,
         weights: Array | None = None,
         together: Array | None = None,
+        X: Array | None = None,
     ) -> Self:
         """Add a block's probabilities of yes, made before it was learned, and the classes that came; see `add`.
 
@@ -229,6 +246,8 @@ much as stated')
             Repetitions, shape (b,); 1 by default.
         together : array, optional
             Not used: a probability shares no estimate of the noise with others.
+        X : array, optional
+            As in `Calibration.update`.
 
         Returns
         -------
@@ -236,7 +255,7 @@ much as stated')
             The sums including the block.
         """
         check_probabilities(mean)
-        return self._updated(mean, std, y, math.inf, weights, together)
+        return self._updated(mean, std, y, math.inf, weights, together, X=X)
 
     def _rights(self, p: Array, y: Array) -> Array:
         return ((p > 0.5) == (y == 1)).astype(p.dtype)

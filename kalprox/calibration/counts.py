@@ -9,7 +9,8 @@ from scipy import special
 from kalprox._arrays import Array, pytree
 from kalprox.calibration.blocks import COUNTS, Family, Judged
 from kalprox.calibration.checks import CHECK_ALARMS, Check, Dependence, two_sided
-from kalprox.calibration.sums import Calibration, zeros
+from kalprox.calibration.curvature import zeros
+from kalprox.calibration.sums import Calibration
 from kalprox.calibration.verdict import OfCounts
 from kalprox.predictive import Counts
 
@@ -68,8 +69,8 @@ class CountCalibration(Calibration):
         parts = {"expected": mean, "variance": V, "squared_variance": squared}
         return {name: (xp.where(w > 0, part, 0) * w).sum() for name, part in parts.items()}
 
-    def _judge_options(self) -> dict[str, Any]:
-        return {"counts": OfCounts(self._bias(), *self._dispersion(), float(self.expected))}
+    def _judge_options(self, several: int) -> dict[str, Any]:
+        return {"counts": OfCounts(self._bias(several), *self._dispersion(), float(self.expected))}
 
     def _dispersion(self) -> tuple[float, float, float]:
         """Return the squared errors relative to the variances, and the probabilities of less and of more.
@@ -83,7 +84,7 @@ class CountCalibration(Calibration):
         ratio, shape = float(self.squared_errors) / variance, variance**2 / squared
         return ratio, float(special.gammainc(shape, shape * ratio)), float(special.gammaincc(shape, shape * ratio))
 
-    def _bias(self) -> Check:
+    def _bias(self, several: int) -> Check:
         """Are the counts as large as predicted on average?
 
         The sum of the errors is normal. Its variance is the larger of that stated and that observed, times
@@ -97,4 +98,5 @@ class CountCalibration(Calibration):
         variance = max(float(self.variance), float(self.squared_errors))
         z = errors / math.sqrt(variance * Dependence.of_sequence(self._sequence)[0].long_run)
         p_value = two_sided(z)
-        return Check("biased", measured, p_value, p_value < CHECK_ALARMS and abs(errors) >= MATERIAL_BIAS * expected)
+        found = p_value < CHECK_ALARMS / several and abs(errors) >= MATERIAL_BIAS * expected
+        return Check("biased", measured, p_value, found)

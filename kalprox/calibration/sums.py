@@ -7,7 +7,7 @@ classes have subclasses, with scores that are randomised between F(y - 1) and F(
 """
 
 import math
-from dataclasses import field, fields
+from dataclasses import field, fields, is_dataclass
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -18,18 +18,14 @@ from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_finite, check_positive, concrete
 from kalprox.calibration.blocks import NUMBERS, Family, Given, Judged, block_sums
 from kalprox.calibration.changes import Changes
-from kalprox.calibration.checks import Shape
+from kalprox.calibration.checks import Dependence, Shape
+from kalprox.calibration.curvature import Curvature, zeros
 from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined
 from kalprox.calibration.showing import Shown
 from kalprox.calibration.verdict import BINS, LEVELS, Verdict, judge
 from kalprox.predictive import Predictive, Student
 
-__all__ = ["Calibration", "zeros"]
-
-
-def zeros(*shape: int) -> Any:
-    """Return the field of a sum over no rows."""
-    return field(default_factory=lambda: np.zeros(shape))
+__all__ = ["Calibration"]
 
 
 @pytree
@@ -63,10 +59,14 @@ class Calibration(Shown):
         The sums of the powers 0 to 4 of the normal scores, each score bounded to +-30.
     recent, lagged, segments, segment_origins, segment_shared, segment_length : array
         What depends on the order of the rows; see `kalprox.calibration.sequence.Sequence`.
+    columns_seen, column_means, column_squares, column_products : array
+        Sums over the scores and the columns of X, if these were given; see `kalprox.calibration.curvature.Curvature`.
     not_judged : str
         Why no row was scored, for the verdict; empty once rows have been scored.
     changes : Changes or None
         The change points of the stream, if an estimator was told to look for them.
+    targets : tuple of Calibration
+        Of several targets: the calibration of each of them, by which `verdict` judges; else empty.
 
     Examples
     --------
@@ -98,8 +98,13 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     segment_origins: Any = zeros(SEGMENTS)
     segment_shared: Any = zeros(SEGMENTS)
     segment_length: Any = field(default_factory=lambda: np.full((), FIRST_LENGTH))
+    columns_seen: Any = zeros()
+    column_means: Any = zeros(0)
+    column_squares: Any = zeros(0)
+    column_products: Any = zeros(6, 1, 1)
     not_judged: str = static(default="")
     changes: Changes | None = static(default=None)
+    targets: "tuple[Calibration, ...]" = static(default=())
 
     family: ClassVar[Family] = NUMBERS
     predictives: ClassVar[tuple[type, ...]] = (Student,)
@@ -149,6 +154,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         dof: Any = math.inf,
         weights: Array | None = None,
         together: Array | None = None,
+        X: Array | None = None,
     ) -> Self:
         """Add a block's predictions, made before it was learned, and the observations that followed.
 
@@ -169,15 +175,25 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             Repetitions, shape (b,); 1 by default.
         together : array, optional
             For each row, how many rows were predicted at once, itself included; by default the whole block.
+        X : array, optional
+            The columns of the rows, shape (b, d), in NumPy: the verdict then says if their squares and products matter.
 
         Returns
         -------
         Calibration
             The sums including the block.
         """
-        return self._updated(mean, std, y, dof, weights, together)
+        return self._updated(mean, std, y, dof, weights, together, X=X)
 
-    def update_given(self, mean: Array, std: Array, y: Array, given: Given, weights: Array | None = None) -> Self:
+    def update_given(
+        self,
+        mean: Array,
+        std: Array,
+        y: Array,
+        given: Given,
+        weights: Array | None = None,
+        X: Array | None = None,
+    ) -> Self:
         """Add a block's predictions that their means and scales do not determine, such as those of mixtures.
 
         Parameters
@@ -189,8 +205,8 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         given : Given
             A named tuple of arrays of shape (b,): the log density that was predicted at y, the squared error, and the
             normal score, which may be None: it is then that of the mean and the scale.
-        weights : array, optional
-            Repetitions, shape (b,); 1 by default.
+        weights, X : arrays, optional
+            As in `update`.
 
         Returns
         -------
@@ -205,7 +221,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         >>> float(one.mean_log_score), float(one.nis.round(2))
         (-1.0, 0.36)
         """
-        return self._updated(mean, std, y, math.inf, weights, np.ones(()), given)
+        return self._updated(mean, std, y, math.inf, weights, np.ones(()), given, X)
 
     def _updated(
         self,
@@ -216,6 +232,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         weights: Array | None,
         together: Array | None,
         given: Given | None = None,
+        X: Array | None = None,
     ) -> Self:
         xp = namespace(mean, std, y, dof, weights)
         y = np.asarray(y, float) if xp is np else xp.asarray(y) * 1.0
@@ -240,7 +257,10 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             sums |= self._more(xp, judged)
         totals = {name: _add(getattr(self, name), value) for name, value in sums.items()}
         order = {name: _cast(value, getattr(self, name)) for name, value in sequence._asdict().items()}
-        return type(self)(**totals, **order)
+        curvature = self.curvature
+        if X is not None:
+            curvature = curvature.after(X, judged.mean, judged.scores, judged.weights)
+        return type(self)(**totals, **order, **curvature._asdict())
 
     def _more(self, xp: ModuleType, rows: Judged) -> dict[str, Array]:
         """Return the contribution of a block to the sums that only a subclass has."""
@@ -267,13 +287,20 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         6.0
         """
         order = joined(namespace(self.rows, other.rows), self._sequence, other._sequence)._asdict()
-        names = (f.name for f in fields(self) if f.name not in (*order, "not_judged", "changes"))
-        totals = {name: getattr(self, name) + getattr(other, name) for name in names}
+        order |= self.curvature.merge(other.curvature)._asdict()
+        names = (f.name for f in fields(self) if f.name not in order and not f.metadata.get("static"))
+        both = {name: (getattr(self, name), getattr(other, name)) for name in names}
+        totals = {name: a.merge(b) if is_dataclass(a) else a + b for name, (a, b) in both.items()}
         return type(self)(**totals, **order, not_judged=self.not_judged or other.not_judged)
 
     @property
     def _sequence(self) -> Sequence:
         return Sequence(*(getattr(self, name) for name in Sequence._fields))
+
+    @property
+    def curvature(self) -> Curvature:
+        """What the scores have in common with squares and products of columns."""
+        return Curvature(*(getattr(self, name) for name in Curvature._fields))
 
     @property
     def nis(self) -> Array:
@@ -324,6 +351,9 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         correlated
             Successive scores are correlated: the first `LAGS` correlations. It says nothing against the predictive
             intervals of single rows, but the std of the coefficients is wrong.
+        nonlinear
+            The scores depend on the square of a column or of the prediction, or on a product of two of them; if columns
+            were given, as estimators do with the first 20.
         unequal spread
             The absolute scores depend on the prediction, in a straight line or a curve. A spread that depends on the
             inputs is found as far as the prediction depends on them.
@@ -350,12 +380,34 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         instead of 2b. They are as informative as fewer rows (`Verdict.worth`), and the ranges widen accordingly. They
         share the error of theta too; this is not accounted for, and is small once rows^2 is well above b d.
 
+        Several targets are judged one by one, since their errors may be correlated, each with as many times smaller a
+        probability of a false alarm. The verdict is that of the target with the most important finding.
+
         Returns
         -------
         Verdict
         """
         if self.not_judged and float(self.rows) + float(self.undetermined) == 0:
             return Verdict.not_judged(self.not_judged)
+        if self.targets:
+            k = len(self.targets)
+            verdicts = [
+                one.verdict_among(k)._replace(whose=f"target {j} of {k}") for j, one in enumerate(self.targets, 1)
+            ]
+            return min(verdicts, key=lambda one: one.importance)
+        return self.verdict_among(1)
+
+    def verdict_among(self, several: int) -> Verdict:
+        """Return the verdict on one of several targets or classes, whose false alarms together are those of one.
+
+        Parameters
+        ----------
+        several : int
+
+        Returns
+        -------
+        Verdict
+        """
         return judge(
             float(self.rows),
             float(self.shared),
@@ -365,11 +417,13 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             self.uniformity[0],
             Shape.of(np.asarray(self.powers, float)),
             self._sequence,
+            self.curvature.check(Dependence.of_sequence(self._sequence)[0], several),
             certain=bool(self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1),
-            **self._judge_options(),
+            several=several,
+            **self._judge_options(several),
         )
 
-    def _judge_options(self) -> dict[str, Any]:
+    def _judge_options(self, several: int) -> dict[str, Any]:
         """Return what the verdict on a subclass needs besides; see `judge`."""
         return {}
 

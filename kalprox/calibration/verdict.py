@@ -34,7 +34,7 @@ __all__ = [
 LEVELS = (0.5, 0.8, 0.95)  # of the central intervals whose coverage is counted
 BINS = 20  # of the PIT histogram
 SPREAD_ALARMS = 0.01  # the largest probability that the spread of a calibrated stream is called wrong
-FALSE_ALARMS = SPREAD_ALARMS + 4 * CHECK_ALARMS  # the largest probability of any other word for a calibrated stream
+FALSE_ALARMS = SPREAD_ALARMS + 5 * CHECK_ALARMS  # the largest probability of any other word for a calibrated stream
 MATERIAL = 0.05  # a relative error of the std below this is called calibrated, however many rows there are
 _BULK = 1.25  # heavy tails explain errors that are too large, unless the inner half of them is this much too wide
 
@@ -47,9 +47,9 @@ class Verdict(NamedTuple):
     Attributes
     ----------
     word : str
-        "calibrated"; or the first of what was found: "drifting", "correlated", "unequal spread", "heavy tails",
-        "skewed", "over-confident", "under-confident", of counts and classes also "biased", of classes "nonlinear"; or
-        "too few rows to say", or "not judged".
+        "calibrated"; or the first of what was found: "drifting", "correlated", "nonlinear", "unequal spread", "heavy
+        tails", "skewed", "over-confident", "under-confident", of counts and classes also "biased"; or "exact", "too few
+        rows to say", or "not judged".
     rows : float
         The number of rows judged.
     worth : float
@@ -84,6 +84,8 @@ class Verdict(NamedTuple):
         What was measured, in words, where it is not `nis` and `coverages`.
     in_time : bool
         Whether the rows are known to be in the order of time. If not, the advice asks for it.
+    whose : str
+        Which of several targets or classes it is about, in words; empty if there is one, or if it is about all.
     """
 
     word: str
@@ -103,6 +105,7 @@ class Verdict(NamedTuple):
     kind: str = "numbers"
     measured: str = ""
     in_time: bool = False
+    whose: str = ""
 
     @classmethod
     def not_judged(cls, reason: str) -> "Verdict":
@@ -120,6 +123,11 @@ class Verdict(NamedTuple):
         """
         (nis, coverage), nan = expected_ranges(0), math.nan
         return cls("not judged", 0.0, 0.0, 0.0, nan, nis, nan, coverage, nan, reason=reason.rstrip("."))
+
+    @property
+    def importance(self) -> tuple[int, float]:
+        """The smaller, the more important: by the word, and then by how far the errors are from what was stated."""
+        return _ORDER.index(self.word), -abs(math.log(self.nis)) if self.nis > 0 else 0.0
 
     @property
     def advice(self) -> str:
@@ -148,12 +156,13 @@ class Verdict(NamedTuple):
                 "not finite, or hardly known: look for enormous values, or for more columns than the rows determine."
             )
         text = [f"{self.word}: {advice}"]
+        whose = f" of {self.whose}" if self.whose else ""
         if self.measured:
             text.append(f"Over {self.rows:,.10g} rows {self.measured}.")
         elif self.rows > 0 and self.word != "exact":
             (a, b), fewer = self.nis_bounds, f" (as informative as {self.worth:,.0f})"
             text.append(
-                f"Over {self.rows:,.10g} rows{'' if self.worth > 0.9 * self.rows else fewer} the errors are "
+                f"Over {self.rows:,.10g} rows{'' if self.worth > 0.9 * self.rows else fewer} the errors{whose} are "
                 f"{self.nis**0.5:.3g} times as large as stated (NIS {self.nis:.3g}, expected {a:.2f} to {b:.2f}), and "
                 f"intervals of {_listed(f'{level:.0%}' for level in LEVELS)} cover "
                 f"{_listed(f'{share:.1%}' for share in self.coverages)} (expected "
@@ -199,9 +208,10 @@ class OfCounts(NamedTuple):
     more: float
     expected: float
 
-    def spread(self, by_scores: str) -> Check:
+    def spread(self, by_scores: str, several: int = 1) -> Check:
         """Over-confident or under-confident, if the squared errors or the scores show it, and it is material."""
-        by_errors = "over-confident" if self.more < _TAIL else "under-confident" if self.less < _TAIL else ""
+        tail = _TAIL / several
+        by_errors = "over-confident" if self.more < tail else "under-confident" if self.less < tail else ""
         word = _spread(self.dispersion, ((1 - MATERIAL) ** 2, (1 + MATERIAL) ** 2))
         measured = f"the squared errors are {self.dispersion:.3g} times as large as the variances stated"
         p_value = min(2 * min(self.less, self.more), 1.0)
@@ -217,32 +227,35 @@ def judge(
     uniformity: float,
     shape: Shape,
     sequence: Sequence,
+    nonlinear: Check,
     certain: bool = False,
     counts: "OfCounts | None" = None,
+    several: int = 1,
 ) -> Verdict:
     """The verdict on the sums of a `Calibration`, where its `verdict` explains the tests.
 
     `shared` is the number of pairs of rows that share a learned noise variance, each divided by its degrees of freedom;
     `coverages` are those of `LEVELS`, and `uniformity` is Pearson's statistic of the PIT histogram. `shape` and
-    `sequence` are the moments of the scores, and their sums in the order of the stream. `certain` says that every std
-    was stated to be 0.
+    `sequence` are the moments of the scores, and their sums in the order of the stream. `nonlinear` is the check of
+    squares and products. `certain` says that every std was stated to be 0. `several` is the number of targets that are
+    judged.
 
     `counts` makes it the verdict on counts. Their tails are part of their spread. The scores of small counts are mostly
     random, so that a spread which is wrong by much changes them little: it is material if the errors themselves are.
     """
     effective = rows / (1 + shared / rows) if rows > 0 else 0.0
     material = MATERIAL if counts is None else 0.0
-    nis_bounds, coverage_bounds = expected_ranges(effective, material)
+    nis_bounds, coverage_bounds = expected_ranges(effective, material, several)
     scores, sizes = Dependence.of_sequence(sequence)
-    drift, correlation = drifting(sequence, scores, sizes, shape), correlated(scores)
-    unequal, (heavy, skewed) = unequal_spread(sequence, sizes, shape), tails(shape)
+    drift, correlation = drifting(sequence, scores, sizes, shape, several), correlated(scores, several)
+    unequal, (heavy, skewed) = unequal_spread(sequence, sizes, shape, several), tails(shape, several)
     of_kind: tuple[Check, ...] = (unequal, heavy, skewed)
     if counts is not None:
-        of_kind = (counts.bias, counts.spread(_spread(nis, nis_bounds)), unequal)
-    checks = (drift, correlation, *of_kind)
+        of_kind = (counts.bias, counts.spread(_spread(nis, nis_bounds), several), unequal)
+    checks = (drift, correlation, nonlinear, *of_kind)
     findings = [check.word for check in checks if check.found]
     spread = "" if counts else _spread(nis, nis_bounds, coverages[-1], coverage_bounds)
-    others = [] if counts else [check.word for check in of_kind if check.found]
+    others = [] if counts else [check.word for check in (nonlinear, *of_kind) if check.found]
     if others:
         # These make the NIS, and each coverage, wrong in their own way; the inner half of the errors is safer to judge.
         inner = max(special.ndtri((1 + coverages[0]) / 2), 1e-9)  # of no row, if no row is covered
@@ -267,7 +280,7 @@ def judge(
         coverage_bounds,
         float(special.chdtrc(BINS - 1, statistic)),
         coverages,
-        tuple(coverage_range(effective, level, material) for level in LEVELS),
+        tuple(coverage_range(effective, level, material, several) for level in LEVELS),
         checks,
         tuple(findings),
         kind="numbers" if counts is None else "counts",
@@ -280,7 +293,7 @@ def _spread(nis: float, nis_bounds: Range, coverage: float = 0.5, coverage_bound
     return "under-confident" if nis < nis_bounds[0] or coverage > coverage_bounds[1] else ""
 
 
-def expected_ranges(n: float, material: float = MATERIAL) -> tuple[Range, Range]:
+def expected_ranges(n: float, material: float = MATERIAL, several: int = 1) -> tuple[Range, Range]:
     """The ranges of NIS and of the 95% coverage of n independent calibrated rows, but for `SPREAD_ALARMS`.
 
     n NIS is chi-square with n degrees of freedom, and the number of covered rows is binomial. Neither range is narrower
@@ -288,21 +301,36 @@ def expected_ranges(n: float, material: float = MATERIAL) -> tuple[Range, Range]
     """
     if n <= 0:
         return (0.0, math.inf), (0.0, 1.0)
-    low, high = 2 * special.gammaincinv(n / 2, _TAIL) / n, 2 * special.gammainccinv(n / 2, _TAIL) / n
+    tail = _TAIL / several
+    low, high = 2 * special.gammaincinv(n / 2, tail) / n, 2 * special.gammainccinv(n / 2, tail) / n
     nis = float(min(low, (1 - material) ** 2)), float(max(high, (1 + material) ** 2))
-    return nis, coverage_range(n, LEVELS[-1], material)
+    return nis, coverage_range(n, LEVELS[-1], material, several)
 
 
-def coverage_range(n: float, level: float, material: float = MATERIAL) -> Range:
+def coverage_range(n: float, level: float, material: float = MATERIAL, several: int = 1) -> Range:
     """The range of the coverage of intervals of this level; see `expected_ranges`."""
     if n <= 0:
         return 0.0, 1.0
-    trials, z = max(round(min(n, _MANY)), 1), special.ndtri((1 + level) / 2)
-    few, many = (_binomial_quantile(p, trials, level) / trials for p in (_TAIL, 1 - _TAIL))
+    trials, z, tail = max(round(min(n, _MANY)), 1), special.ndtri((1 + level) / 2), _TAIL / several
+    few, many = (_binomial_quantile(p, trials, level) / trials for p in (tail, 1 - tail))
     wide, narrow = (2 * special.ndtr(z * f) - 1 for f in (1 + material, 1 - material))
     return float(min(few, narrow)), float(max(many, wide))
 
 
+_ORDER = (  # of the words, the most important first
+    "drifting",
+    "correlated",
+    "nonlinear",
+    "unequal spread",
+    "over-confident",
+    "heavy tails",
+    "skewed",
+    "under-confident",
+    "biased",
+    "exact",
+    "too few rows to say",
+    "calibrated",
+)
 _TAIL = SPREAD_ALARMS / 4  # two tests, two sides
 _MANY = 1e9  # rows, beyond which `MATERIAL` alone decides; quantiles of larger binomials take long, or overflow
 

@@ -294,6 +294,13 @@ class Belief(PickledFields, ABC):
         return alpha
 
     @property
+    def penalty_pull(self) -> float:
+        """The estimate times the gradient of the penalty there: how much the penalty holds it back."""
+        g = self.design.regularizer(self.settings.penalty.regularizer(self.alpha))
+        theta = np.asarray(self.posterior.mean)
+        return float(theta @ np.asarray(g.grad(theta)))
+
+    @property
     def alpha_limit(self) -> float | None:
         """0 or infinity, if alpha="auto" found that the smaller, or the larger, alpha is the better; otherwise None."""
         return None

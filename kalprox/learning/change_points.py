@@ -55,8 +55,9 @@ class ChangeDetector:
         What is subtracted from the c columns, and what they are divided by: of the first rows.
     unit : array of shape (2,)
         The same for the target.
-    reference : array of shape (1 + d,)
-        The intercept and the coefficients of the reference; empty if there is none.
+    reference : array of shape (1 + d,) or (2 + d,)
+        The intercept and the coefficients of the reference, and the dispersion if the model learns it; empty if there
+        is none.
     since : int
         The number of rows when the reference was made.
     held : array of shape (h, c + 4)
@@ -134,20 +135,22 @@ class ChangeDetector:
         early = self.rows < max(fewest, per_coefficient * belief.coef.size, 2 * self.since)
         if early or not belief.predicts or (self.runs is not None and self.runs.changed > 0.5):
             return self
-        reference = np.concatenate([belief.intercept.reshape(1), belief.coef.ravel()])
+        learned = [getattr(belief.posterior.likelihood, name) for name in _learned_parameter(belief.settings)]
+        reference = np.concatenate([belief.intercept.reshape(1), belief.coef.ravel(), learned])
         return replace(self, reference=reference, since=self.rows, runs=None, held=self.held[:0], last=0.0)
 
     def _observed(self, block: Block, belief: Belief) -> tuple[Array, Array]:
         """Return the columns and the targets of the runs."""
         if self.kind == "coefficients":
             return block.X, block.y
-        f = np.vecdot(block.X, self.reference[1:]) + self.reference[0]  # row by row: the same bits for any block
+        d, settings = block.X.shape[1], belief.settings
+        f = np.vecdot(block.X, self.reference[1 : 1 + d]) + self.reference[0]  # row by row: the same bits for any block
         f = f if block.offset is None else f + block.offset
-        settings = belief.settings
         likelihood = settings.likelihood
         if likelihood.location:
             return np.empty((len(f), 0)), block.y - LINKS[str(settings.link)](f)[0]
-        slope, curvature = likelihood.expand(block.y, f)
+        learned = dict(zip(_learned_parameter(settings), self.reference[1 + d :], strict=True))
+        slope, curvature = replace(likelihood, **learned).expand(block.y, f)
         return np.empty((len(f), 0)), -np.asarray(slope) / np.sqrt(np.asarray(curvature))
 
     def _learned(self, table: Array, hazard: float, new_dof: float) -> "ChangeDetector":
@@ -246,7 +249,9 @@ class ChangeDetector:
         found, like = saved.value(cls, "changes"), cls.start(settings, d, 0)
         c = len(like.center)
         expect(found.kind == like.kind and found.center.shape == found.scale.shape == (c,) and (found.scale > 0).all())
-        expect(found.unit.shape == (2,) and found.unit[1] > 0 and len(found.reference) in (0, d + 1))
+        learned = len(_learned_parameter(settings))
+        expect(found.unit.shape == (2,) and found.unit[1] > 0 and len(found.reference) in (0, 1 + d + learned))
+        expect((found.reference[1 + d :] > 0).all())
         expect(found.held.ndim == found.points.ndim == 2 and found.held.shape[1] == c + 4)
         expect(len(found.held) < max(_FIRST_ROWS, 2 * (c + 2)) and (found.held[:, -3] > 0).all())
         expect(found.points.shape[1] == 5 and len(found.points) <= min(_MOST_POINTS, found.found))
@@ -255,6 +260,12 @@ class ChangeDetector:
         if found.runs is not None:
             found.runs.check(c + 2)
         return found
+
+
+def _learned_parameter(settings: Settings) -> list[str]:
+    """Return the name of the parameter of a likelihood of counts that is learned, if there is one."""
+    loss = settings.likelihood
+    return [] if loss.location or loss.first is None or loss.parameter is None else [loss.parameter]
 
 
 def _is_known(table: Array) -> Array:

@@ -150,7 +150,7 @@ def headline(
     belief = learner.belief
     lines = _rows(learner, rows) if predicted is None else _predicted(learner, rows, predicted)
     about = (*_columns(belief, columns, learner.n_rows), *_estimate(belief), *_changes(learner))
-    return Headline((*lines, *about, _verdict(learner, in_time)))
+    return Headline((*lines, *about, _verdict(learner, columns, in_time)))
 
 
 def _rows(learner: Learner, rows: RowCounts | None) -> Iterator[Line]:
@@ -297,7 +297,7 @@ def _changes(learner: Learner) -> Iterator[Line]:
     yield Line("Changes", f"{about_changes(learner)}.{advice}", stays or changes is None)
 
 
-def _verdict(learner: Learner, in_time: bool) -> Line:
+def _verdict(learner: Learner, columns: Sequence[str], in_time: bool) -> Line:
     verdict = learner.verdict()
     verdict = verdict._replace(in_time=in_time or verdict.in_time)
     if not verdict.rows > 0 and not verdict.undetermined > 0:
@@ -310,12 +310,17 @@ def _verdict(learner: Learner, in_time: bool) -> Line:
         )
         advice += ', or intervals that correct themselves, method="conformal".' if verdict.kind == "numbers" else "."
     text = f"{verdict.word}: {advice}"
+    for check in verdict.checks:
+        if check.found and check.word == verdict.word == "nonlinear":
+            shown = re.sub(r"\bx(\d+)\b", lambda x: code(columns[int(x[1])]), check.measured)
+            text += f" {shown[0].upper()}{shown[1:]}."
     if verdict.findings[1:]:
         text += f" Also: {', '.join(verdict.findings[1:])}."
     mostly = verdict.undetermined > verdict.rows
     if verdict.worth >= 1:
         found = f"95% intervals cover {verdict.coverage:.1%}" if verdict.kind != "classes" else verdict.measured
-        text += f" Judged on {count(round(verdict.rows), 'row')}, each predicted before it was learned: {found}."
+        whose = f" of {verdict.whose}" if verdict.whose else ""
+        text += f" Judged on {count(round(verdict.rows), 'row')}{whose}, each predicted before it was learned: {found}."
     if mostly:
         look = ": look for enormous values, or for columns that the rows do not determine"
         advice = look if verdict.kind == "numbers" else ""

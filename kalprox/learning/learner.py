@@ -10,6 +10,7 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_usable
 from kalprox.calibration import Calibration, Verdict
+from kalprox.calibration.classes import Probabilities
 from kalprox.learning.bank_rows import BankFilter
 from kalprox.learning.belief import FEWEST_ROWS, ApproximateMerge, Belief, about_merge, check_any_row
 from kalprox.learning.beliefs import belief_of, belief_type, recent_rows, under
@@ -550,7 +551,10 @@ class Learner:
     @property
     def score(self) -> Calibration:
         """The prequential score: that of the rows that were predicted before they were learned."""
-        return self.tracking.score
+        score = self.tracking.score
+        if not isinstance(score, Probabilities) or self.settings.forgets or not float(score.rows) > 0:
+            return score
+        return replace(score, pull=self.belief.penalty_pull)
 
     def verdict(self) -> Verdict:
         """Return the verdict on the score; the rows of a model that forgets or looks for changes are in time order."""

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.calibration import Calibration, calibration_for
+from kalprox.calibration import Calibration, CategoryCalibration, calibration_for
+from kalprox.calibration.curvature import MOST_COLUMNS, Curvature
 from kalprox.calibration.sequence import FIRST_LENGTH
 from kalprox.learning.belief import Belief
 from kalprox.learning.change_points import ChangeDetector
 from kalprox.learning.innovations import Innovations, common
 from kalprox.learning.quantiles import Quantiles
-from kalprox.learning.saved import Saved, expect
+from kalprox.learning.saved import Saved, expect, expect_moderate
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.sources import Block
@@ -57,7 +58,9 @@ class Tracking:
     def score(self) -> Calibration:
         """The score of all targets together."""
         changes = None if self.detector is None else self.detector.changes
-        return replace(reduce(Calibration.merge, self.scores), not_judged=self.not_judged, changes=changes)
+        targets = self.scores if len(self.scores) > 1 else ()
+        whole = reduce(Calibration.merge, self.scores)
+        return replace(whole, not_judged=self.not_judged, changes=changes, targets=targets)
 
     def watched(self, block: Block, belief: Belief, rows: int, *, first: bool = True) -> "Tracking":
         """Return the tracking after change points were looked for in a block, if the settings ask for it.
@@ -81,14 +84,14 @@ class Tracking:
         after = ChangeDetector.start(settings, d, before.rows)
         return replace(self, detector=replace(after, points=before.points, found=before.found))
 
-    def scored(self, settings: Settings, y: Array, found: Innovations, counts: Array | None = None) -> "Tracking":
+    def scored(self, settings: Settings, block: Block, found: Innovations, counts: Array | None = None) -> "Tracking":
         """Return the tracking with the scores of more rows, which come after those scored before.
 
         Parameters
         ----------
         settings : Settings
             Those with which the rows were predicted.
-        y : array of shape (b,) or (b, k)
+        block : Block
         found : Innovations
         counts : array of shape (b,), optional
             How often each row counts; 1 by default.
@@ -99,20 +102,21 @@ class Tracking:
         variance, are not scored: with about as many coefficients as rows, the noise is known only if the penalty is
         right.
         """
+        X, y = block.X, block.y
         if self.scores[0].of_whole_rows:
-            return replace(self, scores=(self.scores[0].update(found.mean, found.std, y, weights=counts),))
+            return replace(self, scores=(self.scores[0].update(found.mean, found.std, y, weights=counts, X=X),))
         if settings.penalty.kind is not None and found.given is None:
             found = _with_known_noise(found)
         columns = (np.reshape(a, (len(y), -1)).T for a in (found.mean, found.std, y, found.dof))
         rows, given = zip(self.scores, *columns, strict=True), found.given
         if given is not None:
             scores = tuple(
-                score.update_given(mean, std, target, given.of_target(j), counts)
+                score.update_given(mean, std, target, given.of_target(j), counts, X)
                 for j, (score, mean, std, target, _) in enumerate(rows)
             )
             return replace(self, scores=scores)
         scores = tuple(
-            score.update(mean, common(std), target, common(dof), counts, together=found.together)
+            score.update(mean, common(std), target, common(dof), counts, found.together, X)
             for score, mean, std, target, dof in rows
         )
         return replace(self, scores=scores)
@@ -178,14 +182,24 @@ def watched_on(so_far: tuple[int, Tracking], rows: Block, belief: Belief, before
     return len(rows), tracking.watched(rows.part(n, len(rows)), belief, before, first=n == 0)
 
 
+def _expect_curvature(found: Curvature) -> None:
+    seen, means, squares, products = found
+    c = len(means)
+    expect(means.shape == squares.shape == (c,) and products.shape == (6, 1 + c, 1 + c))
+    expect(c <= 1 + MOST_COLUMNS and seen.shape == () and seen >= products[0, 0, 0] >= 0)
+    expect((squares >= 0).all() and (np.diagonal(products[[0, 2, 4]], axis1=1, axis2=2) >= 0).all())
+    expect_moderate(seen, means, products)
+
+
 def _expect_sums(score: Calibration) -> None:
     """Raise a ValueError unless shapes are right, no count or sum of squares is negative, and segments can be."""
-    empty = type(score)()
-    for field in fields(score):
-        shapes = [np.shape(getattr(one, field.name)) for one in (score, empty)]
-        if field.name == "by_class":  # of as many classes as there are
-            shapes = [shape[1:] for shape in shapes if len(shape) == 3]
-        expect(len(shapes) == 2 and shapes[0] == shapes[1])
+    empty, others = type(score)(), ("of_class", *Curvature._fields)
+    names = {field.name for field in fields(score) if not field.metadata.get("static")}.difference(others)
+    for name in names:
+        expect(np.shape(getattr(score, name)) == np.shape(getattr(empty, name)))
+    _expect_curvature(score.curvature)
+    for one in score.parts() if isinstance(score, CategoryCalibration) else ():
+        _expect_sums(one)
     signed = (
         "log_score",
         "errors",
@@ -194,10 +208,8 @@ def _expect_sums(score: Calibration) -> None:
         "lagged",
         "segments",
         "segment_origins",
-        "not_judged",
-        "changes",
     )
-    for name in {field.name for field in fields(score)}.difference(signed):
+    for name in names.difference(signed):
         expect((getattr(score, name) >= 0).all())
     length, rows = score.segment_length, score.segments[:, 0, 0]
     expect(np.log2(max(float(length), 1.0) / FIRST_LENGTH) in range(64))

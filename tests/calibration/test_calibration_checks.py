@@ -10,7 +10,7 @@ from benchmarks.streams import autoregressive
 from kalprox.calibration import Calibration
 from kalprox.calibration.checks import CHECK_ALARMS, RELABEL, Shape, _kurtosis_score
 
-WORDS = ("drifting", "correlated", "unequal spread", "heavy tails", "skewed")
+WORDS = ("drifting", "correlated", "nonlinear", "unequal spread", "heavy tails", "skewed")
 STREAMS = 150
 DRAWS = {
     "normal": lambda rng, n: rng.normal(size=n),
@@ -30,7 +30,8 @@ def checks(kind, n=2000):
     rng, out = np.random.default_rng([7, n]), {word: [] for word in WORDS}
     for _ in range(STREAMS):
         mean = rng.normal(size=n)
-        verdict = Calibration().update(mean, 1.0, mean + DRAWS[kind](rng, n), together=1.0).verdict()
+        y, X = mean + DRAWS[kind](rng, n), rng.exponential(size=(n, 3))
+        verdict = Calibration().update(mean, 1.0, y, together=1.0, X=X).verdict()
         for check in verdict.checks:
             out[check.word].append(check)
     return out
