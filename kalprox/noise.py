@@ -98,10 +98,16 @@ class Noise:
                 "The noise variance is NaN because the residuals or the degrees of freedom are NaN: "
                 "check the rows for NaN, and check that theta is a minimum."
             )
+        less = ""
+        if dof < -(np.finfo(float).eps ** 0.5):  # no fit has more degrees of freedom than there are whole rows
+            less = (
+                " The rows count for less than one each: if their weights say how precise they are, and not how often "
+                "they count, set weights='precision' (--weights precision)."
+            )
         return (
             f"The noise level cannot be learned: rows - (effective degrees of freedom) = {dof:.3g}, so that no "
-            "residual degrees of freedom remain. Add rows, strengthen the penalty (ridge with alpha='auto' learns the "
-            "noise level from fewer rows than coefficients), or give the noise variance."
+            f"residual degrees of freedom remain.{less} Add rows, strengthen the penalty (ridge with alpha='auto' "
+            "learns the noise level from fewer rows than coefficients), or give the noise variance."
         )
 
     def std(self, leverage: Array, sigma: Any = 1) -> Array:

@@ -33,7 +33,8 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         See `RiverRegressor`. With a structure there are two classes, and no more. Every row costs O(d), or O(d r) with
         `LowRank(r)`: learn batches with `learn_many`.
     class_weight : dict, optional
-        The weights of the classes, by which the weights of their rows are multiplied; 1 for others.
+        The weights of the classes, by which the weights of their rows are multiplied; 1 for others. These products are
+        then no repetitions, see `weights` of `kalprox.KalproxClassifier`.
     classes : tuple, optional
         Labels that are known beforehand, at least two. Others may still come.
 
@@ -58,7 +59,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         class_weight: Any = None,
         on_bad_rows: str = "raise",
         diagnose: bool = False,
-        coef_cov: str = "model",
+        coef_cov: str = "auto",
         classes: tuple[Any, ...] | None = None,
         hash_bits: int | None = None,
         structure: Any = None,
@@ -93,7 +94,8 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         own = ("hash_bits", "classes")
         parameters = {name: value for name, value in self._get_params().items() if name not in own}
         check_for_names(parameters)
-        model = KalproxClassifier(**parameters)
+        weights = {} if self.class_weight is None else {"weights": "precision"}  # no row counts more than once
+        model = KalproxClassifier(**parameters, **weights)
         if len(self._codes) > 2:
             model.classes_ = np.array(list(self._codes))
         return model

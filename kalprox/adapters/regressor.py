@@ -53,7 +53,7 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
     diagnose : bool
         Whether to keep the score of predictions of each row before it was learned, for the diagnostics of
         `to_estimator`. It takes as long again as learning the row: by default it is left to `river.evaluate`.
-    coef_cov : {"model", "robust", "clustered"}
+    coef_cov : {"auto", "model", "robust", "clustered"}
         What the standard errors of the coefficients assume.
     targets : {"range", "any"}
         Whether targets must lie in the range of the link.
@@ -118,7 +118,7 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
         forget: Any = 1.0,
         on_bad_rows: str = "raise",
         diagnose: bool = False,
-        coef_cov: str = "model",
+        coef_cov: str = "auto",
         targets: str = "range",
         weights: str = "frequency",
         likelihood: Any = "gaussian",

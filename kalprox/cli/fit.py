@@ -101,14 +101,16 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     type=RegistryChoice("kalprox.sources.weighting", "WEIGHTS"),
     default="frequency",
     help="Meaning of the weights of --weight: frequency, a row of weight 2 counts as two rows; precision, the weight "
-    "is 1 / variance of the noise of the row, up to a common factor.",
+    "is 1 / variance of the noise of the row, up to a common factor, or for classes and counts how much the row counts "
+    "for.",
 )
 @click.option(
     "--coef-cov",
     type=RegistryChoice("kalprox.learning.settings", "COEF_COVS"),
     help="What the standard errors of the coefficients assume: model, independent rows with equal noise; robust, noise "
     "whose variance differs from row to row; clustered, rows that depend on each other within the clusters of "
-    "--clusters.  [default: clustered with --clusters, else model]",
+    "--clusters; auto, clustered with --clusters, robust for classes and counts with --weights precision, else model.  "
+    "[default: auto]",
 )
 @click.option("--clusters", metavar="COLUMN", help="Column that says which cluster a row belongs to.")
 @click.option(
@@ -387,12 +389,11 @@ def fit(
 
 def _coef_cov(columns: Any, coef_cov: str | None) -> dict[str, str]:
     """The parameter coef_cov of the estimator, if it is not the default."""
-    chosen = coef_cov or ("model" if columns.cluster is None else "clustered")
-    if chosen == "clustered" and columns.cluster is None:
+    if coef_cov == "clustered" and columns.cluster is None:
         raise click.UsageError("--coef-cov clustered requires --clusters, the column with the cluster of each row.")
-    if chosen != "clustered" and columns.cluster is not None:
-        raise click.UsageError(f"--clusters requires --coef-cov clustered; got --coef-cov {chosen}.")
-    return {} if chosen == "model" else {"coef_cov": chosen}
+    if coef_cov in ("model", "robust") and columns.cluster is not None:
+        raise click.UsageError(f"--clusters requires --coef-cov auto or clustered; got --coef-cov {coef_cov}.")
+    return {} if coef_cov in (None, "auto") else {"coef_cov": coef_cov}
 
 
 def _found_dates(columns: Any, given: dict[str, Any]) -> list[str]:
@@ -431,7 +432,7 @@ def _table(files: list[Path], *, memory: int, shuffle: int | None, quiet: bool, 
             columns = replace(columns, sparse=given["structure"] is not None)
         if given["clusters"] is not None:
             columns = replace(columns, cluster=given["clusters"])
-        elif given["coef_cov"] not in (None, "clustered"):
+        elif given["coef_cov"] in ("model", "robust"):
             columns = replace(columns, cluster=None)
         if is_given("unseen"):
             columns = replace(columns, unseen=given["unseen"])

@@ -29,6 +29,8 @@ class EngineSource:
         The results of passes that an earlier run completed. The first passes return them and read no rows.
     keep : callable, optional
         Called as keep(number, folded) after each pass that read the rows, with the result that `done` takes.
+    groups : Any
+        What names the clusters of the rows, if they have any; None otherwise.
 
     Attributes
     ----------
@@ -56,12 +58,13 @@ class EngineSource:
         watch: Callable[[int, int, PartitionSummary], None] | None = None,
         done: Sequence[Folded[Any]] = (),
         keep: Callable[[int, Folded[Any]], None] | None = None,
+        groups: Any = None,
     ) -> None:
         if not partitions:
             raise SourceError("There must be at least one partition; got none.")
         self.engine, self.partitions = engine, list(partitions)
         self.quarantine = Quarantine() if quarantine is None else quarantine
-        self.number = 0
+        self.number, self.groups = 0, groups
         self.summaries: dict[int, PartitionSummary] = {}
         self._watch, self._keep, self._done = watch, keep, list(done)
         self._rows = self._done[0].counts.read if self._done else None  # of a pass

@@ -77,6 +77,11 @@ class ClassSource:
     classes: Array
     weights: Array | None = None
 
+    @property
+    def groups(self) -> Any:
+        """What names the clusters of the rows; None without clusters."""
+        return getattr(self.source, "groups", None)
+
     def fold(self, part: Callable[[Block], T]) -> Folded[T]:
         """Make one pass; see `kalprox.sources.Source`."""
         return self.source.fold(partial(_through, self.classes, self.weights, part))

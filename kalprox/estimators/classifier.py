@@ -1,6 +1,6 @@
 """KalproxClassifier: batch and streaming classification with uncertainty, as a scikit-learn estimator."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -80,15 +80,21 @@ class KalproxClassifier(
         have a warm-up, and only ways to forget with a memory of 60 rows for each coefficient.
     class_weight : dict, "balanced" or None
         The weights of the classes, by which the weights of their rows are multiplied. "balanced" takes weights
-        proportional to 1 / (number of rows of the class), and needs `fit`, which has all rows. The standard errors are
-        those of rows that count as often as their weights say.
+        proportional to 1 / (number of rows of the class), and needs `fit`, which has all rows. Such weights are no
+        repetitions: the standard errors are then robust ones, with the squares of the weights of classes, unless
+        `coef_cov` says otherwise.
+    weights : {"frequency", "precision"}
+        What the weights of rows, `sample_weight`, mean: how often a row counts, or how much it counts for, without
+        being more than one row (weights of importance or of sampling). The standard errors are then robust ones, with
+        the squares of the weights, unless `coef_cov` says otherwise.
     block_size, max_passes, tol, on_bad_rows, start, engine
         See `KalproxRegressor`. With on_bad_rows="skip", rows without a label are skipped too.
     diagnose : bool
         Whether every row of `partial_fit` is predicted before it is learned, to keep the prequential score in
         `diagnostics_`.
-    coef_cov : {"model", "robust", "clustered"}
-        What the standard errors of the coefficients assume; see `KalproxRegressor`.
+    coef_cov : {"auto", "model", "robust", "clustered"}
+        What the standard errors of the coefficients assume; see `KalproxRegressor`. "model" counts rows as often as
+        their weights say, also with `class_weight` and weights="precision", for which "auto" is "robust".
     change_points : bool or float
         Whether to look for change points in rows of two classes that are learned with `partial_fit`; see
         `KalproxRegressor`.
@@ -159,13 +165,14 @@ class KalproxClassifier(
         standardize: bool = False,
         forget: float | str | Forgetting = 1.0,
         class_weight: Any = None,
+        weights: str = "frequency",
         block_size: int | str = "auto",
         max_passes: int = 200,
         tol: float = 1e-10,
         on_bad_rows: str = "raise",
         start: Any = None,
         diagnose: bool = True,
-        coef_cov: str = "model",
+        coef_cov: str = "auto",
         engine: Any = None,
         missing: str = "raise",
         missing_targets: str = "raise",
@@ -184,6 +191,7 @@ class KalproxClassifier(
         self.standardize = standardize
         self.forget = forget
         self.class_weight = class_weight
+        self.weights = weights
         self.block_size = block_size
         self.max_passes = max_passes
         self.tol = tol
@@ -198,6 +206,8 @@ class KalproxClassifier(
         self.change_points = change_points
         self.structure = structure
 
+    _balanced: tuple[float, ...] = ()  # the weights of the classes that class_weight="balanced" took
+
     # ---- learning --------------------------------------------------------------------------------------
 
     def fit(  # type: ignore[override]
@@ -211,9 +221,11 @@ class KalproxClassifier(
         y : array-like of shape (n,); the name of the target column for a Spark frame
             The labels of the classes: numbers, texts or booleans. One pass over a collection finds which there are.
         sample_weight : array-like of shape (n,), optional
-            How often each row counts. A row of weight 0 is ignored. The name of a column for a Spark frame.
+            The weights of the rows; see `weights`. A row of weight 0 is ignored. The name of a column for a Spark
+            frame.
         groups : array-like of shape (n,), optional
-            The cluster of each row; required with coef_cov="clustered". The name of a column for a Spark frame.
+            The cluster of each row, for clustered standard errors; see `coef_cov`. The name of a column for a Spark
+            frame.
         times : array-like of shape (n,), or one time, optional
             The time of each row, or of all rows; required with forget=ByTime(half_life). See `KalproxRegressor.fit`.
         offset : array-like of shape (n,), optional
@@ -238,7 +250,7 @@ class KalproxClassifier(
             given = None if weights is None else np.asarray(weights)
             known = given is not None and given.shape == labels.shape and given.any() and (given >= 0).all()
             classes = checked_classes(labels[~missing], given[~missing] if known else None)  # type: ignore[index]
-            with self._classes_until_done(classes):
+            with self._classes_until_done(classes, self._balance(labels, missing, sample_weight, classes)):
                 return super().fit(X, class_targets(labels, missing, classes), weights, groups, offset, times=times)
 
     def refine(  # type: ignore[override]
@@ -269,7 +281,8 @@ class KalproxClassifier(
             labels, missing = self._checked_labels(y)
             weights = self._weighted(labels, missing, sample_weight)
             targets = class_targets(labels, missing, self.classes_)
-            return super().refine(X, targets, weights, groups, offset, times=times)
+            with self._classes_until_done(self.classes_, self._balance(labels, missing, sample_weight, self.classes_)):
+                return super().refine(X, targets, weights, groups, offset, times=times)
 
     def partial_fit(  # type: ignore[override]
         self,
@@ -295,9 +308,9 @@ class KalproxClassifier(
         classes : array-like of shape (m,), optional
             The labels of all classes, in the first call; later it may be left out.
         sample_weight : array-like of shape (n,), optional
-            How often each row counts. If every weight is 0, nothing is learned.
+            The weights of the rows; see `weights`. If every weight is 0, nothing is learned.
         groups : array-like of shape (n,), optional
-            The cluster of each row, for coef_cov="clustered"; by default each batch is a cluster.
+            The cluster of each row; see `KalproxRegressor.partial_fit`.
         times : array-like of shape (n,), or one time for the batch, optional
             See `fit`. None may be before that of the last row learned.
         keys : array-like of shape (n,), optional
@@ -396,6 +409,8 @@ class KalproxClassifier(
         >>> KalproxClassifier().fit_source(source, 1, ["no", "yes"]).coef_.round(3)
         array([[0.453]])
         """
+        if self.class_weight is not None:
+            raise ValueError("class_weight needs fit or partial_fit: a source has the weights of its rows.")
         found = checked_classes(classes)
         if np.asarray(classes).tolist() != found.tolist():
             raise ValueError(f"classes must be sorted and different; got {np.asarray(classes).tolist()}.")
@@ -414,7 +429,7 @@ class KalproxClassifier(
         order, totals = np.argsort(labels), np.array(list(found.total.weights.values()))
         classes, totals = checked_classes(labels, totals), totals[order]
         weights = None if self.class_weight is None else class_weights(self.class_weight, classes, totals)
-        with self._classes_until_done(classes):
+        with self._classes_until_done(classes, () if weights is None else tuple(weights.tolist())):
             super().fit_source(ClassSource(source, classes, weights), d)
 
     def prequential(  # type: ignore[override]
@@ -473,8 +488,9 @@ class KalproxClassifier(
     def _fit_encoded(self, rows: Any, classes: tuple[str, ...]) -> None:
         labels = np.array(classes)
         codes = rows.y.astype(int) if rows.y.ndim == 1 else rows.y.argmax(axis=1)
-        weights = self._weighted(labels[codes], np.zeros(len(codes), bool), rows.weights)
-        with self._classes_until_done(labels):
+        known = np.zeros(len(codes), bool)
+        weights = self._weighted(labels[codes], known, rows.weights)
+        with self._classes_until_done(labels, self._balance(labels[codes], known, rows.weights, labels)):
             super().fit(rows.X, rows.y, weights, rows.groups, rows.offset, times=rows.times)
 
     def _labelled(self, y: Any, classes: Any, sample_weight: Any) -> tuple[Array, Array, Array | None, Array]:
@@ -515,24 +531,38 @@ class KalproxClassifier(
         weights[~missing] = class_weights(self.class_weight, labels[~missing], rows[~missing])
         return rows * weights
 
+    def _balance(self, labels: Array, missing: Array, sample_weight: Any, classes: Array) -> tuple[float, ...]:
+        """Return the weight of each class for class_weight="balanced"; nothing otherwise."""
+        if not isinstance(self.class_weight, str):
+            return ()
+        rows = _check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True)[~missing]
+        totals = np.array([rows[labels[~missing] == label].sum() for label in classes])
+        return tuple(class_weights(self.class_weight, classes, totals).tolist())
+
     @contextmanager
-    def _classes_until_done(self, classes: Array) -> Iterator[None]:
-        """Set the classes; an exception leaves the model as it was."""
+    def _classes_until_done(self, classes: Array, balance: tuple[float, ...] = ()) -> Iterator[None]:
+        """Set the classes, and the weights that balance them; an exception leaves the model as it was."""
         check_class_weight(self.class_weight, classes)
-        before = vars(self).get("classes_")
-        self.classes_ = classes
+        before = {name: vars(self)[name] for name in ("classes_", "_balanced") if name in vars(self)}
+        self.classes_, self._balanced = classes, balance
         try:
             yield
         except BaseException:
-            if before is None:
-                del self.classes_
-            else:
-                self.classes_ = before
+            del self.classes_, self._balanced
+            vars(self).update(before)
             raise
 
     def _learner_parameters(self) -> dict[str, Any]:
-        likelihood = "bernoulli" if len(vars(self).get("classes_", "ab")) == 2 else "categorical"
-        return super()._learner_parameters() | {"likelihood": likelihood}
+        classes, weights = vars(self).get("classes_"), None
+        if self.class_weight is not None:
+            given = isinstance(self.class_weight, Mapping) and classes is not None
+            weights = (
+                tuple(float(self.class_weight.get(label, 1.0)) for label in classes.tolist())
+                if given
+                else self._balanced
+            )
+        likelihood = "bernoulli" if classes is None or len(classes) == 2 else "categorical"
+        return super()._learner_parameters() | {"likelihood": likelihood, "class_weights": weights}
 
     # ---- reading, saving -------------------------------------------------------------------------------
 
@@ -560,5 +590,5 @@ class KalproxClassifier(
         classes = own.pop("classes")
         names = cls._get_param_names()
         model = cls(**{name: value for name, value in {**learner.settings.parameters, **own}.items() if name in names})
-        model.classes_ = np.array(classes)
+        model.classes_, model._balanced = np.array(classes), learner.settings.class_weights or ()
         return model._fitted_to(learner, about)

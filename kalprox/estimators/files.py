@@ -163,7 +163,8 @@ class Files(LearnerEstimator):
 
     @classmethod
     def _of(cls, learner: Learner, about: dict[str, Any]) -> Self:
-        return cls(**{**learner.settings.parameters, **about["estimator_settings"]})._fitted_to(learner, about)
+        given = {**learner.settings.parameters, **about["estimator_settings"]}
+        return cls(**{name: given[name] for name in cls._get_param_names() if name in given})._fitted_to(learner, about)
 
     def _fitted_to(self, learner: Learner, about: dict[str, Any]) -> Self:
         """Assign a learner, and the columns that it was fitted to."""

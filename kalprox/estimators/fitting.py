@@ -47,8 +47,8 @@ class Fitting(Late):
         sample_weight : array-like of shape (n,), optional
             The weights of the rows; see `weights`. A row of weight 0 is ignored.
         groups : array-like of shape (n,), optional
-            The cluster of each row, a number or a text; the name of a column for a Spark frame. Required with
-            coef_cov="clustered".
+            The cluster of each row, a number or a text, for clustered standard errors; see `coef_cov`. The name of a
+            column for a Spark frame.
         offset : array-like of shape (n,), optional
             What is added to the linear predictor of each row, for likelihoods other than "gaussian". Then every row
             has one, those to predict included. The name of a column for a Spark frame.
@@ -194,7 +194,8 @@ class Fitting(Late):
         partitions, names, d = partition_collection(X, y, weights, None, *others, labels=self._has_labels)
         quarantine = Quarantine(max_bad=None if self.on_bad_rows == "raise" else "100%")
         with engines.open(self.engine or engines.engine_of(X)) as engine:
-            self._fit_partitions(engines.EngineSource(engine, partitions, quarantine=quarantine), d)
+            source = engines.EngineSource(engine, partitions, quarantine=quarantine, groups=others[0])
+            self._fit_partitions(source, d)
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
@@ -231,8 +232,8 @@ class Fitting(Late):
         sample_weight : array-like of shape (n,), optional
             The weights of the rows; see `weights`. If every weight is 0, nothing is learned.
         groups : array-like of shape (n,), optional
-            The cluster of each row, a number or a text, for coef_cov="clustered". A cluster may continue in later
-            batches. By default each batch is a cluster.
+            The cluster of each row, a number or a text, for clustered standard errors; see `coef_cov`. A cluster may
+            continue in later batches. With coef_cov="clustered", a batch without groups is a cluster.
         offset, exposure : array-like of shape (n,), optional
             See `fit`.
         times : array-like of shape (n,), or one time for the batch, optional

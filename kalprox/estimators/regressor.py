@@ -104,7 +104,9 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         rows, also in the degrees of freedom. "precision": 1 / sigma^2 of the noise of each row, up to a common factor;
         the degrees of freedom are counted from the number of rows (of positive weight), and `noise_var_` is the noise
         variance of a row of weight 1. The results are those of weighted least squares; alpha is relative to the
-        weights, as the objective says.
+        weights, as the objective says. Classes and counts have no noise variance: there a precision is how much a row
+        counts for, without being more than one row, and the standard errors are robust ones unless `coef_cov` says
+        otherwise.
     max_passes : int
         The maximum number of passes of `fit` over the rows, with a nonlinear link.
     tol : float
@@ -123,12 +125,14 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         `fit` does not judge its rows. While leverage matters, each row is predicted from all rows before it. Later, a
         piece of a batch is predicted by the belief before it, and a row never by a belief that lacks more than half of
         the rows before it. The score does not depend on how the rows are cut into batches, up to 1e-3.
-    coef_cov : {"model", "robust", "clustered"}
-        What the standard errors of the coefficients assume. "model": independent rows with equal noise. "robust": the
-        variance of the noise may differ from row to row (a sandwich covariance, which statsmodels calls HC1).
-        "clustered": rows may depend on each other within clusters, which are the batches given to `partial_fit`, or
-        the `groups` given to `fit` and `partial_fit`; intervals use Student's t with clusters - 1 degrees of freedom.
-        Predictions are not affected.
+    coef_cov : {"auto", "model", "robust", "clustered"}
+        What the standard errors of the coefficients assume. "auto": "clustered" if clusters (`groups`) are given, else
+        "model", and "robust" for classes and counts with weights="precision". "model": independent rows with equal
+        noise. "robust": the variance of the noise may differ from row to row (a sandwich covariance, which statsmodels
+        calls HC3; in a stream, of the errors of predictions). "clustered": rows may depend on each other within
+        clusters, which are the batches given to `partial_fit`, or the `groups` given to `fit` and `partial_fit`;
+        intervals use Student's t with clusters - 1 degrees of freedom. Clusters that are given are never ignored: with
+        "model" and "robust" they raise an error. Predictions are not affected.
     targets : {"range", "any"}
         Whether y must lie in the range of the link, up to noise. With "range" an error names the targets that do not: a
         target that lies outside by more than the largest of as many normal errors as there are rows, or all targets if
@@ -226,7 +230,7 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         v0: Any = 1.0,
         q: Any = 0.0,
         diagnose: bool = True,
-        coef_cov: str = "model",
+        coef_cov: str = "auto",
         targets: str = "range",
         engine: Any = None,
         weights: str = "frequency",

@@ -135,6 +135,7 @@ class FitJob:
         settings = Settings.of(**self.settings)
         if settings.coef_cov == "clustered" and self.table.columns.cluster is None:
             raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
+        settings = settings if self.table.columns.cluster is None else settings.clustered()
         if self.table.columns.offset is not None or self.table.columns.exposure is not None:
             check_offset(settings)
         if settings.structure is not None:

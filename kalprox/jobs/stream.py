@@ -145,7 +145,8 @@ class StreamRun:
         self.records = opened.records
         if state is None and job.model is None:
             self.columns, parameters = job.infer(opened.head(job.head), opened.style)
-            self.learner = Learner(Settings.of(**parameters))
+            settings = Settings.of(**parameters)
+            self.learner = Learner(settings if self.columns.cluster is None else settings.clustered())
         else:
             self._base = job.model if state is None else state.model
             assert self._base is not None

@@ -213,8 +213,8 @@ class Belief(PickledFields, ABC):
         if self.settings.coef_cov == "robust":
             weights = weights if relative is None else (1.0 if weights is None else weights) / relative
             return replace(self, sandwich=sandwich.after_rows(D, u, weights))
-        if weights is not None and self.settings.weights == "precision":
-            weights = np.sqrt(weights)
+        if (own := self.settings.relative_precision(block)) is not None:  # its root is in u
+            weights = weights / np.sqrt(own)
         if relative is not None:
             weights = (1.0 if weights is None else weights) / np.sqrt(relative)
         return replace(self, sandwich=sandwich.after_cluster(D, u, weights, block.groups))
@@ -240,30 +240,33 @@ class Belief(PickledFields, ABC):
             D, u = D.reshape(len(block), -1, D.shape[-1])[:, 0], np.full(len(block), np.nan)
         else:
             leverage = before.posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
-            D, u = row_scores(before.posterior.likelihood, block.y, f, D, leverage)
+            own = self.settings.relative_precision(block)
+            D, u = row_scores(before.posterior.likelihood, block.y, f, D, leverage, own)
             u = np.where(unknown, np.nan, u)
         return D, u, self.sandwich or Sandwich.zero(None, D.shape[1], None)
 
     def with_scores_of(self, source: Source) -> Self:
         """Return this belief with the scores of the rows of a source, which it has learned. One pass.
 
-        The scores come from the residuals at the estimate, which are smaller than innovations: they are multiplied by
-        rows / (rows - edf), or by (rows - 1) / (rows - edf) for clusters. Without a penalty the covariances are then
-        those that statsmodels calls HC1 and cluster.
+        The scores come from the residuals at the estimate, which are smaller than innovations. Those of independent
+        rows are divided by 1 - leverage, and those of clusters multiplied by (rows - 1) / (rows - edf). Without a
+        penalty the covariances are then those that statsmodels calls HC3 and cluster.
         """
         settings, posterior = self.settings, self.posterior
         if settings.coef_cov == "model":
             return self
         assert isinstance(posterior, InformationPosterior)
         theta = np.asarray(posterior.mean)
-        about = self.model, posterior.likelihood, theta, self.design, self._center, settings.coef_cov, settings.weights
+        robust, kind = settings.coef_cov == "robust", (settings.weights, settings.class_weights)
+        V = self._unit_covariance(posterior) if robust else None
+        about = self.model, posterior.likelihood, theta, self.design, self._center, V, *kind
         sandwich = source.fold(partial(scores_at, *about)).total
         assert sandwich is not None
         rows = float(posterior.data.effective_rows)
         dof = rows - np.asarray(posterior.edf)
         if (dof <= 0).any():  # every residual is zero, and the standard errors are unknown
             return replace(self, sandwich=Sandwich.zero(self._center, sandwich.M.shape[1], posterior.targets))
-        return replace(self, sandwich=sandwich.times((rows - (settings.coef_cov == "clustered")) / dof))
+        return replace(self, sandwich=sandwich if robust else sandwich.times((rows - 1) / dof))
 
     @property
     def _center(self) -> Array | None:
@@ -404,6 +407,10 @@ class Belief(PickledFields, ABC):
     @property
     def why_no_std(self) -> str:
         """Why clustered standard errors are NaN; empty if they are not. (Others are NaN without degrees of freedom.)"""
+        return self._why_no_std
+
+    @property
+    def _why_no_std(self) -> str:
         count = 0.0 if self.sandwich is None else self.sandwich.count
         if self.settings.coef_cov != "clustered" or count >= 2:
             return ""
@@ -473,7 +480,7 @@ class Belief(PickledFields, ABC):
         kind, sandwich = self.settings.coef_cov, self.sandwich
         if kind == "model":
             return None
-        unit = np.asarray(posterior.per_target([factor.covariance() for factor in posterior.metric_factors]))
+        unit = self._unit_covariance(posterior)
         if sandwich is None or sandwich.count < 2:
             return np.full(unit.shape, np.nan)
         M = sandwich.total(self.design)
@@ -483,6 +490,11 @@ class Belief(PickledFields, ABC):
         if kind == "clustered":
             C *= sandwich.count / (sandwich.count - 1)
         return np.where(infinite, unit, C)
+
+    @staticmethod
+    def _unit_covariance(posterior: Posterior) -> Array:
+        """Return the covariance of theta in units of the noise variance, (p, p) or (k, p, p)."""
+        return np.asarray(posterior.per_target([factor.covariance() for factor in posterior.metric_factors]))
 
     def _contrasts(self, posterior: Posterior) -> Array | None:
         """Return a matrix by which parameters are multiplied where they are shown; None if it has no effect."""
@@ -667,7 +679,7 @@ class Belief(PickledFields, ABC):
         belief = cls.restored(settings, d, saved)
         if "sandwich" in saved:
             sandwich, is_exact = Sandwich.restored(saved), settings.is_exact
-            p = d + (1 if is_exact else belief.design.first)
+            p = d + 1 if is_exact else belief.design.size
             expect(sandwich.M.shape == (belief.targets or 1, p, p) and is_exact is (sandwich.center is not None))
             belief = replace(belief, sandwich=sandwich)
         if "input_noise" in saved:

@@ -31,7 +31,7 @@ from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, follow
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path
-from kalprox.learning.sandwich import Sandwich
+from kalprox.learning.sandwich import UNNAMED, Sandwich, restored_labels, row_scores, saved_labels
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.saved_parts import (
     restored_design,
@@ -90,7 +90,7 @@ class FilteredBelief(Belief):
     fit_outside: float = 0.0
     merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
     columns: Columns | None = None  # on which the weak prior rests; see `Columns`
-    unscored: float = 0.0  # rows of the warm-up, which have no scores
+    held_groups: tuple[str, ...] = ()  # the cluster of each row of the warm-up; "" for those of an unnamed batch
 
     in_one_pass: ClassVar[bool] = False
 
@@ -174,9 +174,41 @@ class FilteredBelief(Belief):
             prior = weak_prior(self.settings, belief.fixed, seen, belief.columns, _noise_of(state))
             state = with_prior(state, prior)
         message = self.message if self.state.held is None or self._convex else _warming_up(state.held)
-        unscored = self.unscored + (0.0 if self.predicts else float(new.X.rows))
-        about: dict[str, Any] = {"unscored": unscored, "sandwich": self._faded_sandwich(block)}
-        return replace(belief, state=state, message=message, time=state.time, **about)
+        about: dict[str, Any] = {"sandwich": self._faded_sandwich(block), "time": state.time}
+        about["held_groups"] = self._groups_with(block)
+        after = replace(belief, state=state, message=message, **about)
+        if self.state.held is None or state.held is not None or self.settings.coef_cov == "model":
+            return after
+        return after._with_scores_of_held(block, self.held_rows())
+
+    def _groups_with(self, block: Block) -> tuple[str, ...]:
+        """Return the clusters of the rows that are held, and of a block that is held, too."""
+        if self.state.held is None or self.settings.coef_cov != "clustered":
+            return ()
+        return self.held_groups + (("",) * len(block) if block.groups is None else tuple(block.groups.tolist()))
+
+    def _with_scores_of_held(self, *blocks: Block | None) -> "FilteredBelief":
+        """Return this belief with the scores of the rows of its warm-up, from their residuals at the estimate."""
+        parts = [one for one in reversed(blocks) if one is not None]
+        names = ("X", "y", "weights", "offset", "times")
+        rows = {
+            name: None if getattr(parts[0], name) is None else np.concatenate([getattr(one, name) for one in parts])
+            for name in names
+        }
+        groups = np.array(self.held_groups) if self.held_groups else None
+        scored = self.with_scores_of(_faded(self.settings, ArraySource(**rows, groups=groups)))
+        return replace(scored, sandwich=scored.sandwich and scored.sandwich.with_unnamed(), held_groups=())
+
+    def closed(self) -> "FilteredBelief":
+        """Return the belief after a batch; its rows without a label that are held are a cluster of their own."""
+        name = f"{UNNAMED}{len(self.held_groups)}"
+        groups = tuple(name if one == "" else one for one in self.held_groups)
+        return replace(super().closed(), held_groups=groups) if groups != self.held_groups else super().closed()
+
+    def observing(self, block: Block, found: Innovations, before: Belief) -> "FilteredBelief":
+        """Return this belief with the scores of a piece; those of a warm-up are summed when it ends."""
+        assert isinstance(before, FilteredBelief)
+        return self if before.state.held is not None else super().observing(block, found, before)
 
     def _faded_sandwich(self, block: Block) -> Sandwich | None:
         """Return the scores of the rows learned so far with the weight that a block leaves them."""
@@ -202,7 +234,7 @@ class FilteredBelief(Belief):
             return False
         if loss.interacts is not isinstance(loss, Categorical) or loss.interacts is (design.outputs is None):
             return False
-        if settings.forgets or settings.coef_cov != "model":
+        if settings.forgets or settings.coef_cov == "clustered":
             return False
         if not np.all(design.scale == 1):
             return False
@@ -276,7 +308,22 @@ class FilteredBelief(Belief):
         belief = self
         if self.seen is not None:
             belief = self._with_seen(self.seen + Seen.of(self.settings, block), block)
-        return replace(belief, state=take_matched(belief.state, belief.fixed.block(block), matched))
+        after = replace(belief, state=take_matched(belief.state, belief.fixed.block(block), matched))
+        return after if self.settings.coef_cov == "model" else after._with_matched_scores(block, matched)
+
+    def _with_matched_scores(self, block: Block, matched: Array) -> "FilteredBelief":
+        """Return this belief with the scores of rows, from the outputs that were predicted before each of them."""
+        m, inputs = self.fixed.outputs, self.fixed.rows(block.X, block.offset)
+        D = self.model.linearize_rows(np.asarray(self.state.estimate), inputs)[1]  # the model is linear
+        if m is None:
+            f, leverage = matched[:, 0], matched[:, 1]
+        else:
+            S = matched[:, m : m + m * m].reshape(-1, m, m)
+            f, leverage = matched[:, :m], np.diagonal(S, axis1=1, axis2=2)
+        own = self.settings.relative_precision(block)
+        D, u = row_scores(self.settings.likelihood, block.y, f, D, leverage, own)
+        sandwich = self.sandwich or Sandwich.zero(None, D.shape[1], None)
+        return replace(self, sandwich=sandwich.after_rows(D, u, block.weights))
 
     def prediction_errors(self, block: Block) -> Array:
         """Return the errors of a block that this belief is about to learn, in standard deviations of its predictions.
@@ -405,8 +452,11 @@ class FilteredBelief(Belief):
         if len(sizes) > 1:
             raise ValueError("merge needs two models of the same features and classes, with offsets or without.")
         if other.state.held is not None:
-            rows = other.held_rows()
-            return self if rows is None else self.learn(rows)
+            if (rows := other.held_rows()) is None:
+                return self
+            after, found = self.scored(rows)
+            after = after.observing(rows, found, self)
+            return replace(after, sandwich=after.sandwich and after.sandwich.with_unnamed())
         if self.state.held is not None:
             return other.merge(self)
         mine, theirs = self.state.posterior.data, other.state.posterior.data
@@ -433,7 +483,7 @@ class FilteredBelief(Belief):
         outside = self.fit_outside + other.fit_outside
         passes = max(self.n_passes, other.n_passes)
         about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
-        about |= {"columns": columns, "unscored": self.unscored + other.unscored}
+        about |= {"columns": columns}
         return replace(self, state=state, seen=seen, sandwich=sandwich, **about)
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
@@ -478,8 +528,10 @@ class FilteredBelief(Belief):
         if not held.rows:
             return None
         X, y, weights = map(np.concatenate, (held.X, held.y, held.weights))
-        offset = X[:, -1] if design.row_offsets else None
-        return Block(X if design.center is None else design.columns(X), y, weights, offset=offset)
+        offset, times = X[:, -1] if design.row_offsets else None, np.concatenate(held.times) if held.times else None
+        groups = np.array(self.held_groups) if self.held_groups else None
+        about: dict[str, Any] = {"offset": offset, "times": times, "groups": groups}
+        return Block(X if design.center is None else design.columns(X), y, weights, **about)
 
     def _like_rows_of(self, other: "FilteredBelief") -> Array:
         """Return inputs like those of the rows of another belief, in these coordinates; none for a function."""
@@ -516,38 +568,21 @@ class FilteredBelief(Belief):
         return self.state.posterior
 
     def _sandwiched(self, posterior: Posterior) -> Array | None:
-        """Return the covariance of the base class; the rows of a warm-up have no scores, and count as the others do.
+        """Return the covariance of the base class; the rows of a warm-up are scored by their residuals."""
+        return super(FilteredBelief, self._scored)._sandwiched(posterior)
 
-        As long as there are no others, independent rows are scored by their residuals, as those of `fit` are.
-        """
-        if self._all_unscored:
-            known = self.settings.coef_cov == "robust" and not self.settings.forgets
-            rows = self.held_rows() if known and self.state.held is not None else None
-            if rows is None:
-                return np.full((self.fixed.size, self.fixed.size), np.nan)
-            scored = self.with_scores_of(ArraySource(rows.X, rows.y, rows.weights, offset=rows.offset))
-            return super(FilteredBelief, scored)._sandwiched(posterior)
-        C = super()._sandwiched(posterior)
-        scored_rows = self._rows - self.unscored
-        return C if C is None or self.settings.forgets or scored_rows <= 0 else C * (self._rows / scored_rows)
-
-    @property
-    def _all_unscored(self) -> bool:
-        """Whether standard errors are those of scores, and no row has one."""
-        return (
-            self.settings.coef_cov != "model" and self.unscored > 0 and (self.sandwich is None or self.sandwich.empty)
-        )
+    @cached_property
+    def _scored(self) -> "FilteredBelief":
+        """This belief with the scores of the rows that are held, if there are any."""
+        rows = None if self.state.held is None or self.settings.coef_cov == "model" else self.held_rows()
+        return self if rows is None else self._with_scores_of_held(rows)
 
     @property
     def why_no_std(self) -> str:
-        settings = self.settings
-        if not self._all_unscored or (settings.coef_cov == "robust" and not settings.forgets):
-            return super().why_no_std
-        return (
-            f"coef_cov={settings.coef_cov!r} of a stream needs rows after its warm-up, which has not ended: standard "
-            f"errors are NaN. Learn more rows{', with a forget closer to 1' * settings.forgets}, use coef_cov='model', "
-            "or use fit."
-        )
+        return self._scored._why_no_std
+
+    def _dof(self, posterior: Posterior) -> Array:
+        return super(FilteredBelief, self._scored)._dof(posterior)
 
     def _contrasts(self, posterior: Posterior) -> Array | None:
         """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.
@@ -624,7 +659,8 @@ class FilteredBelief(Belief):
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
             **({} if not self.merge_distance else {"merge_distance": self.merge_distance}),
-            **({} if self.columns is None else {"columns": self.columns._asdict(), "unscored": self.unscored}),
+            **({} if self.columns is None else {"columns": self.columns._asdict()}),
+            **({} if not self.held_groups else {"held_groups": saved_labels(self.held_groups)}),
         }
 
     @classmethod
@@ -648,13 +684,14 @@ class FilteredBelief(Belief):
         state = replace(state, prior=prior, data=data, held=held, extrapolating=far, learned=learned, time=time)
         message = _warming_up(held)
         std = saved.arrays.get("column_std")
-        names = ("outside", "merge_distance", "unscored")
-        outside, apart, unscored = (float(saved.arrays.get(name, 0.0)) for name in names)
+        outside, apart = (float(saved.arrays.get(name, 0.0)) for name in ("outside", "merge_distance"))
+        groups = restored_labels(saved["held_groups"]) if "held_groups" in saved else ()
+        expect(len(groups) in (0, 0 if held is None else held.rows))
         found = Columns(saved["columns.middle"], saved["columns.spread"]) if "columns" in saved else None
         expect(std is None or (std.shape == (d,) and (std >= 0).all()))
         expect(found is None or (found.middle.shape == found.spread.shape == (d,) and (found.spread >= 0).all()))
         passes, converged = saved.count("n_passes"), bool(saved["converged"])
-        about = seen, passes, converged, message, std, outside, apart, found, unscored
+        about = seen, passes, converged, message, std, outside, apart, found, groups
         return cls(settings, state, design, *about, time=time)
 
 

@@ -111,13 +111,18 @@ class Learner:
         start = {"start": self.belief} if refine else {}
         if refine and kind.in_one_pass:
             raise ValueError("refine needs a model that is fitted in several passes; this one needs one only: use fit.")
-        if self.settings.coef_cov == "clustered" and isinstance(source, ArraySource) and source.groups is None:
+        if getattr(source, "groups", None) is not None:
+            self.settings = self.settings.clustered()
+        elif self.settings.coef_cov == "clustered" and isinstance(source, ArraySource):
             raise ValueError(NEEDS_GROUPS)
         if kind.in_one_pass and in_order is not None:
             belief = kind.start(self.settings, in_order())
             blocks = in_order(whole=kind.whole_batches)
             belief, tracking, counts = learned(self.settings, belief, None, blocks, 0)
             check_any_row(counts)
+            unequal = self.settings.noise_depends_on_inputs or getattr(source, "noise", None) is not None
+            if isinstance(belief, ExactBelief) and not self.settings.forgets and not unequal:
+                belief = belief.with_scores_of(source)  # residuals say more than the innovations of the first rows
         else:
             belief, counts = kind.fit(self.settings, source, **start)
             reason = _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES
@@ -129,7 +134,7 @@ class Learner:
 
     def learn(self, batch: Block | ArraySource, settings: Settings | None = None) -> None:
         """Learn a batch of rows in addition to those learned before; `settings`, if given, replace the current ones."""
-        settings = self._known(settings)
+        settings = self._known(settings, batch.groups)
         if settings.missing == "raise":
             self._learn_batch(batch, settings)
         else:
@@ -398,11 +403,23 @@ class Learner:
             self._buffer = self._buffer if self._rows is None else self._rows.buffer
         return self._rows
 
-    def _known(self, settings: Settings | None) -> Settings:
-        """Return the current settings if these are equal to them: an unpickled model has other objects for the same."""
-        if settings is None or settings is self.settings or not settings.changed(self.settings):
-            return self.settings
-        return settings
+    def _known(self, settings: Settings | None, groups: Array | None = None) -> Settings:
+        """Return the settings for a batch with these clusters, or None.
+
+        They are the current ones if they are equal to them: an unpickled model has other objects for the same.
+        """
+        known = settings is None or settings is self.settings or not settings.changed(self.settings)
+        found = self.settings if settings is None or known else settings
+        if groups is None and (
+            known or self.settings.coef_cov != "clustered" or found.parameters["coef_cov"] != "auto"
+        ):
+            return found
+        if self.is_fitted and self.settings.coef_cov != found.clustered().coef_cov:
+            raise ValueError(
+                "Clusters are given, and the rows learned so far had none: give the clusters (groups) of all rows, "
+                "from the first batch on, or leave them out."
+            )
+        return found.clustered()
 
     def _is_short(self, batch: Block) -> bool:
         """Whether a batch is folded together with later ones."""
@@ -436,6 +453,7 @@ class Learner:
 
     def configure(self, settings: Settings) -> None:
         """Replace the settings, under which the rows learned so far are also interpreted from now on."""
+        settings = self._known(settings)
         if self._belief is not None and settings is not self.settings and settings.changed(self.settings):
             belief, tracking = self._folded()
             self._keep(under(belief, settings), tracking)
@@ -483,6 +501,10 @@ class Learner:
                 "merge needs two models with the same settings; these differ in "
                 + ", ".join(f"{name} ({mine[name]!r} and {theirs[name]!r})" for name in different)
                 + "."
+            )
+        if self.settings.coef_cov != other.settings.coef_cov:
+            raise ValueError(
+                "merge needs the clusters of all rows, or of none: one of these models was given clusters."
             )
         belief = self.belief.merge(other.belief)
         mine, theirs = self._fingerprints, other._fingerprints
@@ -707,11 +729,18 @@ class Learner:
         merged = {"merged": self._merged} if len(self._merged) else {}
         gaps = saved_gaps(self.gaps) if self.settings.missing != "raise" or self.gaps.unlabelled else {}
         pending = {} if self.pending is None else {"pending": self.pending.saved()}
-        return {**self._tracking.saved(), **self._belief.whole_state(), **merged, **rows, **gaps, **pending}
+        clustered = {"clustered": True} if self.settings.coef_cov == "clustered" else {}
+        parts = merged, rows, gaps, pending, clustered
+        return {
+            **self._tracking.saved(),
+            **self._belief.whole_state(),
+            **{k: v for one in parts for k, v in one.items()},
+        }
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "Learner":
         """Return the learner of d features whose method `saved` returned these values."""
+        settings = settings.clustered() if "clustered" in saved.header else settings
         learner = cls(settings)
         belief = belief_type(settings).resumed(settings, d, saved)
         targets = belief.targets

@@ -1,7 +1,7 @@
 """Sandwich covariances in one pass: standard errors for rows with unequal or dependent noise."""
 
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,9 +13,21 @@ from kalprox.learning.saved import Saved, expect
 from kalprox.likelihoods import Likelihood
 from kalprox.models import Model
 from kalprox.sources import Block
+from kalprox.sources.weighting import relative_precision
 
-__all__ = ["NEEDS_GROUPS", "Sandwich", "row_scores", "scores_at"]
+__all__ = [
+    "NEEDS_GROUPS",
+    "UNNAMED",
+    "Sandwich",
+    "restored_labels",
+    "row_scores",
+    "saved_labels",
+    "scores_at",
+]
 
+UNNAMED = "\0"  # begins the label of a cluster that is a batch without labels
+
+_WHOLE = 1 - 1e-8  # the leverage of a row whose residual is but rounding
 
 NEEDS_GROUPS = (
     "coef_cov='clustered' needs groups, which name the cluster of each row. Only partial_fit can do without: each "
@@ -109,6 +121,17 @@ class Sandwich:
             M = self.M + s[:, :, None] * s[:, None, :]
         return Sandwich(self.center, _finite(M), self.clusters + 1, groups)
 
+    def with_unnamed(self) -> "Sandwich":
+        """Return the sum with the clusters that were batches without labels, of the rows of a warm-up, completed."""
+        groups = dict(self.groups)
+        if (s := groups.pop("", None)) is not None:  # a batch that goes on
+            groups[None] = s
+        M, names = self.M, [name for name in groups if str(name).startswith(UNNAMED)]
+        for name in names:
+            s = groups.pop(name)
+            M = M + s[:, :, None] * s[:, None, :]
+        return Sandwich(self.center, _finite(M), self.clusters + len(names), groups)
+
     def forget(self, rho: float) -> "Sandwich":
         """Return the sum with the weight of every row multiplied by rho."""
         groups = {name: rho * s for name, s in self.groups.items()}
@@ -180,8 +203,8 @@ class Sandwich:
 
     def saved(self) -> dict[str, Any]:
         """Return the sums as values that can be saved; see `kalprox.learning.saved`."""
-        labels = np.frombuffer(json.dumps(list(self.groups)).encode(), np.uint8)  # too long for the header of a file
-        return dict(zip(self._SAVED, (self.center, self.M, self.clusters, labels, self._sums()), strict=True))
+        parts = self.center, self.M, self.clusters, saved_labels(self.groups), self._sums()
+        return dict(zip(self._SAVED, parts, strict=True))
 
     @classmethod
     def restored(cls, saved: Saved, name: str = "sandwich") -> "Sandwich":
@@ -189,21 +212,54 @@ class Sandwich:
         center, M, clusters, labels, sums = (saved[f"{name}.{part}"] for part in cls._SAVED)
         expect(M.ndim == 3 and M.shape[1] == M.shape[2] and sums.ndim == 3 and sums.shape[1:] == M.shape[:2])
         expect(center is None or center.shape == (M.shape[1] - 1,))
-        expect(clusters.shape == () and clusters >= 0 and np.isin(labels, np.arange(256)).all())
-        names = json.loads(labels.astype(np.uint8).tobytes())
-        expect(all(isinstance(one, str) for one in names) and len(set(names)) == len(names))
+        expect(clusters.shape == () and clusters >= 0)
+        names = restored_labels(labels)
+        expect(len(set(names)) == len(names))
         return cls(center, M, float(clusters), dict(zip(names, sums, strict=True)))
 
 
-def row_scores(likelihood: Likelihood, y: Array, f: Array, D: Array, leverage: Any = 0.0) -> tuple[Array, Array]:
+def saved_labels(labels: Iterable[Hashable]) -> Array:
+    """Return labels as numbers that can be saved: they are too long for the header of a file."""
+    return np.frombuffer(json.dumps(list(labels)).encode(), np.uint8)
+
+
+def restored_labels(saved: Array) -> tuple[str, ...]:
+    """Return the labels that `saved_labels` was given; raise a ValueError if they are none."""
+    expect(np.isin(saved, np.arange(256)).all())
+    labels = json.loads(saved.astype(np.uint8).tobytes())
+    expect(isinstance(labels, list) and all(isinstance(one, str) for one in labels))
+    return tuple(labels)
+
+
+def row_scores(
+    likelihood: Likelihood,
+    y: Array,
+    f: Array,
+    D: Array,
+    leverage: Array,
+    precision: Array | None,
+    *,
+    seen: bool = False,
+) -> tuple[Array, Array]:
     """Return inputs, shape (b, p), and factors of them, shape (b,), whose products are the scores of rows.
 
     The slope of the loss at outputs f that were predicted before the row is divided by the root of 1 + curvature times
-    leverage, which is what the uncertainty of f adds to its variance.
+    leverage, which is what the uncertainty of f adds to its variance. If the row has been `seen`, the estimate has
+    followed it: the slope is divided by 1 - curvature times leverage. The scores are multiplied by the roots of
+    relative precisions, if there are any; see `kalprox.sources.weighting.relative_precision`.
     """
     slope, curvature = likelihood.expand(y, f)
-    u = -slope / np.sqrt(1 + curvature * leverage)
+    u = _scaled(-slope, curvature * leverage, precision, seen=seen)
     return (D, u) if u.ndim == 1 else ((u[:, :, None] * D).sum(axis=1), np.ones(len(u)))
+
+
+def _scaled(e: Array, leverage: Array, precision: Array | None, *, seen: bool) -> Array:
+    """Return errors of shape (b,) or (b, k) as `row_scores` scales them, given the leverages of rows of precision 1."""
+    own = np.ones(len(e)) if precision is None else precision
+    share = (leverage.T * own).T
+    if seen:  # a row that the estimate follows wherever it is has no residual
+        return (e.T * np.sqrt(own)).T / np.where(share < _WHOLE, 1 - share, 1.0)
+    return (e.T * np.sqrt(own)).T / np.sqrt(1 + share)
 
 
 def scores_at(
@@ -212,8 +268,9 @@ def scores_at(
     theta: Array,
     design: Design,
     center: Array | None,
-    coef_cov: str,
+    V: Array | None,
     weights: str,
+    class_weights: Sequence[float] | None,
     block: Block,
 ) -> Sandwich:
     """Return the sum of the scores of a block, from its residuals at an estimate.
@@ -227,31 +284,47 @@ def scores_at(
         The coordinates of theta.
     center : array of shape (d,) or None
         The center of the inputs of a linear model; see `Sandwich`.
-    coef_cov : {"robust", "clustered"}
-    weights : {"frequency", "precision"}
-        What the weights of the rows mean.
+    V : array of shape (p, p) or (k, p, p), or None
+        The covariance of theta in units of the noise variance, which gives the leverage of independent rows; None for
+        the scores of clusters.
+    weights, class_weights
+        See `kalprox.sources.weighting.relative_precision`.
     block : Block
 
     Returns
     -------
     Sandwich
     """
-    if coef_cov == "clustered" and block.groups is None:
+    if V is None and block.groups is None:
         raise ValueError(NEEDS_GROUPS)
-    w = block.weights
+    w, own = block.weights, None if V is None else relative_precision(block, weights, class_weights)
+    faded = None
+    if w is not None and block.squares is not None and weights == "frequency":  # precisions have faded themselves
+        faded = block.squares / np.where(w > 0, w, 1.0)
     X, y = masked(w, block.X), masked(w, block.y)
     if center is None:
-        f, D = model.linearize_rows(theta, design.rows(X, block.offset))
-        D, e = row_scores(likelihood, y, np.asarray(f) + design.offset, np.asarray(D))
+        f, D = map(np.asarray, model.linearize_rows(theta, design.rows(X, block.offset)))
+        leverage = np.zeros(f.shape) if V is None else _leverage(D, V, faded)
+        D, e = row_scores(likelihood, y, f + design.offset, D, leverage, own, seen=True)
         none = Sandwich.zero(None, D.shape[1], None)
     else:
         none = Sandwich.zero(center, len(center) + 1, y.shape[1] if y.ndim == 2 else None)
-        D, e = none.inputs(X), y - design.predictor(X, theta)
-    if coef_cov == "clustered":
+        leverage = np.zeros(y.shape) if V is None else _leverage(design.rows(X), V, faded)
+        D, e = none.inputs(X), _scaled(y - design.predictor(X, theta), leverage, own, seen=True)
+    if V is None:
         return none.after_cluster(D, e, w, block.groups)
-    if w is None or weights == "frequency":
-        return none.after_rows(D, e, w if block.squares is None else block.squares)
-    return none.after_rows(D, (e.T * np.sqrt(w)).T, w)
+    return none.after_rows(D, e, w if faded is None else w * faded)
+
+
+def _leverage(D: Array, V: Array, faded: Array | None) -> Array:
+    """Return x'V x for inputs of shape (..., p), or (..., k) for k matrices V, times what forgetting has left of rows.
+
+    Infinite variances, of what no row determines, count as zero.
+    """
+    V = np.where(np.isinf(V), 0.0, V)
+    leverage = ((D @ V) * D).sum(axis=-1)
+    leverage = leverage if V.ndim == 2 else leverage.T
+    return leverage if faded is None else (leverage.T * faded).T
 
 
 def _finite(M: Array) -> Array:

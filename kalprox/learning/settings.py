@@ -17,12 +17,12 @@ from kalprox.likelihoods import Bernoulli, Categorical, Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import GLM, LINKS, Function, Linear, Model
 from kalprox.sources import Block
-from kalprox.sources.weighting import check_weights, counts_of
+from kalprox.sources.weighting import check_weights, counts_of, relative_precision
 from kalprox.structures import Dense, Structure, structure_of
 
 __all__ = ["COEF_COVS", "MISSING", "MISSING_TARGETS", "TARGETS", "Settings", "same"]
 
-COEF_COVS = ("model", "robust", "clustered")
+COEF_COVS = ("auto", "model", "robust", "clustered")
 TARGETS = ("range", "any")
 MISSING_TARGETS = ("raise", "skip")
 _METHODS = ("exact", "paper")
@@ -51,8 +51,9 @@ class Settings:
     v0: Any
     q: Any
     diagnose: bool
-    coef_cov: str
+    coef_cov: str  # "auto" has been resolved; see `clustered`
     weights: str
+    class_weights: tuple[float, ...] | None  # by which the weights of rows have been multiplied
     targets: str
     missing: str
     missing_targets: str
@@ -82,8 +83,9 @@ class Settings:
         v0: Any = 1.0,
         q: Any = 0.0,
         diagnose: bool = True,
-        coef_cov: str = "model",
+        coef_cov: str = "auto",
         weights: str = "frequency",
+        class_weights: tuple[float, ...] | None = None,
         targets: str = "range",
         likelihood: str | Likelihood = "gaussian",
         missing: str = "raise",
@@ -146,8 +148,9 @@ class Settings:
             v0,
             q,
             bool(diagnose),
-            coef_cov,
+            "model" if coef_cov == "auto" else coef_cov,
             weights,
+            class_weights,
             targets,
             missing,
             missing_targets,
@@ -155,6 +158,8 @@ class Settings:
             _structure(structure),
             parameters,
         )
+        if coef_cov == "auto" and settings._weighs_scores and settings.structure is None and not settings.is_bank:
+            settings = replace(settings, coef_cov="robust")
         settings._check_structure()
         settings._check_likelihood()
         settings._check_nonlinear()
@@ -186,8 +191,9 @@ class Settings:
         """Raise a ValueError for what a model with a structure does not offer."""
         if self.structure is None:
             return
-        given, names = self.parameters, ("missing", "coef_cov", "method")
-        refused = {name: given[name] for name in names if given[name] not in ("raise", "model", "exact")}
+        given = self.parameters | {"coef_cov": self.coef_cov}
+        refused = {name: given[name] for name in ("missing", "coef_cov", "method")}
+        refused = {name: value for name, value in refused.items() if value not in ("raise", "model", "exact")}
         refused |= {"alpha": "auto"} if self.penalty.alpha == "auto" else {}
         refused |= {"noise": "inputs"} if self.noise_depends_on_inputs else {}
         refused |= {"forget": given["forget"]} if self.is_bank or not self.forgetting.fades else {}
@@ -215,8 +221,8 @@ class Settings:
             )
         if self.noise_depends_on_inputs or (self.noise_var is not None and not loss.learns_noise):
             raise ValueError(f"noise must be 'learn', the default: {name} has no noise variance; got noise={given!r}.")
-        if self.weights != "frequency" and (not loss.learns_noise or loss.majorizes):
-            raise ValueError(f"weights='precision' needs a likelihood with a noise variance; got {name}.")
+        if self.weights != "frequency" and loss.majorizes:
+            raise ValueError(f"weights='precision' needs a likelihood whose rows may differ in scale; got {name}.")
 
     def _check_nonlinear(self) -> None:
         if self.is_exact:
@@ -300,6 +306,28 @@ class Settings:
         """Whether y may have several columns: those of linear models, or one for each class."""
         return self.is_exact or self.likelihood.interacts
 
+    @property
+    def _weighs_scores(self) -> bool:
+        """Whether rows have weights that are neither repetitions nor precisions of a noise that is learned.
+
+        The likelihood does not say how uncertain an estimate with such weights is, and the scores of the rows do.
+        """
+        return self.class_weights is not None or (self.weights == "precision" and not self.likelihood.learns_noise)
+
+    def clustered(self) -> "Settings":
+        """Return these settings for rows whose clusters are given; raise a ValueError if they would be ignored."""
+        if self.coef_cov == "clustered":
+            return self
+        if (given := self.parameters["coef_cov"]) != "auto":
+            raise ValueError(
+                f"Clusters are given, and coef_cov={given!r} takes no account of them: use coef_cov='auto', the "
+                "default, or 'clustered'; or leave the clusters out."
+            )
+        settings = replace(self, coef_cov="clustered")
+        settings._check_structure()
+        settings._check_forgetting()
+        return settings
+
     def counts(self, weights: Array | None) -> Array | None:
         """Return how many rows each row counts for; None if every row counts once."""
         return weights if self.weights == "frequency" else counts_of(weights, self.weights)
@@ -314,9 +342,13 @@ class Settings:
         """Whether rows may be folded together with later ones."""
         return self.coef_cov != "clustered" and not self.noise_depends_on_inputs
 
+    def relative_precision(self, block: Block) -> Array | None:
+        """Return what multiplies the score of each row; see `kalprox.sources.weighting.relative_precision`."""
+        return relative_precision(block, self.weights, self.class_weights)
+
     def own_variance(self, block: Block) -> Array | None:
         """Return the variance of the noise of each row of a block in units of the noise variance; None if it is 1."""
-        if block.weights is None or self.weights == "frequency":
+        if block.weights is None or self.weights == "frequency" or not self.likelihood.learns_noise:
             return block.noise
         own = 1 / np.where(block.weights > 0, block.weights, 1)
         return own if block.noise is None else own * block.noise

@@ -142,7 +142,7 @@ def test_rows_with_the_weights_of_their_classes_end_near_the_batch():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"penalty": "l1"}, {"forget": 0.99}, {"coef_cov": "robust"}, {"likelihood": "student"}]
+    "settings", [{"penalty": "l1"}, {"forget": 0.99}, {"coef_cov": "clustered"}, {"likelihood": "student"}]
 )
 def test_settings_that_the_filter_does_not_know_take_the_steps_of_the_belief(settings):
     X, y = rows_of(60)

@@ -52,8 +52,13 @@ def streamed(X, y, cuts=(), w=None, labels=None, **settings):
     return model
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", ["plain", "ridge", "frequency", "precision", "groups"])
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [
+        *((kind, case) for kind in KINDS for case in ("plain", "ridge", "frequency", "precision")),
+        ("clustered", "groups"),
+    ],
+)
 def test_the_sums_are_those_of_a_loop(kind, case):
     X, y = linear(40, 2)
     rng = np.random.default_rng(1)
