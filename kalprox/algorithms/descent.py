@@ -10,6 +10,7 @@ import numpy as np
 from kalprox._arrays import Array, namespace
 from kalprox.algorithms.local import Local, Triangle, stacked
 from kalprox.information import Information
+from kalprox.information.implicit import largest_move
 from kalprox.information.linearized import Linearized, curvature_along, curvature_left_out, errors_of, linearize
 from kalprox.likelihoods import Likelihood
 from kalprox.linalg.triangle import square
@@ -131,6 +132,11 @@ class Problem:
         """Make one pass for J'W h_pp, shape (d,), with h_pp the second derivative of h along p."""
         self.count_pass()
         return self.source.fold(partial(curvature_along, self.model, self.likelihood, theta, p)).total
+
+    def largest_move(self, theta: Array, p: Array) -> float:
+        """Make one pass for the largest change of an output of a row by a step p."""
+        self.count_pass()
+        return max(self.source.fold(partial(largest_move, self.model, theta, p)).total or [0.0])
 
     def curvature_left_out(self, theta: Array) -> Array | None:
         """Make one pass for what the linearisation leaves out of the Hessian of the loss; None for a general model."""

@@ -63,6 +63,7 @@ __all__ = [
     "ProximalState",
     "WarmupCutShort",
     "later",
+    "linearised_at_check",
     "prediction_errors",
     "proximal_filter",
     "take_matched",
@@ -547,6 +548,14 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float)
     kept, done = rows.split(keep)
     data = state.data if done is None else _folded(state, state.data, done)
     return replace(state, data=data, extrapolating=kept)
+
+
+def linearised_at_check(state: ProximalState) -> ProximalState:
+    """Return the state with the rows of its warm-up linearised where their last check ended, and held no longer."""
+    held = state.held
+    assert held is not None
+    state = replace(state, estimate=held.start, held=None, extrapolating=None)
+    return replace(state, data=_folded(state, _zero(state), held.block(state.problem.forget, state.problem.weights)))
 
 
 def _precision(posterior: InformationPosterior) -> float:

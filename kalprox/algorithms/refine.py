@@ -361,6 +361,14 @@ def _verdict(
             f"stopped at max_passes={max_passes}: the {problem.likelihood.parameter} of the likelihood would still "
             f"change by {change:.1e} (relative). Increase max_passes, or give the {problem.likelihood.parameter}."
         )
+    if _separates(problem, point, left, max_passes):
+        counts = problem.likelihood.support == (0.0, np.inf)
+        what = "rows whose counts are all zero from the others" if counts else "the classes without an error"
+        whose = "tell these rows apart" if counts else "determine the class"
+        return False, (
+            f"The coefficients run to infinity (complete or quasi-complete separation): some columns separate {what}. "
+            f"Set a penalty, such as penalty='ridge', or remove the columns that {whose}."
+        )
     if left <= tol:
         return True, f"converged: the next step would change theta by {left:.1e} (relative); tol is {tol:.1e}."
     if problem.predicted(point, problem.step(point)) <= point.rounding:
@@ -389,6 +397,25 @@ def _on_plateau(point: Point) -> bool:
 
 
 _RUNNING = 1e-3  # a step of this relative length that does not change the objective leads away to infinity
+_NOTHING = 1e-6  # a decrease of the objective, a log likelihood, that says nothing about theta
+_MOVED = (
+    0.1  # the change of an output by such a step that is not what rounding leaves of it: it is 1 on a way without end
+)
+
+
+def _separates(problem: Problem, point: Point, left: float, max_passes: int) -> bool:
+    """Whether theta runs to infinity in a linear model of classes or counts, which separates some rows from the others.
+
+    The loss of these falls exponentially: each step of Newton's method changes their outputs by 1 and the objective by
+    less and less. At a minimum the next step changes no output; one pass over the rows tells, if one is left.
+    """
+    loss = problem.likelihood
+    if not problem.model.linear or loss.quadratic or loss.location:
+        return False
+    p = problem.step(point)
+    if not (np.abs(p) > _RUNNING * np.abs(point.theta)).any() or problem.predicted(point, p) > _NOTHING:
+        return False
+    return left > _RUNNING if problem.passes >= max_passes else problem.largest_move(point.theta, p) > _MOVED
 
 
 def _read(problem: Problem, point: Point, gamma: float | None, converged: bool, message: str) -> Refined:

@@ -26,6 +26,7 @@ __all__ = [
     "explicit_rows",
     "gradient_of",
     "inputs_of",
+    "largest_move",
     "pieces",
     "product_of",
 ]
@@ -220,6 +221,12 @@ def inputs_of(model: Model, theta: Array, X: Any) -> Any:
     if scipy.sparse.issparse(X):
         raise ValueError(f"A sparse X needs a linear predictor; {type(model).__name__} takes dense rows: X.toarray().")
     return FunctionInputs(model, theta, X) if isinstance(model, Function) else GivenInputs(model, theta, X)
+
+
+def largest_move(model: Model, theta: Array, p: Array, block: Block) -> list[float]:
+    """Return the largest change of an output of a row by a step p of theta, as a list of one, since lists add."""
+    rows = counting(block).X
+    return [float(np.abs(np.asarray(inputs_of(model, theta, rows).times(p))).max(initial=0.0))]
 
 
 def pieces(inputs: _Inputs, b: int, outputs: int) -> Iterator[tuple[slice, Any]]:

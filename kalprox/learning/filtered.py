@@ -1,5 +1,6 @@
 """The belief of a nonlinear model: a state of the proximal filter, reached by streaming or by refinement."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
@@ -41,6 +42,7 @@ from kalprox.learning.saved_parts import (
     saved_design,
 )
 from kalprox.learning.saved_warmup import restored_rows, saved_rows
+from kalprox.learning.separation import SEPARATED, SeparationWarning, is_separated
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import (
@@ -50,6 +52,7 @@ from kalprox.learning.weak_prior import (
     first_theta,
     sums_to_zero,
     weak_prior,
+    weak_root,
 )
 from kalprox.likelihoods import Bernoulli, Categorical
 from kalprox.noise import Noise
@@ -65,8 +68,8 @@ __all__ = ["FilteredBelief", "contrasts", "first_moments", "refuse_changes"]
 
 _FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, which takes them one by one
 _REPEATED = 8  # times the rows of a batch that it may have to learn again
+_MANY = 10  # rows of the rarest class of a warm-up for each input, that may be said to be separated
 _WIDE = 1.0  # the variance of an output above which its prediction is not judged
-_SEPARATED = 1e-3  # a mean loss below it, where no minimiser was found, is that of classes without an error
 # What cannot change after the first row.
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
 
@@ -85,7 +88,7 @@ class FilteredBelief(Belief):
     seen: Seen | None = None  # None without a weak prior: for a function, after `fit`, and in files of version 0.1
     n_passes: int = 1
     fit_converged: bool = True
-    message: str = ""
+    fit_message: str = ""
     fit_column_std: Array | None = None  # of the rows of `fit`, which `seen` does not summarise
     fit_outside: float = 0.0
     merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
@@ -139,12 +142,6 @@ class FilteredBelief(Belief):
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
         state = replace(state, learned=learned_by(out), time=time)
         message = out.message
-        classes = isinstance(settings.likelihood, (Bernoulli, Categorical))
-        if not out.converged and classes and out.objective < _SEPARATED * folded.counts.good:
-            message = (
-                "The coefficients run to infinity, since some of them separate the classes without an error. Set a "
-                "penalty, such as penalty='ridge', or remove the columns that determine the class."
-            )
         if not out.converged and settings.likelihood.support == (0.0, np.inf) and not folded.total.y.high > 0:
             message = (
                 "All counts are zero: the intercept runs to minus infinity, and the standard errors say nothing. Fit "
@@ -173,13 +170,13 @@ class FilteredBelief(Belief):
         if belief.columns is not None and self.state.held is not None and state.held is None:
             prior = weak_prior(self.settings, belief.fixed, seen, belief.columns, _noise_of(state))
             state = with_prior(state, prior)
-        message = self.message if self.state.held is None or self._convex else _warming_up(state.held)
+        message = self.fit_message if self.state.held is None or self._convex else _warming_up(state.held)
         about: dict[str, Any] = {"sandwich": self._faded_sandwich(block), "time": state.time}
         about["held_groups"] = self._groups_with(block)
-        after = replace(belief, state=state, message=message, **about)
+        after = replace(belief, state=state, fit_message=message, **about)
         if self.state.held is None or state.held is not None or self.settings.coef_cov == "model":
-            return after
-        return after._with_scores_of_held(block, self.held_rows())
+            return after._warned(self)
+        return after._with_scores_of_held(block, self.held_rows())._warned(self)
 
     def _groups_with(self, block: Block) -> tuple[str, ...]:
         """Return the clusters of the rows that are held, and of a block that is held, too."""
@@ -309,7 +306,15 @@ class FilteredBelief(Belief):
         if self.seen is not None:
             belief = self._with_seen(self.seen + Seen.of(self.settings, block), block)
         after = replace(belief, state=take_matched(belief.state, belief.fixed.block(block), matched))
-        return after if self.settings.coef_cov == "model" else after._with_matched_scores(block, matched)
+        if self.settings.coef_cov != "model":
+            after = after._with_matched_scores(block, matched)
+        return after._warned(self)
+
+    def _warned(self, before: "FilteredBelief") -> "FilteredBelief":
+        """Return this belief; warn if its rows are separated, and those before were not, or were few."""
+        if self._separated and self._many and not (before._separated and before._many):
+            warnings.warn(SEPARATED, SeparationWarning, stacklevel=5)
+        return self
 
     def _with_matched_scores(self, block: Block, matched: Array) -> "FilteredBelief":
         """Return this belief with the scores of rows, from the outputs that were predicted before each of them."""
@@ -557,7 +562,41 @@ class FilteredBelief(Belief):
     @property
     def converged(self) -> bool:
         """Whether the fit converged, and a stream has left its warm-up or is before its first check."""
-        return self.fit_converged and (self.state.converged or (self._convex and not self.state.cut_short))
+        found = self.state.converged or (self._convex and not self.state.cut_short)
+        return self.fit_converged and found and not self._separated
+
+    @property
+    def message(self) -> str:  # type: ignore[override]
+        return SEPARATED if self._separated else self.fit_message
+
+    @cached_property
+    def _separated(self) -> bool:
+        """Whether a stream of classes or counts has no finite estimate without a penalty; see `is_separated`."""
+        seen, settings, design = self.seen, self.settings, self.fixed
+        loss, columns = settings.likelihood, self.columns
+        if seen is None or columns is None or not self._convex or loss.quadratic or loss.location or self.is_fresh:
+            return False
+        if self.state.problem.regularizer.value(np.ones(design.size)) > 0:  # a penalty makes the estimate finite
+            return False
+        if not self._rarest > 0:  # of a class that has not come yet nothing can be said
+            return False
+        noise_var = np.inf if self.state.held is not None else _noise_of(self.state)
+        A, C = weak_root(settings, design, seen, columns, noise_var), contrasts(design, Zero())
+        return is_separated(self.state, A if C is None else A @ C, first_theta(settings, design))
+
+    @property
+    def _many(self) -> bool:
+        """Whether there are rows enough to be told that they are separated: few often are, by chance."""
+        return self._rarest >= _MANY * self.fixed.size / (self.fixed.outputs or 1)
+
+    @property
+    def _rarest(self) -> float:
+        """The number of rows of the rarest class, or of events, in a warm-up; infinite after it."""
+        if self.state.held is None:
+            return np.inf
+        y = np.concatenate(self.state.held.y)
+        events = (y > 0).sum(axis=0).min()
+        return float(min(events, (y < 1).sum()) if isinstance(self.settings.likelihood, Bernoulli) else events)
 
     @property
     def design(self) -> Design:

@@ -24,6 +24,7 @@ __all__ = [
     "sums_to_zero",
     "weak_precisions",
     "weak_prior",
+    "weak_root",
 ]
 
 _WEAK = 10.0  # the width of the prior, in units of the likely size of the predictor
@@ -133,7 +134,14 @@ def weak_prior(settings: Settings, design: Design, seen: Seen, columns: Columns,
     likelihoods than the Gaussian, whose losses have units of their own, it is 1 at most. The prior keeps the warm-up of
     a stream from diverging; `fit` does not use it.
     """
-    X, y = seen.X, seen.y.moments
+    A = weak_root(settings, design, seen, columns, noise_var)
+    prior, sums = Information.from_prior(first_theta(settings, design), A), sums_to_zero(settings, design, seen.X)
+    return prior if sums is None else merge(prior, sums)
+
+
+def weak_root(settings: Settings, design: Design, seen: Seen, columns: Columns, noise_var: float) -> Array:
+    """Return the matrix A of shape (p, p) with which `weak_prior` adds ||A (theta - theta_0)||^2 / 2."""
+    y = seen.y.moments
     size = settings.likelihood.likely_size(seen.y.high)
     if settings.likelihood.location:
         size = LINKS[str(settings.link)].scale(np.array([seen.y.low, seen.y.high]))
@@ -143,9 +151,7 @@ def weak_prior(settings: Settings, design: Design, seen: Seen, columns: Columns,
     if design.intercept:
         at_middle = np.append(1.0, (columns.middle - design.center) / design.scale)
         A = np.vstack([np.sqrt(loss) / (_WEAK * size) * at_middle, np.hstack([np.zeros((len(A), 1)), A])])
-    A = np.kron(A, np.eye(design.outputs or 1))
-    prior, sums = Information.from_prior(first_theta(settings, design), A), sums_to_zero(settings, design, X)
-    return prior if sums is None else merge(prior, sums)
+    return np.kron(A, np.eye(design.outputs or 1))
 
 
 def weak_precisions(settings: Settings, design: Design, X: Moments, largest: float) -> Array:

@@ -1,6 +1,7 @@
 """Classes: yes or no, or one of several."""
 
 import math
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -73,6 +74,16 @@ def mean_of_sigmoid(f: Array, variance: Array) -> Array:
     return (narrow if all_narrow else xp.where(is_narrow, narrow, wide)).reshape(f.shape)
 
 
+def _not_zero(curvature: Array, slope: Array) -> Array:
+    """Return curvatures by which slopes can be divided.
+
+    Where both vanish as f goes on their ratio is 1, and stays so: a bound of the curvature alone would end a way
+    without end, and the estimate of separated classes would look like a minimum.
+    """
+    xp = namespace(curvature)
+    return xp.maximum(curvature, xp.maximum(_LEAST * xp.abs(slope), xp.finfo(curvature.dtype).tiny))
+
+
 @pytree
 class Bernoulli(Likelihood):
     """Yes or no, y = 1 or 0, with the probability p = 1 / (1 + exp(-f)) of yes: logistic regression.
@@ -92,10 +103,10 @@ class Bernoulli(Likelihood):
         return namespace(f).logaddexp(0 * f, f) - y * f
 
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
-        xp = namespace(f)
-        expit = special_functions(xp).expit
-        p = expit(f)
-        return p - y, xp.maximum(p * expit(-f), _LEAST)
+        expit = special_functions(namespace(f)).expit
+        p, q = expit(f), expit(-f)
+        slope = (1 - y) * p - y * q  # p - y, to all digits
+        return slope, _not_zero(p * q, slope)
 
     def _density(self, y: float, f: Array) -> Array:
         if y != 0 and y != 1:  # the share of a class
@@ -104,7 +115,8 @@ class Bernoulli(Likelihood):
 
     def _expand_row(self, y: float, f: float) -> tuple[float, float]:
         p, q = 1 / (1 + math.exp(-f)), 1 / (1 + math.exp(f))
-        return p - y, max(p * q, _LEAST)
+        slope = (1 - y) * p - y * q
+        return slope, max(p * q, _LEAST * abs(slope), sys.float_info.min)
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Classes:
         return Classes(mean_of_sigmoid(f, leverage if np.shape(leverage) == f.shape else leverage + 0 * f))
@@ -162,9 +174,9 @@ class Categorical(Likelihood):
         return y * (special_functions(namespace(f)).logsumexp(f, axis=-1, keepdims=True) - f)
 
     def expand(self, y: Array, f: Array) -> tuple[Array, Array]:
-        xp = namespace(f)
         p = _softmax(f)
-        return p * y.sum(axis=-1, keepdims=True) - y, xp.maximum(p, _LEAST)
+        slope = p * y.sum(axis=-1, keepdims=True) - y
+        return slope, _not_zero(p, slope)
 
     def curvature_change(self, y: Array, f: Array, std: Array) -> Array:
         """Return the change for each class against the others, whose log odds are a contrast over 1 - p.
