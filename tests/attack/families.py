@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tests.attack import faults, fits, kills, models, options, pairs, paths, poison, readers
+from tests.attack import faults, feeds, fits, kills, models, options, pairs, paths, poison, readers
 from tests.attack.trial import Attack
 
 __all__ = ["FAMILIES", "Family"]
@@ -19,6 +19,7 @@ class Family(NamedTuple):
 FAMILIES = {
     "kills": Family(kills.attack, 5, 100),
     "faults": Family(faults.attack, 12, 100),
+    "feeds": Family(feeds.attack, 12, 150),
     "paths": Family(paths.attack, 20, 200),
     "poison": Family(poison.attack, 15, 200),
     "pairs": Family(pairs.attack, 15, 200),
