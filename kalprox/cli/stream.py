@@ -62,6 +62,7 @@ _MAY_CHANGE = (
     "events",
     "max_bad",
     "max_record",
+    "max_jump",
     "wait",
     "infer_rows",
 )
@@ -157,6 +158,14 @@ _CLASSES = ("bernoulli", "categorical")
 )
 @click.option("--max-record", type=BYTES, default="1MB", help="Longest record (line); a longer one is a bad row.")
 @click.option(
+    "--max-jump",
+    type=click.FloatRange(min=0, min_open=True),
+    default=50.0,
+    metavar="HALF-LIVES",
+    help="With --half-life: a row that comes more than so many half-lives after the row before it is bad, or a wrong "
+    "time would make bad rows of all that follow and are earlier. If the next row is as late, it is learned.",
+)
+@click.option(
     "--max-bad",
     type=MaxBad(),
     help="Maximum number (or percentage) of bad rows before stopping.  [default: no limit]",
@@ -181,6 +190,7 @@ def stream(
     position: bool,
     port: int | None,
     max_record: int,
+    max_jump: float,
     max_bad: str | None,
     quarantine: Path | None,
     quiet: bool,
@@ -272,6 +282,7 @@ def stream(
             interval=interval,
             quarantine=quarantine,
             max_bad=max_bad,
+            max_jump=max_jump,
             samples=given["samples"],
             checkpoint=checkpoint,
             resume=resume,
@@ -284,7 +295,8 @@ def stream(
         end = run_stream(job, started)
         if out is not None and end.model is not None:
             end.model.save(out)
-        reporter.event("done", **event_of(end), model=None if out is None else str(out))
+        written = out is not None and end.model is not None
+        reporter.event("done", **event_of(end), model=str(out) if written else None)
     if end.cut:
         echo(cut_short(end, checkpoint), err=True)
     if not quiet:

@@ -90,4 +90,4 @@ def summary(end: StreamEnd, level: float, out: Path | None, checkpoint: Path | N
         lines.append(f"! {out} does not hold the {waits}" + ("." if checkpoint is None else f"; {checkpoint} does."))
     if out is None and checkpoint is None:
         lines.append("The model is not kept: give --out, or --checkpoint.")
-    return [*lines, *(str(file) for file in (out, checkpoint) if file is not None)]
+    return [*lines, *(str(file) for file in (out, checkpoint) if file is not None and file.exists())]

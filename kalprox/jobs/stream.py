@@ -130,7 +130,7 @@ class StreamRun:
         self._free = 0.0  # since when the stream has waited for the next row
         self._base: TableModel | None = None
         self._last: Record | None = None
-        self._asking = Asking(job.key, job.level, job.interval)
+        self._asking = Asking(job.key, job.level, job.interval, job.max_jump)
         self._record, self._held, self._held_rows = FitRecord(), list[Block](), 0
         self.saved_at, self._saved_time, self._reported = -1, time.monotonic(), 0.0
 
@@ -139,18 +139,17 @@ class StreamRun:
     def open(self, started: Callable[["StreamRun"], Any]) -> None:
         """Read the checkpoint, if there is one, and the header of the input, and find the columns."""
         job, state = self.job, self._load()
+        self._base = job.model if state is None else state.model
+        if self._base is not None:
+            self.columns, self.learner, self._record = self._base.columns, self._base.learner, self._base.record
         started(self)
         is_whole = job.checkpoint is None and _is_file(job.stream)
         opened = StreamInput(job.stream, **job.reading, is_whole=is_whole, reading=self.stopping.reading)
         self.records = opened.records
-        if state is None and job.model is None:
+        if self._base is None:
             self.columns, parameters = job.infer(opened.head(job.head), opened.style)
             settings = Settings.of(**parameters)
             self.learner = Learner(settings if self.columns.cluster is None else settings.clustered())
-        else:
-            self._base = job.model if state is None else state.model
-            assert self._base is not None
-            self.columns, self.learner, self._record = self._base.columns, self._base.learner, self._base.record
         self._check_settings()
         if state is not None and job.resume == "skip":
             self.records.skip(self.position)
@@ -221,11 +220,10 @@ class StreamRun:
 
     def save(self) -> bool:
         """Write a checkpoint, unless there is nothing to save; return whether there was."""
-        if self.checkpoint is None or not self.is_open or not self.learner.is_fitted:
+        if self.checkpoint is None or self._last is None or not self.learner.is_fitted:
             return False
         if self.position.row == self.saved_at:
             return False
-        assert self._last is not None
         with self.lock:
             self.position = self.position._replace(sha256=self._last.sha256)
             if not self.job.samples and self.learner.belief.predicts:
@@ -246,7 +244,8 @@ class StreamRun:
 
     def end(self) -> StreamEnd:
         """Return how the stream ended."""
-        model = self.model() if self.is_open and self.learner.is_fitted else None
+        is_known = self.is_open or self._base is not None
+        model = self.model() if is_known and self.learner.is_fitted else None
         times = np.quantile(self.latencies, (0.5, 0.99)).tolist() if self.latencies else (np.nan, np.nan)
         return StreamEnd(
             model,
@@ -293,7 +292,7 @@ class StreamRun:
             batch = Batch(rows, first, parser, self.learner, self.pending, self._asking)
             trial = self.learner.copy() if self._may_refuse and batch.learned is not None else None
             if trial is not None:
-                batch.learn_those_accepted(trial)
+                batch.learn_those_accepted(trial, self.position.jumped)
         keep = self.output.keep
         kept = [[parser.cell(row, name) for name in keep] for row in rows] if keep else [()] * len(rows)
         self.output.rows(range(first, first + len(rows)), kept, batch.predicted, batch.statuses)
@@ -326,7 +325,8 @@ class StreamRun:
             self._held.append(held)
             self._held_rows += held.read
         self._last = last = records[-1]
-        self.position = Position(self.position.row + len(records), last.end, last.start)
+        jumped = batch.jumped if trial is not None else self.position.jumped
+        self.position = Position(self.position.row + len(records), last.end, last.start, jumped=jumped)
         self.answered += len(records)
         if self._held_rows >= _HELD:
             self._bring_up_to_date()

@@ -10,23 +10,29 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from kalprox.forgetting import ByTime
 from kalprox.jobs.predict import output_columns, output_names
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import PendingRow, PendingRows
 from kalprox.sources import Block
 from kalprox.sources.quarantine import BadRow, Reason
 from kalprox.sources.row_parser import OpenedRow, ParsedRows, RowParser, rows_of, stacked
+from kalprox.sources.times import TimeJumps, check_jumps
 
 __all__ = ["Asking", "Batch"]
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How rows are answered: the key of late targets, and the level and the kind of the intervals."""
+    """How rows are answered: the key of late targets, the level and the kind of the intervals, and jumps of the time.
+
+    `max_jump` is the largest number of half-lives from a row to the next.
+    """
 
     key: str | None = None
     level: float = 0.95
     interval: str = "gaussian"
+    max_jump: float = math.inf
 
 
 class Batch:
@@ -63,6 +69,8 @@ class Batch:
         The keys of rows that no longer wait.
     added : dict of str to PendingRow
         The rows that begin to wait, by their keys.
+    jumped : float or None
+        See `kalprox.sources.records.Position`.
     """
 
     def __init__(
@@ -75,6 +83,7 @@ class Batch:
         asking: Asking,
     ) -> None:
         self.first, self.parser, self.pending, self.asking = first, parser, pending, asking
+        self.jumped: float | None = None
         n, key = len(rows), asking.key
         self.keys: list[str | None] = [None if key is None else parser.key(row, key) for row in rows]
         late = [] if key is None else self._late(rows)
@@ -205,17 +214,21 @@ class Batch:
         if self.learned is not None:
             learner.learn(self.learned)
 
-    def learn_those_accepted(self, learner: Learner) -> None:
-        """Learn the rows whose target is there. Those that the model refuses become bad rows."""
+    def learn_those_accepted(self, learner: Learner, jumped: float | None) -> None:
+        """Learn the rows whose target is there. Those that the model refuses become bad rows.
+
+        `jumped` is the time of the row before, if it was refused because it jumped ahead.
+        """
         block = self.learned
+        assert block is not None
+        self.jumped = jumped
         try:
-            self.learn(learner)
+            self._learn_accepted(learner, block)
         except ValueError as error:
-            assert block is not None
             kept, refused = [], {0: error} if len(block) == 1 else {}
             for j in range(len(block)) if len(block) > 1 else ():
                 try:
-                    learner.learn(block.part(j, j + 1))
+                    self._learn_accepted(learner, block.part(j, j + 1))
                     kept.append(j)
                 except ValueError as one:
                     refused[j] = one
@@ -224,10 +237,25 @@ class Batch:
             self.learned = rows_of(block, kept) if kept else None
             self.issued, self.learned_at = self.issued[:, kept], [self.learned_at[j] for j in kept]
 
+    def _learn_accepted(self, learner: Learner, rows: Block) -> None:
+        """Learn rows, of which none may jump ahead in time."""
+        kind, since = learner.settings.forgetting, learner.belief.time if learner.is_fitted else None
+        if isinstance(kind, ByTime) and since is not None:
+            assert rows.times is not None
+            try:
+                check_jumps(rows.times, since, kind.half_life, self.asking.max_jump, self.jumped)
+            except TimeJumps:
+                self.jumped = float(rows.times[-1]) if len(rows) == 1 else self.jumped
+                raise
+        learner.learn(rows)
+        self.jumped = None
+
     def _refuse(self, i: int, why: ValueError) -> None:
-        value = str(why)[:80] if self.parser.samples else ""
-        target = str(self.parser.columns.target)
-        self.bad[i] = BadRow(self.parser.name, self.first + i, target, Reason.REFUSED, value)
+        value, columns = str(why)[:80] if self.parser.samples else "", self.parser.columns
+        column, reason = columns.target, Reason.REFUSED
+        if isinstance(why, TimeJumps):
+            column, reason = columns.time, Reason.JUMPS
+        self.bad[i] = BadRow(self.parser.name, self.first + i, str(column), reason, value)
         self.statuses[i], self.predicted[:, i] = "bad", np.nan
 
     def counts(self) -> dict[str, float]:

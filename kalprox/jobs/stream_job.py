@@ -84,6 +84,9 @@ class StreamJob:
         See `kalprox.jobs.predict.predict`.
     quarantine, max_bad
         See `kalprox.sources.quarantine.Quarantine`; there is no limit by default.
+    max_jump : float
+        A row that comes more than so many half-lives after the row before it, for a model that forgets by time, is bad,
+        unless the row before it was so, too, and is not later.
     samples : bool
         See `kalprox.sources.table.Table`.
     checkpoint : path, optional
@@ -117,6 +120,7 @@ class StreamJob:
     interval: str = "gaussian"
     quarantine: str | PathLike[str] | None = None
     max_bad: int | str | None = None
+    max_jump: float = 50.0
     samples: bool = True
     checkpoint: str | PathLike[str] | None = None
     resume: str = "skip"

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     NOT_WAITING = "no row with this key waits for its target"
     WAITS = "a row with this key waits for its target already"
     REFUSED = "refused by the model"
+    JUMPS = "time far after that of the row before"  # more than `--max-jump`
     OUTLIER = "outlier"  # which is learned nevertheless; see `Quarantine.note`
 
 

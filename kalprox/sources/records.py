@@ -62,12 +62,15 @@ class Position(NamedTuple):
         The offset at which the last of the rows begins.
     sha256 : str
         The digest of its bytes; "" if there is no row.
+    jumped : float, optional
+        Its time, if it was refused because that is far after the time of the row before it.
     """
 
     row: int = 0
     offset: int = 0
     last: int = 0
     sha256: str = ""
+    jumped: float | None = None
 
 
 class Records:

@@ -8,7 +8,7 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_finite
 
-__all__ = ["NEEDS_BY_TIME", "TimeGoesBack", "check_later", "in_order", "time_numbers"]
+__all__ = ["NEEDS_BY_TIME", "TimeGoesBack", "TimeJumps", "check_jumps", "check_later", "in_order", "time_numbers"]
 
 NEEDS_BY_TIME = "times have no effect, and need forget=ByTime(half_life); got forget={!r}."
 _DAY = np.timedelta64(1, "D")
@@ -69,6 +69,21 @@ class TimeGoesBack(ValueError):
 
     def __str__(self) -> str:
         return f"row {self.row}: {self.why}"
+
+
+class TimeJumps(ValueError):
+    """The time of a row is far after that of the row before it."""
+
+
+def check_jumps(times: Array, since: float, half_life: float, most: float, refused: float | None) -> None:
+    """Raise `TimeJumps` if a row comes more than `most` half-lives after the row before it, the first after `since`.
+
+    A time stamp that is wrong would make bad rows of all that follow it, whose times go back. So would a pause, if no
+    row was taken after it: a row is taken that is not before the one that was `refused` just before.
+    """
+    jumps = np.diff(times, prepend=since) / half_life
+    if jumps.max() > most and not (len(times) == 1 and refused is not None and times[0] >= refused):
+        raise TimeJumps(f"{jumps.max():,.6g} half-lives after the row before it, more than --max-jump {most:g}")
 
 
 def in_order(times: Array | None, since: float | None = None, weights: Array | None = None, *, first: int = 0) -> Array:

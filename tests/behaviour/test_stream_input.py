@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -204,6 +205,48 @@ def test_a_million_blank_lines_cost_less_than_a_second(tmp_path):
     assert time.process_time() - begin < 1.5
 
 
+# ---- times ---------------------------------------------------------------------------------------------------
+
+
+def timed(times, seed=4):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=len(times)).round(3)
+    y = (3 * x + rng.normal(size=len(times))).round(3)
+    return ("t,x,y\n" + "".join(f"{t},{a},{b}\n" for t, a, b in zip(times, x, y, strict=True))).encode()
+
+
+BY_TIME = ["-y", "y", "--time", "t", "--half-life", 8, "--infer-rows", 5]
+
+
+@pytest.mark.parametrize("flush", [1, 7])
+def test_one_time_in_the_far_future_is_one_bad_row(flush, tmp_path):
+    times = [float(i) for i in range(40)]
+    times[17] = 2e6
+    quarantine = ["--quarantine", tmp_path / "bad.csv"]
+    answers, said = invoke("stream", *BY_TIME, "--flush", flush, *quarantine, data=timed(times))
+    assert [i for i, status in enumerate(statuses(answers)) if status == "bad"] == [17]
+    assert "'t' time far after that of" in said
+    assert "half-lives after the row before it, more than --max-jump 50" in (tmp_path / "bad.csv").read_text()
+    answers, _ = invoke("stream", *BY_TIME, "--flush", flush, "--max-jump", 1e6, data=timed(times))
+    assert statuses(answers).count("bad") == 22  # as asked for: those behind it are earlier
+
+
+@pytest.mark.parametrize("flush", [1, 7])
+def test_a_pause_costs_one_row(flush):
+    times = [*range(20), *range(5000, 5020)]
+    answers, _ = invoke("stream", *BY_TIME, "--flush", flush, data=timed(times))
+    assert [i for i, status in enumerate(statuses(answers)) if status == "bad"] == [20]
+
+
+def test_a_pause_across_a_checkpoint(tmp_path):
+    """The row before the pause, and the one that was refused after it, are in the checkpoint."""
+    data, options = timed([*range(20), *range(5000, 5020)]), [*BY_TIME, "--checkpoint", tmp_path / "c.ckpt"]
+    rows = data.splitlines(keepends=True)
+    first, _ = invoke("stream", *options, data=b"".join(rows[:22]))
+    second, _ = invoke("stream", *options, data=data)
+    assert statuses(first)[20:] == ["bad"] and statuses(second) == ["learned"] * 19
+
+
 # ---- no rows ------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +267,37 @@ def test_standard_input_that_is_closed(command, model, tmp_path):
         ["sh", "-c", '"$@" <&-', "sh", *arguments], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
     )
     assert done.returncode == 3 and done.stderr.startswith("Error: Standard input is closed.")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_signal_before_the_first_row(resumed, model, tmp_path):
+    """The model that the stream begins with is written to --out, and the summary is that of its kind."""
+    options = ["--model", model, "--checkpoint", tmp_path / "c.ckpt", "--out", tmp_path / "m.kalprox"]
+    if resumed:
+        invoke("stream", *options, data="".join(lines_of(30, 6)).encode())
+        os.remove(tmp_path / "m.kalprox")
+    command = [*COMMAND, "stream", *map(str, options), "--events", str(tmp_path / "events.jsonl")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=ENVIRONMENT, **pipes) as process:
+        while not (tmp_path / "events.jsonl").exists() or "position" not in (tmp_path / "events.jsonl").read_text():
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=300)
+    said = said.decode()
+    assert process.returncode == 143 and "Traceback" not in said
+    assert KalproxRegressor.load(tmp_path / "m.kalprox").n_rows_seen_ == 60 + 30 * resumed
+    assert str(tmp_path / "m.kalprox") in said and "No row has been learned" not in said
+    assert (str(tmp_path / "c.ckpt") in said.splitlines()) is resumed  # what is named has been written
+    assert ("RMSE" in said) is resumed and "classes" not in said
+
+
+def test_no_rows_and_a_checkpoint(model, tmp_path):
+    """It ended with an AssertionError."""
+    _, said = invoke("stream", "--model", model, "--checkpoint", tmp_path / "c.ckpt", data=b"a,b,y\n")
+    assert said.startswith("0 rows: ") and not (tmp_path / "c.ckpt").exists()
 
 
 def test_an_input_without_a_column_of_the_model(model):
