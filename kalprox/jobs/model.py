@@ -84,6 +84,11 @@ class TableModel:
         return estimator._of(self.learner, self.about | {"feature_names": None})
 
     @property
+    def coef_names(self) -> list[str]:
+        """The names of the coefficients; see `kalprox.learning.settings.Settings.coef_names`."""
+        return self.learner.settings.coef_names(self.columns.names, self.belief.coef.shape[-1])
+
+    @property
     def about(self) -> dict[str, Any]:
         """What a model file says about the columns of X and the estimator."""
         names = self.columns.names
@@ -246,7 +251,7 @@ class TableModel:
         quality, columns = self.record.quality, self.columns
         return Summary.of(
             self.learner,
-            columns.names,
+            self.coef_names,
             level=level,
             target=columns.target,
             rejected=quality.bad if quality.read else None,
