@@ -127,9 +127,8 @@ class LearnerEstimator(BaseEstimator):
     def _coef_names(self, belief: Belief) -> list[str]:
         """Return the names of the coefficients: those of the columns, or x0, x1 and so on; theta[0] of a function."""
         names, d = getattr(self, "feature_names_in_", None), belief.coef.shape[-1]
-        if callable(belief.settings.link):  # whose parameters have no columns
-            return [f"theta[{j}]" for j in range(d)]
-        return [f"x{j}" for j in range(d)] if names is None else list(map(str, names))
+        columns = [f"x{j}" for j in range(d)] if names is None else list(map(str, names))
+        return belief.settings.coef_names(columns, d)
 
     def _block_rows(self, d: int) -> int | str:
         """Return the number of rows of a block of d columns, or "auto"; see `batch_of`."""

@@ -522,9 +522,10 @@ def _warn_of_unused_parameters(learner: Learner) -> None:
     """Warn if no row depends on some parameters of a function, as where `start` has more entries than it uses."""
     if not callable(learner.settings.link):
         return
-    unused = np.flatnonzero(~learner.belief.determined(penalised=True))
-    if len(unused):
-        names = ", ".join(f"theta[{j}]" for j in unused)
+    determined = learner.belief.determined(penalised=True)
+    if not determined.all():
+        named = learner.settings.coef_names((), len(determined))
+        names = ", ".join(name for name, one in zip(named, determined, strict=True) if not one)
         warnings.warn(
             f"The rows do not determine {names} of the function: its std is infinite. "
             "Give `start` as many entries as the function uses, or rows that depend on all of them, or set a penalty.",

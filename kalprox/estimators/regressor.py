@@ -37,9 +37,10 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
     ----------
     link : {"identity", "sigmoid", "tanh", "softplus", "exp", "arctan"} or callable
         The link, by its name in `kalprox.models.LINKS`, or a JAX function fn(theta, x) of one row, which is then the
-        whole model: it has no intercept, `coef_` is theta, and `start` must be given. For every link but the identity,
-        `fit` makes passes over the rows until it reaches a stationary point, and `partial_fit` learns in one pass, with
-        a weak prior on the scale of the linear predictor.
+        whole model: it has no intercept, `coef_` is theta, and `start` must be given; tables name its parameters by its
+        attribute `parameter_names`, if it has one. For every link but the identity, `fit` makes passes over the rows
+        until it reaches a stationary point, and `partial_fit` learns in one pass, with a weak prior on the scale of the
+        linear predictor.
     penalty : {"default", "ridge", "l1", "elasticnet", "smooth_l1", "group", "box"}, Regularizer or None
         The penalty that alpha multiplies: "ridge" is 1/2 ||coef||^2; "l1" is ||coef||_1; "elasticnet" is
         l1_ratio ||coef||_1 + (1 - l1_ratio)/2 ||coef||^2; "smooth_l1" is sum(sqrt(1 + coef^2/delta^2) - 1); "group" is

@@ -1,7 +1,7 @@
 """A fitted model of a table: the learner, how its columns are made from a table, and the record of the fit."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -29,6 +29,7 @@ from kalprox.sources.table_columns import TableColumns
 
 __all__ = ["TableModel"]
 
+_FEW_LEVELS = 10  # of which a column of a few rows may have nearly as many
 _MAX_CLASSES = 5  # that the headline names
 _ESTIMATOR = {"block_size": "auto", "on_bad_rows": "raise"}  # settings of an estimator that do not matter for files
 _SKIPPED = BadRow("array", 0, "", "NaN, infinity or too large", "")  # a bad row of which no more is known
@@ -82,6 +83,11 @@ class TableModel:
 
         estimator = KalproxClassifier if self.columns.classes else KalproxRegressor
         return estimator._of(self.learner, self.about | {"feature_names": None})
+
+    @property
+    def coef_names(self) -> list[str]:
+        """The names of the coefficients; see `kalprox.learning.settings.Settings.coef_names`."""
+        return self.learner.settings.coef_names(self.columns.names, self.belief.coef.shape[-1])
 
     @property
     def about(self) -> dict[str, Any]:
@@ -225,8 +231,18 @@ class TableModel:
         See `kalprox.learning.headline.headline` for `predicted` and `in_time`.
         """
         quality, classes = self.record.quality, self.columns.classes
-        found = headline(self.learner, self.columns.names, quality, predicted, in_time=in_time).with_options()
-        return found if not classes else found._replace(lines=(*found.lines[:1], self._classes, *found.lines[1:]))
+        found = headline(self.learner, self.columns.names, quality, predicted, in_time=in_time)
+        first, *others = found.with_options().lines
+        return Headline((first, *([self._classes] if classes else []), *self._own_levels, *others))
+
+    @property
+    def _own_levels(self) -> Iterator[Line]:
+        """The lines of the headline about columns of text in which nearly every row has a level of its own."""
+        rows = self.learner.n_rows
+        for name, levels in {**self.columns.categorical, **getattr(self.columns, "levels", {})}.items():
+            if 2 * len(levels) > rows > 0 and len(levels) > _FEW_LEVELS:
+                text = f"{code(name)} has {len(levels):,} levels in {count(rows, 'row')}. Of a level that came once or "
+                yield Line("Levels", f"{text}twice nothing can be learned: leave the column out.", True)
 
     @property
     def _classes(self) -> Line:
@@ -246,7 +262,7 @@ class TableModel:
         quality, columns = self.record.quality, self.columns
         return Summary.of(
             self.learner,
-            columns.names,
+            self.coef_names,
             level=level,
             target=columns.target,
             rejected=quality.bad if quality.read else None,

@@ -40,10 +40,9 @@ class OutlierLog:
         self.quarantine, self.target, self.values = quarantine, target, values
         self.places: list[tuple[str, int]] = [(str(file), int(row)) for file, row in places]
 
-    def learn(self, learner: Learner, block: Block) -> None:
-        """Learn a block of a stream, and write its outliers, and those of a warm-up that ends with it."""
+    def expect(self, block: Block) -> None:
+        """Get ready for a block of a stream, whose pieces are then given to `watch`."""
         self.places += block.place.names()
-        learner.learn_in_turn(block, self._watch)
 
     def finish(self, learner: Learner) -> None:
         """Write the outliers of a warm-up that has not ended."""
@@ -57,7 +56,8 @@ class OutlierLog:
         self.places = block.place.names()
         self._write(block.y, flags_at(learner.belief, block))
 
-    def _watch(self, before: Belief, piece: Block, after: Belief) -> None:
+    def watch(self, before: Belief, piece: Block, after: Belief) -> None:
+        """Write the outliers of a piece of a stream, and those of a warm-up that ends with it."""
         found = flags_between(before, piece, after)
         if found is not None:
             held = None if len(found.errors) == len(piece) else before.held_rows()  # type: ignore[attr-defined]

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["WHOLE_FILES", "DataQuality", "ErrorHistory", "FitRecord"]
 
-_MAX_POINTS = 256  # the capacity of an error history; when it is full, every other point is dropped
+_MAX_POINTS = 64  # of an error history; when it is full, every other point is dropped
+_FIRST_STRIDE = 8
 _MAX_EXAMPLES = 20  # rejected rows that are kept as examples
 WHOLE_FILES = (Reason.EMPTY, Reason.UNREADABLE)  # reasons that concern a file, not a row
 
 
 @dataclass(frozen=True)
 class ErrorHistory:
-    """The prequential error along a fit: cumulative sums over the rows, recorded at up to 256 points.
+    """The prequential error along a fit: cumulative sums over the rows, at 32 to 64 points.
 
     Attributes
     ----------
@@ -39,29 +40,28 @@ class ErrorHistory:
     covered : list of float
         Number of them within their 95% interval.
     stride : int
-        Blocks from one point to the next.
-    blocks : int
-        Blocks learned.
+        Rows from one point to the next; the last point moves on until it is as far from the one before it.
     """
 
     rows: list[int] = field(default_factory=list)
     judged: list[float] = field(default_factory=list)
     squares: list[float] = field(default_factory=list)
     covered: list[float] = field(default_factory=list)
-    stride: int = 1
-    blocks: int = 0
+    stride: int = _FIRST_STRIDE
+
+    def until_next(self, rows: int) -> int:
+        """Return how many rows after these the next point is."""
+        return self.stride - rows % self.stride
 
     def after(self, rows: int, score: Calibration) -> "ErrorHistory":
-        """The history after one more block, given the rows learned and the score so far."""
-        new = replace(self, blocks=self.blocks + 1)
-        if new.blocks % self.stride:
-            return new
+        """The history after more rows, given the number of rows learned and the score so far."""
         point = rows, float(score.rows), float(score.squared_errors), float(score.covered[-1])
-        columns = [[*old, value] for old, value in zip(self._columns, point, strict=True)]
-        if len(columns[0]) == _MAX_POINTS:
-            columns, new = [column[1::2] for column in columns], replace(new, stride=2 * self.stride)
-        rows_, judged, squares, covered = columns
-        return replace(new, rows=rows_, judged=judged, squares=squares, covered=covered)
+        *_, before, last = 0, 0, *self.rows
+        kept = len(self.rows) - (0 < last - before < self.stride)
+        columns, stride = [[*old[:kept], new] for old, new in zip(self._columns, point, strict=True)], self.stride
+        if kept + 1 > _MAX_POINTS:
+            columns, stride = [column[1::2] + column[-1:] for column in columns], 2 * stride
+        return ErrorHistory(*columns, stride=stride)
 
     @property
     def _columns(self) -> tuple[list[Any], ...]:
@@ -78,6 +78,8 @@ class ErrorHistory:
             Root mean squared error, and coverage of the 95% intervals, of the rows judged since the previous point.
         """
         rows, judged, squares, covered = (np.asarray(column, float) for column in self._columns)
+        if len(rows) > 2 and rows[-1] - rows[-2] < self.stride / 2:  # too few rows to be a point of their own
+            rows, judged, squares, covered = (np.delete(column, -2) for column in (rows, judged, squares, covered))
         n = np.diff(judged, prepend=0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             rmse, coverage = np.sqrt(np.diff(squares, prepend=0.0) / n), np.diff(covered, prepend=0.0) / n

@@ -9,8 +9,12 @@ import numpy as np
 from kalprox.calibration import LEVELS
 from kalprox.jobs.base import FitRun
 from kalprox.jobs.model import TableModel
+from kalprox.jobs.record import ErrorHistory
 from kalprox.jobs.restoring import checked_cursor, checked_places
+from kalprox.learning.belief import Belief
+from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
+from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError, check_rows
 from kalprox.sources.times import TimeGoesBack
@@ -37,9 +41,10 @@ class StreamingRun(FitRun):
         for number in range(self.number, job.passes or 1):
             for block in job.table.blocks_ahead(cursor):
                 self.take(block, number)
-                if _learn(learner, block, log) and number == 0:
-                    history = self.record.history.after(learner.n_rows, learner.score)
-                    self.record = replace(self.record, history=history)
+                history = _History(self.record.history, learner) if number == 0 else None
+                _learn(learner, block, log, history)
+                if history is not None:
+                    self.record = replace(self.record, history=history.errors)
                 since += block.read
                 save = self.checkpoint is not None and since >= job.every and learner.is_fitted
                 if save:
@@ -60,15 +65,41 @@ class StreamingRun(FitRun):
         return self.finished(learner)
 
 
-def _learn(learner: Learner, block: Block, log: "OutlierLog | None") -> bool:
-    """Learn a block, and return whether it had any good row. Its outliers go to the log, if there is one."""
+class _History:
+    """Adds the errors of the rows of a block to those of the rows before, as they are learned."""
+
+    def __init__(self, errors: ErrorHistory, learner: Learner) -> None:
+        self.errors, self.rows = errors, learner.n_rows
+        self.score = learner.score if learner.is_fitted else Tracking.none(likelihood=learner.settings.likelihood).score
+
+    def watch(self, before: Belief, piece: Block, found: Innovations | None) -> None:
+        if found is None:
+            return
+        start, settings, whole = 0, before.settings, found.given is not None  # innovations of a bank are not cut
+        while start < len(piece):
+            stop = len(piece) if whole else min(len(piece), start + self.errors.until_next(self.rows))
+            part, some = piece.part(start, stop), found if whole else found.part(start, stop)
+            tracked = Tracking.none(likelihood=settings.likelihood)
+            self.score = self.score.merge(tracked.scored(settings, part.y, some, settings.counts(part.weights)).score)
+            self.rows, start = self.rows + part.count, stop
+            self.errors = self.errors.after(self.rows, self.score)
+
+
+def _learn(learner: Learner, block: Block, log: "OutlierLog | None", history: _History | None) -> None:
+    """Learn a block, if it has any good row. Its outliers go to the log, and its errors to the history, if given."""
     if block.count == 0:
-        return False
+        return
+
+    def watch(before: Belief, piece: Block, after: Belief, found: Innovations | None) -> None:
+        if log is not None:
+            log.watch(before, piece, after)
+        if history is not None:
+            history.watch(before, piece, found)
+
     try:
-        if log is None:
-            learner.learn_in_turn(block)
-        else:
-            log.learn(learner, block)
+        if log is not None:
+            log.expect(block)
+        learner.learn_in_turn(block, watch)
     except TimeGoesBack as error:
         file, row = block.place.names()[error.row]
         raise SourceError(f"{file}, row {row}: {error.why}") from error
@@ -76,7 +107,6 @@ def _learn(learner: Learner, block: Block, log: "OutlierLog | None") -> bool:
         rows, files = block.place.rows, np.unique(block.place.file)
         where = f"{files[0]}, rows {rows.min()} to {rows.max()}" if len(files) == 1 else f"{len(rows):,} shuffled rows"
         raise SourceError(f"{where} could not be learned: {error}") from error
-    return True
 
 
 def _score(learner: Learner) -> dict[str, Any]:

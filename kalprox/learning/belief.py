@@ -592,7 +592,7 @@ class Belief(PickledFields, ABC):
     def _tuning(self) -> Array:
         """Return the constants of confidence sequences, shape (d,); see `Estimate.anytime_interval`."""
         raise ValueError(
-            "anytime=True needs link='identity' and method='exact': the guarantee is for linear models, whose rows are "
+            f"anytime=True needs {self.settings.exact_needs}: the guarantee is for linear models, whose rows are "
             "learned exactly. Use anytime=False."
         )
 
@@ -703,7 +703,7 @@ class Belief(PickledFields, ABC):
     def minimax(self, X: Array) -> Array:
         """Return the predictions of the Vovk-Azoury-Warmuth forecaster for rows of X, shape (n,) or (n, k)."""
         raise ValueError(
-            "minimax=True needs a linear model, link='identity' and method='exact': no such forecaster is known for "
+            f"minimax=True needs a linear model, {self.settings.exact_needs}: no such forecaster is known for "
             "others. Predict with minimax=False."
         )
 
@@ -714,7 +714,7 @@ class Belief(PickledFields, ABC):
     @property
     def log_evidence(self) -> Array:
         """The log evidence log p(y) with the penalty as the prior, shape () or (k,)."""
-        raise ValueError("log_evidence_ needs link='identity' and method='exact'.")
+        raise ValueError(f"log_evidence_ needs {self.settings.exact_needs}.")
 
 
 def refuse_scores(before: Settings, now: Settings) -> None:

@@ -496,8 +496,7 @@ class FilteredBelief(Belief):
         if source is None:
             raise ValueError(
                 "path of this model needs the rows that it was fitted to, X and y, since the loss is linearised "
-                "elsewhere for each alpha; without rows it needs link='identity', method='exact' and "
-                "likelihood='gaussian'."
+                f"elsewhere for each alpha; without rows it needs {self.settings.exact_needs}."
             )
         return refined_path(self, source, _faded(self.settings, source), alphas)
 
@@ -648,6 +647,8 @@ class FilteredBelief(Belief):
 
     @property
     def column_std(self) -> Array | None:
+        if callable(self.settings.link):  # whose parameters have no columns
+            return None
         X = None if self.seen is None else self.seen.X
         return self.fit_column_std if X is None else np.sqrt(X.squares / max(X.rows, 1.0))
 
@@ -769,7 +770,7 @@ def first_moments(settings: Settings, blocks: Iterable[Block]) -> Moments:
     """Return the moments of the first rows of a stream."""
     if settings.standardize:
         raise ValueError(
-            "standardize=True needs fit, or link='identity' and likelihood='gaussian': other models linearise each row "
+            f"standardize=True needs fit, or {settings.exact_needs}: other models linearise each row "
             "of a stream once, and the standard deviations of its columns are not known beforehand. Scale them first."
         )
     return reduce(add, map(Moments.of, blocks))

@@ -209,7 +209,7 @@ def _counts(rows: RowCounts, used: str) -> Line:
     if share > _MANY:
         text += " The others may differ from them: correct these cells, or leave out the column"
         unseen = any("unseen level" in reason for _, _, reason in found)
-        text += ', list all levels beforehand, or use unseen="zero".' if unseen else "."
+        text += ', list all levels beforehand, or, without a formula, use unseen="zero".' if unseen else "."
     return Line("Rows", text, share > _MANY)
 
 
@@ -229,7 +229,11 @@ def _cells(learner: Learner, notes: Notes, advice: str) -> Iterator[Line]:
 def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Line]:
     named = np.array(columns, object)
     std = belief.column_std
-    if len(named) != belief.coef.shape[-1]:  # the parameters of a function have no columns
+    if callable(belief.settings.link):  # whose parameters have no columns
+        if not (determined := belief.determined(penalised=True)).all():
+            unknown = np.array(belief.settings.coef_names(columns, len(determined)), object)[~determined]
+            text = f"The rows do not determine {names(unknown)}: leave out what the function does not use."
+            yield Line("Parameters", text, True)
         return
     determined, undetermined = (  # for all classes, if there are several
         belief.determined(penalised).reshape(-1, len(named)).all(axis=0) for penalised in (False, True)

@@ -250,7 +250,7 @@ class Learner:
 
         Conformal intervals are tracked in short pieces, since none was issued for the block as a whole. The buffer is
         not used: a learner that was saved and restored continues bit for bit, its score included. `watch` is called
-        with every piece, in the order of the rows, and the beliefs before and after it.
+        with every piece, in the order of the rows, the beliefs before and after it, and its predictions, if scored.
         """
         settings = self.settings
         how: dict[str, Any] = {"in_turn": True, "watch": watch}

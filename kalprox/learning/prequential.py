@@ -15,7 +15,7 @@ from kalprox.sources.times import in_order
 
 __all__ = ["NOT_ASKED", "TRACKED_TOGETHER", "Watch", "learned"]
 
-Watch = Callable[[Belief, Block, Belief], None]
+Watch = Callable[[Belief, Block, Belief, Innovations | None], None]
 
 NOT_ASKED = "the score was not asked for: set diagnose=True"
 TRACKED_TOGETHER = 64  # rows whose intervals are tracked together at least, if none was issued for a whole batch
@@ -39,8 +39,8 @@ def learned(
     and the innovations are appended to the list. With `in_turn`, or if there were no rows before, no intervals were
     issued for the batch as a whole: it is tracked in pieces, as if they had come one by one, of 64 rows and, after many
     rows, of up to a 64th of them. The predictions `issued` for the rows of one block, if given, are scored in place of
-    those that are possible now. `watch` is called with every piece that is learned, and the beliefs before and after
-    it.
+    those that are possible now. `watch` is called with every piece that is learned, the beliefs before and after it,
+    and its predictions that were scored, if any.
     """
     exact, at_once, counts, before = made is not None, rows > 0 and not in_turn, Counts(), rows
     errors: list[Array] = []
@@ -56,7 +56,7 @@ def learned(
             if not (exact or settings.needs_innovations):
                 after, start = belief.learn(block), len(block)
                 if watch is not None:
-                    watch(belief, block, after)
+                    watch(belief, block, after, None)
                 belief = after
                 continue
             with np.errstate(over="ignore", invalid="ignore"):  # rows too large are refused as they are learned
@@ -64,6 +64,7 @@ def learned(
             piece = block.part(start, stop)
             after, found = belief.scored(piece, known=rows > 0, exact=exact)
             after = after.observing(piece, found, belief)
+            scored = None
             if settings.diagnose:
                 times.append(settings.counts(piece.weights))
                 scored = found if issued is None else issued.part(start, stop)
@@ -73,7 +74,7 @@ def learned(
             if made is not None:
                 made.append(found)
             if watch is not None:
-                watch(belief, piece, after)
+                watch(belief, piece, after, scored)
             belief, start, rows = after, stop, rows + piece.count
     assert tracking is not None
     belief = belief.closed()

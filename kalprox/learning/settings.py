@@ -1,7 +1,7 @@
 """The settings of a learner, checked once."""
 
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,6 @@ TARGETS = ("range", "any")
 MISSING_TARGETS = ("raise", "skip")
 _METHODS = ("exact", "paper")
 _EXPECTED_RUN, _SHORTEST_RUN = 1000.0, 10.0  # rows from one change point to the next
-_EXACT = "link='identity', method='exact' and likelihood='gaussian'"
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +172,8 @@ class Settings:
         classes = linear and isinstance(self.likelihood, (Bernoulli, Categorical))
         if self.missing == "marginalize" and not (self.is_exact or classes):
             raise ValueError(
-                f"missing='marginalize' needs {_EXACT}, or classes: for other models it is not known what a missing "
-                "feature leaves open. Use missing='impute'."
+                f"missing='marginalize' needs {self.exact_needs}, or classes: for other models it is not known what a "
+                "missing feature leaves open. Use missing='impute'."
             )
         if self.missing == "marginalize" and not self.forgetting.fades:
             raise ValueError(
@@ -228,13 +227,18 @@ class Settings:
         if self.is_exact:
             return
         if self.penalty.alpha == "auto":
-            raise ValueError(f"alpha='auto' needs {_EXACT}; give a number.")
+            raise ValueError(f"alpha='auto' needs {self.exact_needs}; give a number.")
         if self.noise_depends_on_inputs:
-            raise ValueError(f"noise='inputs' needs {_EXACT}; use 'learn', or a number.")
+            raise ValueError(f"noise='inputs' needs {self.exact_needs}; use 'learn', or a number.")
         if callable(self.link) and self.start is None:
             raise ValueError("start, the first theta of shape (d,), must be given if link is a function.")
         if callable(self.link) and self.standardize:
             raise ValueError("standardize must be False if link is a function: its theta has no columns to scale.")
+        if callable(self.link) and (named := self.parameter_names) is not None and len(named) != np.size(self.start):
+            raise ValueError(
+                f"parameter_names of the function must have as many names as start has entries, {np.size(self.start)}; "
+                f"got {len(named)}."
+            )
         if self.method == "paper" and self.v0 is None:
             raise ValueError("method='paper' needs v0, the prior variance of theta: a number, a vector or a matrix.")
         if self.method == "paper" and self.noise_var is None:
@@ -261,7 +265,7 @@ class Settings:
             return
         instead = "Use a number, or ByTime, which multiply the weights of rows"
         if not self.is_exact:
-            raise ValueError(f"{given} needs {_EXACT}: other models linearise each row once. {instead}.")
+            raise ValueError(f"{given} needs {self.exact_needs}: other models linearise each row once. {instead}.")
         if self.coef_cov != "model":
             raise ValueError(f"{given} needs coef_cov='model'; got coef_cov={self.coef_cov!r}. {instead}.")
         if self.noise_depends_on_inputs:
@@ -298,8 +302,22 @@ class Settings:
 
         That is a linear model with the Gaussian likelihood, method="exact" and no structure.
         """
-        named = isinstance(self.link, str) and self.link == "identity"
-        return self.method == "exact" and named and self.likelihood.quadratic and self.structure is None
+        return not self.exact_needs
+
+    @cached_property
+    def exact_needs(self) -> str:
+        """What these settings lack to be exact, in words; see `is_exact`.
+
+        >>> Settings.of(likelihood="poisson").exact_needs
+        "likelihood='gaussian'"
+        """
+        there = {
+            "link='identity'": isinstance(self.link, str) and self.link == "identity",
+            "method='exact'": self.method == "exact",
+            "likelihood='gaussian'": self.likelihood.quadratic,
+            "structure=None": self.structure is None,
+        }
+        return " and ".join(name for name, right in there.items() if not right)
 
     @cached_property
     def several_targets(self) -> bool:
@@ -362,6 +380,22 @@ class Settings:
     def is_bank(self) -> bool:
         """Whether several ways to forget are mixed by how well each predicts."""
         return isinstance(self.forgetting, Auto)
+
+    @property
+    def parameter_names(self) -> list[str] | None:
+        """The names of the parameters of a function, if it says them in an attribute `parameter_names`."""
+        given = getattr(self.link, "parameter_names", None)
+        return None if given is None else [str(name) for name in given]
+
+    def coef_names(self, columns: Sequence[str], d: int) -> list[str]:
+        """Return the names of d coefficients: those of the columns, or of the parameters of a function.
+
+        >>> Settings.of(link=abs, start=[0.0, 1.0]).coef_names(["time"], 2)
+        ['theta[0]', 'theta[1]']
+        """
+        if not callable(self.link):
+            return list(columns)
+        return self.parameter_names or [f"theta[{j}]" for j in range(d)]
 
     def forgetting_by(self, forget: Forgetting) -> "Settings":
         """Return these settings with one way to forget, for a member of a bank, whose predictions are needed."""

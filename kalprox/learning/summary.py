@@ -136,7 +136,8 @@ class Summary:
             "target": target or ("" if k is None else f"{k} targets"),
             "rows learned": f"{learner.n_rows:,}",
             "rows rejected": f"{rejected:,}",
-            "columns": f"{len(names) - has_intercept:,}" + (", and an intercept" if has_intercept else ""),
+            "parameters" if callable(learner.settings.link) else "columns": f"{len(names) - has_intercept:,}"
+            + (", and an intercept" if has_intercept else ""),
             **about_likelihood(belief, classes),
             "penalty": about_penalty(belief),
             **about_forgetting(belief),

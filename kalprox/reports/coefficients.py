@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kalprox._text import code
+from kalprox._text import code, names
 from kalprox.display import readings
 from kalprox.display.axes import figure_label, is_narrow
 from kalprox.display.plots import matrix
@@ -12,6 +12,7 @@ from kalprox.jobs.model import TableModel
 from kalprox.pages import Figure, Section
 from kalprox.reports import summary
 from kalprox.reports.words import code_columns
+from kalprox.sources.formula import FormulaColumns
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -28,16 +29,36 @@ def section(fitted: TableModel, level: float) -> Section:
     """The coefficients with their intervals, as a figure and a table."""
     effect, several = np.ravel(fitted.belief.effects), fitted.belief.coef.ndim == 2
     shown = _largest(effect, np.isfinite(np.ravel(fitted.intervals(level)[0])) & (effect > 0), _MAX_INTERVALS)
-    text = (
-        f"Each coefficient is the change of {_changed(fitted)} when its column increases by 1 and the others do not "
-        "change."
-    )
+    text = _meaning(fitted)
     if effect.size > _MAX_INTERVALS:
-        what = "coefficients" if several else "columns"
+        what = "coefficients" if several or _of_function(fitted) else "columns"
         text += f" The figure shows the {len(shown)} {what} with the largest effects, of {effect.size:,}."
     table = summary.coefficients(fitted, level=level, top=summary.MAX_ROWS)
     tables = [summary.overview(fitted), code_columns(table, *range(1, 2 + several))]
     return Section("Coefficients", text, [_intervals(fitted, level, shown)] if len(shown) else [], tables)
+
+
+def _of_function(fitted: TableModel) -> bool:
+    """Whether the coefficients are the parameters of a function, which have no columns."""
+    return callable(fitted.learner.settings.link)
+
+
+def _meaning(fitted: TableModel) -> str:
+    """What a coefficient is, in words."""
+    columns = fitted.columns
+    if _of_function(fitted):
+        name = getattr(fitted.learner.settings.link, "__name__", "of one's own")
+        return f"The coefficients are the parameters of the function {code(name)}, in units of their own."
+    text = f"Each coefficient is the change of {_changed(fitted)} when its column increases by 1 and the others do not"
+    shared = columns.in_several_terms if isinstance(columns, FormulaColumns) else []
+    if not shared:
+        return f"{text} change."
+    return (
+        f"{text}. Columns that share a variable change together, though, and several terms contain {names(shared)}: "
+        "the effect of such a variable is that of all its terms, and depends on the values of their variables. The "
+        "coefficient of a variable alone is its effect where the variables that it is multiplied with are 0, or at "
+        "their reference levels."
+    )
 
 
 def _changed(fitted: TableModel) -> str:
@@ -53,31 +74,36 @@ def _changed(fitted: TableModel) -> str:
 
 
 def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
-    belief, classes, d = fitted.belief, fitted.columns.classes, len(fitted.columns.names)
+    belief, classes, d = fitted.belief, fitted.columns.classes, len(fitted.coef_names)
     coef, low, high = (np.ravel(a)[shown] for a in (belief.coef, *fitted.intervals(level)))
     columns = [
         name if belief.coef.ndim == 1 else f"{one}: {name}"
         for one in (classes if belief.coef.ndim == 2 else [""])
-        for name in fitted.columns.names
+        for name in fitted.coef_names
     ]
     scale = np.ones(len(coef)) if belief.column_std is None else belief.column_std[shown % d]
     quantity = "coefficient" if belief.column_std is None else "coefficient × std of its column"
     target = figure_label(str(fitted.columns.target), "the target")
     in_units = fitted.learner.settings.link == "identity" and fitted.learner.settings.likelihood.location
     unit = f"in units of {target}" if in_units else "on the scale of the linear predictor"
+    own = _of_function(fitted)
+    effect = (
+        f"The effect of a column is the change of {_changed(fitted)} when it increases by one standard deviation, so "
+        f"that columns in different units can be compared. {summary.about_levels(fitted)}"
+    )
 
     def draw(fig: "matplotlib.figure.Figure") -> None:
         ax = fig.subplots()
         width = 15 if is_narrow(fig) else 32
         labels = [_label(columns, j, width) for j in shown]
         readings.coefficients(ax, labels, *(end[None] * scale for end in (coef, low, high)))
-        ax.set_xlabel(f"{quantity},\n{unit}", parse_math=False, loc="right")  # there is room to the left of the axes
+        axis = "parameter" if own else f"{quantity},\n{unit}"
+        ax.set_xlabel(axis, parse_math=False, loc="right")  # there is room to the left of the axes
 
     return Figure(
         "coefficients",
-        "Effects with their intervals",
-        f"{100 * level:.4g}% intervals. The effect of a column is the change of {_changed(fitted)} when it increases "
-        f"by one standard deviation, so that columns in different units can be compared. {summary.about_levels(fitted)}"
+        "Parameters with their intervals" if own else "Effects with their intervals",
+        f"{100 * level:.4g}% intervals. {'' if own else effect}"
         "Intervals narrower than the marker are hidden behind it." + (_DEBIASED if fitted.belief.debiased else ""),
         {"column": [columns[j] for j in shown], "coef": coef, "low": low, "high": high, "std": scale, "level": level},
         draw,
@@ -89,7 +115,7 @@ def _intervals(fitted: TableModel, level: float, shown: np.ndarray) -> Figure:
 def correlations(fitted: TableModel) -> Section:
     """The correlations between the errors of the coefficients."""
     title = "Correlations of the coefficients"
-    columns, std = fitted.columns.names, fitted.belief.coef_std
+    columns, std = fitted.coef_names, fitted.belief.coef_std
     if std.ndim == 2:
         return Section(title, "They are not shown for several classes, each of which has coefficients of its own.")
     free = np.isfinite(std) & (std > 0)

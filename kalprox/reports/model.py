@@ -62,6 +62,7 @@ def _settings(fitted: TableModel) -> dict[str, Any]:
         if name in ("link", "penalty", "alpha") or not same(value, default[name])
     }
     settings |= {name: str(value) for name, value in settings.items() if isinstance(value, Likelihood)}
+    settings |= {name: getattr(value, "__name__", str(value)) for name, value in settings.items() if callable(value)}
     more = len(fitted.sources) - _MAX_SOURCES
     sources = [*fitted.sources[:_MAX_SOURCES], *([f"and {more:,} more"] if more > 0 else [])]
     columns = fitted.columns

@@ -61,6 +61,7 @@ def overview(fitted: TableModel) -> Table:
         *([name, column] for name, column in roles if column is not None),
         ["penalty", about_penalty(belief)],
         ["columns", f"{len(fitted.columns.names):,}"],
+        *([["parameters", f"{len(fitted.coef_names):,}"]] if callable(learner.settings.link) else []),
         ["rows learned", f"{learner.n_rows:,}"],
         ["rows rejected", f"{found.rejected:,}"],
         *([name, value] for name, value in about_noise(belief).items()),
@@ -102,7 +103,7 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
 
     With `top`, only the coefficients with the largest effects are shown; their numbers stay those of the columns.
     """
-    belief, columns = fitted.belief, fitted.columns.names
+    belief, columns = fitted.belief, fitted.coef_names
     found, effect, zero = fitted.summary(level), np.ravel(belief.effects), np.ravel(belief.exact_zeros)
     shown = np.sort(np.argsort(-effect, kind="stable")[:top])
     outputs, d = effect.size // len(columns), len(columns)
@@ -132,18 +133,18 @@ def coefficients(fitted: TableModel, *, level: float = 0.95, top: int | None = N
     if any("unbounded" in row for row in rows):
         caption += "An interval is unbounded where the rows without the penalty do not determine the coefficient. "
     caption += "".join(f"{note} " for note in found.notes if note.startswith("t and p are empty"))
-    caption += about_levels(fitted) + "The effect is |coefficient| times the standard deviation of the column."
+    own = callable(belief.settings.link)  # a function, whose parameters have no columns
+    caption += about_levels(fitted)
+    caption += "" if own else "The effect is |coefficient| times the standard deviation of the column."
     if outputs > 1:
         caption += " The coefficients of a class move its own linear predictor; over all classes they add up to 0."
     if len(shown) < effect.size:
         caption += f" The {len(shown):,} with the largest effects, of {effect.size:,}, are shown."
     cov = fitted.learner.settings.coef_cov
     error = "std error" if cov == "model" else f"{cov} std error"
-    return Table(
-        ["#", *(["class"] if outputs > 1 else []), "column", "coefficient", error, "low", "high", "t", "p", "effect"],
-        rows,
-        caption,
-    )
+    of = "parameter" if own else "column"
+    header = ["#", *(["class"] if outputs > 1 else []), of, "coefficient", error, "low", "high", "t", "p", "effect"]
+    return Table(header[:-1], [row[:-1] for row in rows], caption) if own else Table(header, rows, caption)
 
 
 def about_levels(fitted: TableModel) -> str:

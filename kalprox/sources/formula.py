@@ -1,6 +1,7 @@
 """Columns that a formula makes of a table: the terms are evaluated by the library formulaic, block by block."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -14,7 +15,15 @@ from kalprox.sources.cell_parsing import shown as cell_shown
 from kalprox.sources.classes import encode_classes
 from kalprox.sources.encoding import BadCells, CellNotes, Encoded, encode_offset, encode_times, parse_weights, too_heavy
 from kalprox.sources.files import SourceError
-from kalprox.sources.formula_syntax import FUNCTIONS, Factor, load_formulaic, parse_factor
+from kalprox.sources.formula_syntax import (
+    FUNCTIONS,
+    Factor,
+    load_formulaic,
+    marked,
+    marked_names,
+    parse_factor,
+    unmarked,
+)
 from kalprox.sources.levels import LevelIndex
 from kalprox.sources.quarantine import Reason
 from kalprox.sources.readers.base import Cell, Wanted
@@ -131,6 +140,12 @@ class FormulaColumns:
         names = [name for f in factors for name in (*f.numbers, *f.levels, *((f.lookup,) if f.lookup else ()))]
         return list(dict.fromkeys(names))
 
+    @property
+    def in_several_terms(self) -> list[str]:
+        """The columns that more than one term uses: no term of theirs changes alone."""
+        used = Counter(name for term in self.terms for name in self._names(term))
+        return [name for name, terms in used.items() if terms > 1]
+
     @cached_property
     def _left(self) -> tuple[str, ...]:
         """The columns that the target uses."""
@@ -151,7 +166,7 @@ class FormulaColumns:
     @cached_property
     def names(self) -> list[str]:
         """The names of the columns of X, as formulaic gives them, such as "C(carrier)[T.UA]"."""
-        return list(self._spec.column_names[self.intercept :])
+        return [unmarked(name) for name in self._spec.column_names[self.intercept :]]
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -299,7 +314,7 @@ def factor_matrix(text: str, frame: Mapping[str, np.ndarray]) -> np.ndarray:
 def _state_key(text: str) -> str:
     """The name under which formulaic keeps the state of an expression."""
     code = load_formulaic("formulaic.utils.code")
-    return str(code.format_expr(code.sanitize_variable_names(text, {}, {})))
+    return str(code.format_expr(code.sanitize_variable_names(marked(text), {}, {})))
 
 
 def _formula(terms: list[tuple[str, ...]]) -> Any:
@@ -311,7 +326,7 @@ def _formula(terms: list[tuple[str, ...]]) -> Any:
         for text in term:
             factor = parse_factor(text)
             how = "literal" if factor.is_literal else "lookup" if factor.lookup is not None else "python"
-            factors.append(types.Factor(factor.lookup or text, eval_method=how))
+            factors.append(types.Factor(factor.lookup or marked(text), eval_method=how))
         made.append(types.Term(factors))
     return load_formulaic().SimpleFormula(made, _ordering="none")
 
@@ -325,7 +340,7 @@ def _model_matrix(formula: Any, frame: Mapping[str, Any]) -> Any:
     try:
         with np.errstate(all="ignore"):
             return formula.get_model_matrix(
-                pandas.DataFrame(dict(frame)), context=_CONTEXT, na_action="ignore", output="numpy"
+                pandas.DataFrame(marked_names(frame)), context=_CONTEXT, na_action="ignore", output="numpy"
             )
     except (errors.FormulaicError, ValueError, TypeError, KeyError, SyntaxError) as error:
         said = re.sub(r"\s+", " ", str(error))[:300]

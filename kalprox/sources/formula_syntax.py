@@ -5,15 +5,26 @@ factor is checked first: it is refused unless each of its parts is in the lists 
 """
 
 import ast
+import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kalprox._extras import load
 from kalprox.sources.files import SourceError
 
-__all__ = ["FUNCTIONS", "Factor", "Parsed", "load_formulaic", "parse_factor", "parse_formula"]
+__all__ = [
+    "FUNCTIONS",
+    "Factor",
+    "Parsed",
+    "load_formulaic",
+    "marked",
+    "marked_names",
+    "parse_factor",
+    "parse_formula",
+    "unmarked",
+]
 
 FUNCTIONS = (
     *("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "cbrt", "abs", "sign"),
@@ -25,6 +36,8 @@ _PATSY = ("Treatment", "Sum", "Helmert", "Diff", "Poly")
 _STATE_OF_ROWS = ("bs", "cc", "cr", "cs", "lag", "hashed", "poly")
 _LONGEST, _DEEPEST, _HIGHEST = 10_000, 50, 16  # characters, levels of nesting, exponents
 _NAME = re.compile(r"`([^`]+)`")
+_KEYWORD = re.compile(rf"`({'|'.join(keyword.kwlist)})`")
+_MARK = "\u200b"  # a blank without width
 
 
 class Factor(NamedTuple):
@@ -84,7 +97,7 @@ def parse_formula(formula: str) -> Parsed:
             raise SourceError(f"formula must not have powers above {_HIGHEST}; got {power}.")
     _check_powers(formula)
     try:
-        parsed = formulaic.Formula(formula)
+        parsed = formulaic.Formula(marked(formula))
     except (formulaic.errors.FormulaicError, ValueError, SyntaxError, KeyError, RecursionError) as error:
         if "`.` operator" in str(error):
             raise SourceError(
@@ -118,9 +131,28 @@ def _check_powers(formula: str) -> None:
 
 def _text(factor: Any) -> str:
     """A factor of formulaic's as text from which it can be made again; levels that are numbers become text."""
-    if factor.eval_method.value == "lookup" and not factor.expr.isidentifier():
-        return f"`{factor.expr}`"
-    return re.sub(r"(\b(?:Treatment|treatment)\((?:\w+ ?= ?)?)(-?[0-9.]+)(?=[,)])", r"\1'\2'", factor.expr)
+    text = unmarked(factor.expr)
+    if factor.eval_method.value == "lookup" and (not text.isidentifier() or keyword.iskeyword(text)):
+        return f"`{text}`"
+    return re.sub(r"(\b(?:Treatment|treatment)\((?:\w+ ?= ?)?)(-?[0-9.]+)(?=[,)])", r"\1'\2'", text)
+
+
+def marked(text: str) -> str:
+    """An expression in which formulaic can read columns that have the names of keywords of Python, such as `class`.
+
+    To formulaic, backticks make a name of what is no identifier; keywords are identifiers, and stay keywords.
+    """
+    return _KEYWORD.sub(rf"`\1{_MARK}`", text)
+
+
+def unmarked(text: str) -> str:
+    """An expression, or a name, that was `marked`, as it was."""
+    return text.replace(_MARK, "")
+
+
+def marked_names(frame: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a frame, those with the names of keywords also as expressions that were `marked` have them."""
+    return {**frame, **{f"{name}{_MARK}": frame[name] for name in frame if keyword.iskeyword(name)}}
 
 
 def parse_factor(text: str) -> Factor:

@@ -17,7 +17,8 @@ __all__ = ["BadRow", "Quarantine", "Reason", "TooManyBadRows", "read_quarantine"
 _MIN_ROWS = 10_000  # rows read before a percentage of bad rows stops a run early
 _UNSEEN = (
     " An unseen level is neither listed nor one that the model was fitted to: list it, or fit the model to rows that "
-    "have it; unseen='zero' (--unseen zero on the command line) encodes it as zeros, as the reference level."
+    "have it; without a formula, unseen='zero' (--unseen zero on the command line) encodes it as zeros, as the "
+    "reference level."
 )
 _SHOWN = 5  # bad rows in the message of TooManyBadRows
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9.]*,[0-9]+\s*")

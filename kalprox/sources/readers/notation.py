@@ -1,6 +1,7 @@
 """The marks in numbers that are written as text: the decimal mark, and the mark between thousands."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kalprox.sources._arrow import pa, pc
-from kalprox.sources.arrow_arrays import to_numpy
+from kalprox.sources.arrow_arrays import from_bytes, to_numpy
 from kalprox.sources.cell_parsing import EMPTY_CELL, MISSING_CELLS, shown, why_invalid
 from kalprox.sources.cell_types import is_text, plain
 from kalprox.sources.files import SourceError
@@ -130,13 +131,28 @@ def likeness(column: Any) -> Likeness | None:
         at = matching(pattern)
         if 2 * len(at) >= len(cells):
             return Likeness(what, shown(cells, int(at[0])), remedy)
-    return None
+    return _with_unit(cells)
+
+
+def _with_unit(cells: Any) -> Likeness | None:
+    """The likeness of different cells, most of which are a number and then one unit; None for a few levels."""
+    found = [match for cell in cells.to_pylist() if (match := _WITH_UNIT.fullmatch(cell.decode("utf-8", "replace")))]
+    (unit, count), *_ = Counter(match[2] for match in found).most_common(1) or [("", 0)]
+    if count <= _FEW_LEVELS or 2 * count < len(cells):
+        return None
+    chosen = [match for match in found if match[2] == unit]
+    marks = likeness(from_bytes([match[1].encode() for match in chosen]))
+    remedy = f"Write them as numbers, without {unit!r}."
+    example = max(chosen, key=lambda match: len(match[1]))[0]
+    return Likeness("numbers with a unit", example, f"{remedy} {marks.remedy}" if marks else remedy)
 
 
 _NOTATIONS = [
     *(Notation(","), Notation(".", ","), Notation(",", "."), Notation(".", " "), Notation(",", " ")),
     *(Notation(".", "'"), Notation(",", "'"), Notation(".", "_")),
 ]
+_FEW_LEVELS = 10  # such as those of 4cyl, 6cyl and 8cyl
+_WITH_UNIT = re.compile(r"\s*([+-]?[0-9][0-9.,' ]*?)\s*([^\d\s.,'+-][^\d,']{0,19}?)\s*")
 _AMOUNT = r"[+-]?[0-9][0-9.,' ]*"
 _OTHERS = [
     (rf"^[ \t]*{_AMOUNT} ?%[ \t]*$", "percentages", "Write them as numbers, without signs."),

@@ -1,0 +1,111 @@
+"""Columns of text that are numbers with a unit, or names of rows; names and hints in formulas."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from kalprox import KalproxRegressor
+from kalprox.cli import main
+
+
+def kalprox(*args):
+    done = CliRunner().invoke(main, [str(arg) for arg in args])
+    return done.exit_code, " ".join(done.output.split())
+
+
+def cars(n=120, seed=51):
+    rng = np.random.default_rng(seed)
+    mass = rng.integers(900, 4800, n)
+    return pd.DataFrame({"mpg": 50 - mass / 100 + rng.normal(size=n), "year": rng.integers(60, 90, n), "mass": mass})
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        (lambda m: f"{m:,} lbs", ["'lbs'", "--thousands ,"]),
+        (lambda m: f"{m}kg", ["'kg'"]),
+        (lambda m: f" {m / 1000:.3f} m³", ["'m³'"]),
+        (lambda m: f"{m / 1000:.3f}".replace(".", ",") + " t", ["'t'", "--decimal ,"]),
+    ],
+)
+def test_numbers_with_a_unit_are_recognised_as_numbers(tmp_path, written, says):
+    frame = cars()
+    frame["mass"] = frame["mass"].map(written)
+    frame.to_csv(tmp_path / "cars.csv", index=False)
+    code, said = kalprox("fit", tmp_path / "cars.csv", "--target", "mpg", "--out", tmp_path / "m")
+    assert code == 3 and "column 'mass' holds numbers with a unit, such as" in said and "--categorical mass" in said
+    assert all(text in said for text in says)
+    frame = frame.rename(columns={"mass": "mpg", "mpg": "other"})
+    frame.to_csv(tmp_path / "cars.csv", index=False)
+    code, said = kalprox("fit", tmp_path / "cars.csv", "--target", "mpg", "--out", tmp_path / "m")
+    assert code == 3 and "must hold numbers; it holds numbers with a unit" in said
+
+
+@pytest.mark.parametrize("levels", [["4cyl", "6cyl", "8cyl"], [f"{i}{c}" for i in range(9) for c in "ABC"]])
+def test_levels_that_begin_with_digits_stay_levels(tmp_path, levels):
+    frame = cars(200).drop(columns="mass")
+    frame["kind"] = np.random.default_rng(52).choice(levels, len(frame))
+    frame.to_csv(tmp_path / "cars.csv", index=False)
+    code, said = kalprox("fit", tmp_path / "cars.csv", "--target", "mpg", "--out", tmp_path / "m")
+    assert code == 0 and "! Levels" not in said, said
+
+
+@pytest.mark.parametrize("options", [["--target", "mpg"], ["--formula", "mpg ~ year + name"]])
+def test_a_column_with_a_level_for_nearly_every_row_is_a_doubt(tmp_path, options):
+    frame = cars().drop(columns="mass")
+    frame["name"] = [f"car {'abcdefghij'[i % 10]}{i // 10 * 'x'}" for i in range(len(frame))]
+    frame.loc[110:, "name"] = "car a"
+    frame.to_csv(tmp_path / "cars.csv", index=False)
+    code, said = kalprox("fit", tmp_path / "cars.csv", *options, "--out", tmp_path / "m", "--strict")
+    assert code == 8 and "! Levels 'name' has 110 levels in 120 rows" in said, said
+    assert "--hash" not in said or options[0] == "--target"
+
+
+def test_columns_named_like_keywords_of_python(tmp_path):
+    rng = np.random.default_rng(53)
+    frame = pd.DataFrame(rng.normal(size=(200, 3)), columns=["class", "lambda", "while"])
+    frame["from"] = rng.choice(["x", "y", "z"], 200)
+    frame["return"] = (
+        1 + 2 * frame["class"] - frame["lambda"] ** 2 + (frame["from"] == "y") + 0.1 * rng.normal(size=200)
+    )
+    other = frame.rename(columns={name: f"{name}_" for name in frame})
+    keywords = "`return` ~ `class` + I(`lambda` ** 2) + C(`from`) + center(`class`):`while` + scale(`while`)"
+    plain = "return_ ~ class_ + I(lambda_ ** 2) + C(from_) + center(class_):while_ + scale(while_)"
+    found, wanted = (KalproxRegressor.from_formula(text, rows) for text, rows in ((keywords, frame), (plain, other)))
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-12)
+    np.testing.assert_allclose(found.predict(frame[:9]), wanted.predict(other[:9]), rtol=1e-12)
+    assert "C(`from`)[T.y]" in found.feature_names_in_ and all(name.isprintable() for name in found.feature_names_in_)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    code, said = kalprox("fit", tmp_path / "rows.csv", "--formula", keywords, "--out", tmp_path / "m")
+    assert code == 0, said
+    np.testing.assert_allclose(KalproxRegressor.load(tmp_path / "m").coef_, found.coef_, rtol=1e-9)
+
+
+def test_a_hint_for_unseen_levels_is_allowed_where_it_is_given(tmp_path):
+    frame = cars().assign(kind=["a", "b", "c", "d"] * 30)
+    frame.to_csv(tmp_path / "cars.csv", index=False)
+    listed = ["--categorical", "kind=a|b", "--max-bad", "90%"]
+    code, said = kalprox(
+        "fit", tmp_path / "cars.csv", "--formula", "mpg ~ year + kind", *listed, "--out", tmp_path / "m"
+    )
+    assert code == 0 and "list all levels beforehand, or, without a formula, use --unseen zero" in said
+    code, said = kalprox(
+        "fit", tmp_path / "cars.csv", "--target", "mpg", *listed, "--unseen", "zero", "--out", tmp_path / "m"
+    )
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "lacks"),
+    [
+        ({"likelihood": "poisson"}, "likelihood='gaussian'"),
+        ({"link": "exp"}, "link='identity'"),
+        ({"method": "paper", "v0": 1.0, "noise": 1.0}, "method='exact'"),
+    ],
+)
+def test_reasons_name_only_what_is_wrong(settings, lacks):
+    with pytest.raises(ValueError, match=f"alpha='auto' needs {lacks}; give a number") as error:
+        KalproxRegressor(**settings, alpha="auto").fit(np.ones((5, 1)), np.ones(5))
+    others = {"link='identity'", "method='exact'", "likelihood='gaussian'"} - {lacks}
+    assert not any(other in str(error.value) for other in others)
