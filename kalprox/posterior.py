@@ -268,6 +268,11 @@ class InformationPosterior(Posterior):
         self.likelihood = Gaussian() if likelihood is None else likelihood
         self._given, self._start_given, self._unpenalised, self._elapsed = mean, start, unpenalised, elapsed
 
+    @property
+    def penalties(self) -> list[Regularizer]:
+        """The penalty of each target."""
+        return [self.regularizer] * (self.targets or 1)
+
     @cached_property
     def known(self) -> LeastSquares:
         """The information of the data and the prior together."""
@@ -425,6 +430,51 @@ class InformationPosterior(Posterior):
             return Noise.learned((self.rss + penalty) / fading, rows, self._unpenalised)
         known = Noise.known((1.0 if self.gamma is None else self.gamma) / self.likelihood.unit)
         return known if self.targets is None else Noise(np.full(self.targets, known.variance), known.dof)
+
+
+class TargetPosteriors(InformationPosterior):
+    """The posteriors of several targets, each of which has a penalty of its own. NumPy only.
+
+    Parameters
+    ----------
+    data : LeastSquares
+        The information of the rows, of all targets.
+    parts : list of InformationPosterior
+        One for each target.
+    """
+
+    def __init__(self, data: LeastSquares, parts: list[InformationPosterior]) -> None:
+        super().__init__(data, parts[0].regularizer, gamma=parts[0].gamma)
+        self.parts = parts
+
+    @property
+    def penalties(self) -> list[Regularizer]:
+        return [one.regularizer for one in self.parts]
+
+    @cached_property
+    def _found(self) -> tuple[Array, bool]:
+        return np.column_stack([one.mean for one in self.parts]), all(one.converged for one in self.parts)
+
+    @property
+    def proper(self) -> bool:
+        return all(one.proper for one in self.parts)
+
+    @cached_property
+    def factors(self) -> list[Factor | WideFactor]:
+        return [one.factor for one in self.parts]
+
+    @cached_property
+    def metric_factors(self) -> list[Factor | WideFactor]:
+        return [one.metric_factors[0] for one in self.parts]
+
+    @cached_property
+    def edf(self) -> Array:
+        return np.array([one.edf for one in self.parts])
+
+    @cached_property
+    def noise(self) -> Noise:
+        noises = [one.noise for one in self.parts]
+        return Noise(np.array([one.variance for one in noises]), np.array([one.dof for one in noises]))
 
 
 def _faded(factor: Factor | WideFactor, data: LeastSquares, fading: Array) -> Factor | WideFactor:

@@ -26,11 +26,14 @@ class Readings(LearnerEstimator):
         """Return an interval for each coefficient, which contains the true one with probability `level`.
 
         For ridge, no penalty and other smooth penalties the interval is that of the posterior, `coef_` and `coef_std_`
-        with quantiles of Student's t distribution. If the penalty has kinks or bounds ("l1", "elasticnet", "group",
-        "box"), it is about the debiased estimate coef + (X'X)^-1 X'(y - X coef), which is least squares on all columns,
-        with the noise variance and the degrees of freedom of least squares: `coef_` need not lie inside. It covers if
-        there are more rows than columns, and is unbounded where the rows alone do not determine a coefficient. With a
-        nonlinear link the model is linearised at `coef_`.
+        with quantiles of Student's t distribution. With a penalty it covers on average over the coefficients, and less
+        for one that is much larger than the others; a warning says so where the penalty moves it far.
+
+        If the penalty has kinks or bounds ("l1", "elasticnet", "group", "box"), it is about the debiased estimate
+        coef + (X'X)^-1 X'(y - X coef), which is least squares on all columns, with the noise variance and the degrees
+        of freedom of least squares: `coef_` need not lie inside. It covers if there are more rows than columns, and is
+        unbounded where the rows alone do not determine a coefficient. With a nonlinear link the model is linearised at
+        `coef_`.
 
         Parameters
         ----------
@@ -202,7 +205,7 @@ class Readings(LearnerEstimator):
 
     @property
     def alpha_(self) -> Any:
-        """The weight of the penalty: `alpha`, or the value chosen by alpha="auto"."""
+        """The weight of the penalty: `alpha`, or the value chosen by alpha="auto", one for each column of y."""
         return self._belief.alpha
 
     @property

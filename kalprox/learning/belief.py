@@ -436,11 +436,16 @@ class Belief(PickledFields, ABC):
         of the data in each direction, the eigenvalues of V R'R. So coefficients that the penalty shrank to nearly
         nothing contradict it as those do that it hardly moved. The sum is compared with a scaled chi-square variable of
         the same mean and variance.
+
+        An alpha that was chosen makes the prior as wide as the coefficients are on average, which contradicts no sum of
+        them. What it may get wrong is the largest one, of which it knows no more than of the others.
         """
         posterior = self.posterior
         if self.debiased or not isinstance(posterior, InformationPosterior):
             return ""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            if self.settings.penalty.alpha == "auto":
+                return self._shrinkage_doubt()
             if not np.any(self._contradictions(posterior) < _CONTRADICTION):
                 return ""
             penalised = self.coef_estimate(penalised=True)
@@ -452,6 +457,24 @@ class Belief(PickledFields, ABC):
             f"The penalty moves a coefficient by {_rounded(farthest)} standard errors, and the coefficients are larger "
             "than it expects with this little noise: the intervals cover less than they say. Use penalty=None, a "
             "smaller alpha, or standardize=True if the columns differ in scale."
+        )
+
+    def _shrinkage_doubt(self) -> str:
+        """Return `interval_doubt` for an alpha that was chosen."""
+        penalised, free = self.coef_estimate(penalised=True), self.coef_estimate(penalised=False)
+        pull = np.where(np.isinf(free.std), np.inf, np.abs(free.value - penalised.value) / penalised.std)
+        scale = 1.0 if self.design.scale is None else self.design.scale
+        pull, largest = np.atleast_2d(pull), np.abs(np.atleast_2d(penalised.value * scale)).argmax(axis=1)
+        farthest = float(np.max(pull[np.arange(len(pull)), largest]))
+        if not farthest > _PULL:
+            return ""
+        moved = f"The penalty moves the largest coefficient by {_rounded(farthest)} standard errors"
+        if not np.isfinite(farthest):
+            moved = "The rows alone do not determine the largest coefficient"
+        return (
+            f"{moved}. With alpha='auto' intervals cover on average over the coefficients, and that of a coefficient "
+            "which is much larger than the others covers less than it says. For an interval of one coefficient use "
+            "penalty=None."
         )
 
     def _contradictions(self, posterior: InformationPosterior) -> Array:

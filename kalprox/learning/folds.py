@@ -49,21 +49,33 @@ class CrossValidation:
     before: Choice | None = None
 
     @cached_property
-    def choice(self) -> Choice | None:
-        """The c of the smallest squared errors of all folds; None if there are not two parts of the rows."""
+    def choices(self) -> list[Choice] | None:
+        """What was chosen for each target, or for the only one; None if there are not two parts of the rows."""
+        k = self.sums[0].targets
+        singles = [self] if k is None else [self._of_target(j) for j in range(k)]
+        found = [one._choice for one in singles]
+        return None if None in found else found  # type: ignore[return-value]
+
+    def _of_target(self, target: int) -> "CrossValidation":
+        return replace(self, sums=tuple(_single(one, target) for one in self.sums))
+
+    @property
+    def _choice(self) -> Choice | None:
+        """The c of the smallest squared errors of all folds."""
         parts = [one for one in self.sums if float(one.rows) > 0]
-        if len(parts) < 2 or not any(float(one.rows) > 0 for one in self.sums[:FOLDS]):
+        if len(parts) < 2:
             return self.before
         whole = self.belief(merge(*parts))
         rows = float(whole.information.rows)
         if not whole.centered.R.any():
             return self.before
 
-        def losses(alphas: Array) -> list[Array]:
-            return list(self._squares(alphas / rows**0.5))
+        def losses(alphas: Array) -> list[float]:
+            squares = self._squares(alphas / rows**0.5)[:, 0]
+            return list(np.log(np.maximum(squares, np.finfo(float).tiny)))
 
-        grid, squares = whole.along_grid(losses, lambda one: -rows / 2 * _log(one).sum(), coarse=True)
-        loss = _log(np.array(squares)).sum(axis=1)
+        grid, found = whole.along_grid(losses, lambda loss: -rows / 2 * loss, coarse=True)
+        loss = np.array(found)
         i = int(np.argmin(loss))
         return Choice(best_on_grid(grid, loss) / rows**0.5, {0: np.inf, len(grid) - 1: 0.0}.get(i))
 
@@ -157,10 +169,9 @@ class Folds:
     @property
     def without_rows(self) -> "Folds | None":
         """The folds about the means of their rows; None if a fold is a single row."""
-        folds = self.complete
-        if any(0 < float(one.rows) < 2 for one in folds.compared.sums):
+        if any(0 < float(one.rows) < 2 for one in (*self.compared.sums, self.current)):
             return None
-        return folds.mapped(lambda one: one.about_means() if float(one.rows) else one)
+        return self.mapped(lambda one: one.about_means() if float(one.rows) else one)
 
     def merge(self, other: "Folds") -> "Folds":
         """Return the folds of the rows of both."""
@@ -215,5 +226,10 @@ def _squared_errors(info: Information, coef: Array, intercept: Array) -> Array:
     return errors
 
 
-def _log(squares: Array) -> Array:
-    return np.log(np.maximum(squares, np.finfo(float).tiny))
+def _single(info: Information, target: int) -> Information:
+    """Return the information of one of several targets."""
+    d, j = info.d, 1 + info.d + target
+    T = np.delete(info.T, np.r_[1 + d : j, j + 1 : info.T.shape[1]], axis=1)
+    if len(T) > 1 + d:
+        T = np.concatenate([T[: 1 + d], np.linalg.norm(T[1 + d :], axis=0, keepdims=True)])
+    return Information(T, info.shift[[*range(d), j - 1]], info.rows, info.squares)

@@ -158,7 +158,7 @@ class SquareRootFilter:
         cls, posterior: InformationPosterior, design: Design, noise_var: float | None, target: int | None = None
     ) -> "SquareRootFilter":
         """Return the filter that starts from a posterior, or from that of one of its targets."""
-        data, factor, g = posterior.data, posterior.metric_factors[target or 0], posterior.regularizer
+        data, factor, g = posterior.data, posterior.metric_factors[target or 0], posterior.penalties[target or 0]
         theta, rss = np.array(posterior.mean, float), posterior.rss
         if target is not None:
             theta, rss = theta[:, target].copy(), rss[target]

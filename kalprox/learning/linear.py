@@ -19,7 +19,8 @@ from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.path import Path
 from kalprox.linalg.triangle import qr, svd
 from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence, ridge_evidence_slopes, ridge_log_evidence
-from kalprox.posterior import InformationPosterior
+from kalprox.posterior import InformationPosterior, TargetPosteriors
+from kalprox.regularizers import Regularizer
 from kalprox.solvers.l1_path import l1_path
 from kalprox.sources import Source
 
@@ -116,16 +117,22 @@ class LinearBelief(Belief):
 
     @cached_property
     def posterior(self) -> InformationPosterior:
-        g = self.design.regularizer(self.settings.penalty.regularizer(self.alpha))
-        return InformationPosterior(
-            self.equations,
-            g,
-            gamma=self.settings.gamma,
-            mean=self._with_intercept(self.found),
-            start=self._begin,
-            unpenalised=int(self.settings.fit_intercept) if self._by_evidence and self._few_rows else None,
-            elapsed=1.0 if self.elapsed is None else self.elapsed,
-        )
+        how: dict[str, Any] = {
+            "gamma": self.settings.gamma,
+            "unpenalised": int(self.settings.fit_intercept) if self._by_evidence and self._few_rows else None,
+            "elapsed": 1.0 if self.elapsed is None else self.elapsed,
+        }
+
+        def penalty(alpha: float) -> Regularizer:
+            return self.design.regularizer(self.settings.penalty.regularizer(alpha))
+
+        if np.ndim(self.alpha):
+            targets = zip(self.equations.single_targets(), self.alpha, strict=True)
+            return TargetPosteriors(
+                self.equations, [InformationPosterior(one, penalty(a), **how) for one, a in targets]
+            )
+        about = {"mean": self._with_intercept(self.found), "start": self._begin}
+        return InformationPosterior(self.equations, penalty(self.alpha), **about, **how)
 
     @cached_property
     def noise(self) -> Noise:
@@ -176,7 +183,7 @@ class LinearBelief(Belief):
         per row.
         """
         penalty = self.settings.penalty
-        if penalty.regularizer(self.alpha).root(self.information.d) is None:
+        if penalty.regularizer(1.0).root(self.information.d) is None:
             raise ValueError(
                 f"minimax=True needs a quadratic penalty, 'ridge' or None; got penalty={penalty.kind!r}. Predict with "
                 "minimax=False."
@@ -210,18 +217,24 @@ class LinearBelief(Belief):
     # ---- choice of alpha -------------------------------------------------------------------------------
 
     @cached_property
-    def alpha(self) -> float:
+    def alpha(self) -> Any:
+        """The weight of the penalty; one for each target, shape (k,), if it was chosen for several."""
         alpha = self.settings.penalty.alpha if self.chosen is None else self.chosen
-        return self._choice.alpha if alpha == "auto" else alpha
+        if alpha != "auto":
+            return alpha
+        alphas = np.array([one.alpha for one in self._choices])
+        return float(alphas[0]) if self.information.targets is None else alphas
 
     @property
     def alpha_limit(self) -> float | None:
-        return self._choice.limit if self._chooses_alpha and self.chosen is None else None
+        """The limit that was chosen for all targets."""
+        limits = {one.limit for one in self._choices} if self._chooses_alpha and self.chosen is None else {None}
+        return limits.pop() if len(limits) == 1 else None
 
     @property
     def evidence_search(self) -> EvidenceSearch | None:
         """What follows alpha while rows come one by one; None if the evidence had not one maximum alone."""
-        follows = self._by_evidence and self._choice.alone
+        follows = self._by_evidence and self.information.targets is None and self._choices[0].alone
         return EvidenceSearch(self.alpha, self.settings.gamma) if follows else None
 
     @property
@@ -249,23 +262,24 @@ class LinearBelief(Belief):
     def _log_evidence(self) -> Array:
         """The log evidence; of coefficients that drift, up to a constant that does not depend on the penalty."""
         eq, penalty = self.centered, self.settings.penalty
-        if penalty.kind == "ridge" and self.alpha > 0:
-            values = self._ridge_evidence(self.alpha)
+        if penalty.kind == "ridge" and np.all(self.alpha > 0):
+            alphas = np.broadcast_to(self.alpha, eq.targets or 1)
+            values = np.array([self._ridge_evidence(alpha, j)[0] for j, alpha in enumerate(alphas)])
         else:
             R, z, rss, g = eq.R, eq.z.reshape(eq.d, -1), np.atleast_1d(eq.rss), penalty.regularizer(self.alpha)
             how = self._evidence_rows, g, self.settings.gamma, float(eq.fading)
             values = np.array([log_evidence(R, z[:, j], rss[j], *how) for j in range(z.shape[1])])
         return np.asarray(values[0]) if eq.targets is None else values
 
-    def _ridge_evidence(self, alpha: Any) -> Array:
-        """Return the log evidence of one or several alphas, shape (k,) or (a, k)."""
-        return ridge_log_evidence(*self._evidence_of(alpha))
+    def _ridge_evidence(self, alpha: Any, target: int) -> Array:
+        """Return the log evidence of one or several alphas for one target, shape (1,) or (a, 1)."""
+        return ridge_log_evidence(*self._evidence_of(alpha, target))
 
-    def _evidence_of(self, alpha: Any) -> tuple[Any, ...]:
+    def _evidence_of(self, alpha: Any, target: int) -> tuple[Any, ...]:
         """Return the arguments of `ridge_log_evidence`."""
-        eq = self.centered
-        rows = np.atleast_1d(eq.rss), self._evidence_rows
-        return *self._spectrum, *rows, alpha, self.settings.gamma, float(eq.fading)
+        eq, (s, z), j = self.centered, self._spectrum, slice(target, target + 1)
+        rows = np.atleast_1d(eq.rss)[j], self._evidence_rows
+        return s, z[:, j], *rows, alpha, self.settings.gamma, float(eq.fading)
 
     @property
     def _evidence_rows(self) -> float:
@@ -291,7 +305,7 @@ class LinearBelief(Belief):
         Both scores depend on the information alone, and so neither on the order of the rows nor on the blocks.
         """
         if self.settings.penalty.selection == "evidence":
-            return float(self._log_evidence.sum()) if self.alpha > 0 else -np.inf  # alpha = 0 is no prior
+            return float(self._log_evidence.sum()) if np.all(self.alpha > 0) else -np.inf  # alpha = 0 is no prior
         n, rss = float(self.information.effective_rows), self.posterior.rss / float(self.information.fading)
         if (n - self.posterior.edf < 0.5).any():
             return -np.inf  # without residual degrees of freedom the likelihood is meaningless
@@ -356,7 +370,9 @@ class LinearBelief(Belief):
             rows = read_all(alphas)
         path = Path(alphas, *(np.stack(column) for column in zip(*rows, strict=True)))
         criterion = "log evidence" if penalty.selection == "evidence" else "-BIC/2"
-        return path.about(alpha=float(self.alpha), criterion=criterion, column_std=self.column_std)
+        return path.about(
+            alpha=None if np.ndim(self.alpha) else float(self.alpha), criterion=criterion, column_std=self.column_std
+        )
 
     def along_grid(
         self, read: Callable[[Array], list[T]], score: Callable[[T], float], *, coarse: bool = False
@@ -393,22 +409,27 @@ class LinearBelief(Belief):
                 grid, found = np.append(grid, more), found + read(more)
 
     @cached_property
-    def _choice(self) -> _Choice:
-        """The alpha of the largest evidence (ridge), or of the smallest errors in cross-validation.
+    def _choices(self) -> list[_Choice]:
+        """What was chosen for each target, or for the only one."""
+        if self._by_prediction and self.folds is not None and (found := self.folds.compared.choices) is not None:
+            root = float(self.information.rows) ** 0.5
+            return [_Choice(one.c * root, one.limit) for one in found]
+        return [self._choice(j) for j in range(self.information.targets or 1)]
+
+    def _choice(self, target: int) -> _Choice:
+        """Return the alpha of the largest evidence (ridge), or of the smallest errors in cross-validation.
 
         Where the rows are in no folds yet, it is that of the best `score`. For ridge, with no more rows than
         coefficients, or if the evidence is largest in a limit, where all or nothing is noise, a weak prior multiplies
         it: see `_log_prior`.
         """
         penalty, (R, z, _) = self.settings.penalty, self.centered.compact()
-        if self._by_prediction and self.folds is not None and (best := self.folds.compared.choice) is not None:
-            return _Choice(best.c * float(self.information.rows) ** 0.5, best.limit)
         if not R.any():  # rows that say nothing of the coefficients, such as a single one
             return _Choice(float(penalty.alphas(R, z)[0]), None if self._by_prediction else np.inf)
         if self._by_prediction:
             grid, found = self.along_grid(lambda alphas: [one.score for one in self.for_alphas(alphas)], float)
             return _Choice(float(grid[int(np.argmax(found))]))
-        grid, found = self.along_grid(lambda alphas: self._ridge_evidence(alphas).sum(axis=1).tolist(), float)
+        grid, found = self.along_grid(lambda alphas: self._ridge_evidence(alphas, target)[:, 0].tolist(), float)
         scores = np.array(found)
         i, ends = int(np.argmax(scores)), (0, len(grid) - 1)
         weak, limit = self._few_rows or i in ends, {0: np.inf, ends[1]: 0.0}.get(i)
@@ -420,7 +441,7 @@ class LinearBelief(Belief):
 
         def slopes(log_alpha: float) -> tuple[float, float]:
             alpha = exp(log_alpha)
-            slope, bend = ridge_evidence_slopes(*self._evidence_of(alpha))
+            slope, bend = ridge_evidence_slopes(*self._evidence_of(alpha, target))
             own = self._log_prior_slopes(alpha) if weak else (0.0, 0.0)
             return slope + own[0], bend + own[1]
 

@@ -256,7 +256,7 @@ def about_penalty(belief: Belief) -> str:
     if not penalty.has_weight:
         return penalty.kind if isinstance(penalty.kind, str) else type(penalty.kind).__name__
     auto = "auto -> " if isinstance(penalty.alpha, str) else ""
-    return f"{penalty.kind}, alpha = {auto}{float(belief.alpha):.4g}"
+    return f"{penalty.kind}, alpha = {auto}{_numbers(np.asarray(belief.alpha))}"
 
 
 def about_forgetting(belief: Belief) -> dict[str, str]:

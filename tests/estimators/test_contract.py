@@ -26,6 +26,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from kalprox import KalproxRegressor, regularizers
 
 
+def expected_failures(estimator):
+    """Cross-validation puts rows into folds in their order: a row of weight 2 is in one fold, two copies may not be."""
+    if estimator.penalty != "l1" or estimator.alpha != "auto":
+        return {}
+    kinds = ("dense", "sparse")
+    return {f"check_sample_weight_equivalence_on_{kind}_data": expected_failures.__doc__ for kind in kinds}
+
+
 @parametrize_with_checks(
     [
         KalproxRegressor(),
@@ -39,7 +47,8 @@ from kalprox import KalproxRegressor, regularizers
         KalproxRegressor(likelihood="negative-binomial"),
         KalproxRegressor(likelihood="huber"),
         KalproxRegressor(likelihood="student"),
-    ]
+    ],
+    expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
