@@ -202,7 +202,7 @@ class Belief(PickledFields, ABC):
         if self.settings.coef_cov == "model":
             return self
         with np.errstate(invalid="ignore"):
-            D, u, sandwich = self._row_scores(block, found, before)
+            D, u, curvature, sandwich = self._row_scores(block, found, before)
         if self.settings.forgets:
             counts = self.settings.counts(block.weights)
             counts = np.ones(len(block)) if counts is None else counts
@@ -213,11 +213,13 @@ class Belief(PickledFields, ABC):
         if self.settings.coef_cov == "robust":
             weights = weights if relative is None else (1.0 if weights is None else weights) / relative
             return replace(self, sandwich=sandwich.after_rows(D, u, weights))
+        information = curvature if weights is None else curvature * weights
+        information = information if relative is None else information / relative
         if (own := self.settings.relative_precision(block)) is not None:  # its root is in u
             weights = weights / np.sqrt(own)
         if relative is not None:
             weights = (1.0 if weights is None else weights) / np.sqrt(relative)
-        return replace(self, sandwich=sandwich.after_cluster(D, u, weights, block.groups))
+        return replace(self, sandwich=sandwich.after_cluster(D, u, weights, information, block.groups))
 
     def _times(self, block: Block, since: float | None) -> Array | None:
         """Return the times of a block that comes after the time `since`; None unless rows are forgotten by time."""
@@ -230,20 +232,21 @@ class Belief(PickledFields, ABC):
             raise ValueError(f"A time to predict at needs forget=ByTime(...); got forget={given!r}. Leave it out.")
         return self
 
-    def _row_scores(self, block: Block, found: Innovations, before: "Belief") -> tuple[Array, Array, Sandwich]:
-        """Return the inputs of the scores and their factors, see `row_scores`, and the sandwich they are added to."""
+    def _row_scores(self, block: Block, found: Innovations, before: "Belief") -> tuple[Array, Array, Array, Sandwich]:
+        """Return what `row_scores` returns, and the sandwich to which the scores are added."""
         f, D = before._value(before.design.rows(block.X, block.offset))
         unknown = np.isnan(found.mean.reshape(len(block), -1)).any(axis=1)
         if self.settings.likelihood.quadratic:
-            u = (block.y - found.mean) / found.scale
+            u, curvature = (block.y - found.mean) / found.scale, np.ones(len(block))
         elif unknown.all():  # also where a parameter of the likelihood is still to be learned
             D, u = D.reshape(len(block), -1, D.shape[-1])[:, 0], np.full(len(block), np.nan)
+            curvature = np.zeros(len(block))
         else:
             leverage = before.posterior.leverage(D.reshape(-1, D.shape[-1])).reshape(f.shape)
             own = self.settings.relative_precision(block)
-            D, u = row_scores(before.posterior.likelihood, block.y, f, D, leverage, own)
+            D, u, curvature = row_scores(before.posterior.likelihood, block.y, f, D, leverage, own)
             u = np.where(unknown, np.nan, u)
-        return D, u, self.sandwich or Sandwich.zero(None, D.shape[1], None)
+        return D, u, curvature, self.sandwich or Sandwich.zero(None, D.shape[1], None)
 
     def with_scores_of(self, source: Source) -> Self:
         """Return this belief with the scores of the rows of a source, which it has learned. One pass.
@@ -389,15 +392,20 @@ class Belief(PickledFields, ABC):
     def _intercept_std(self, posterior: Posterior) -> Array:
         if not self.design.intercept:
             return np.zeros_like(self.intercept)
-        without = replace(self.design, row_offsets=False)
-        at_zero = without.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
-        if (K := self._contrasts(posterior)) is not None:
-            at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1][0] @ K
+        at_zero = self._at_zero(posterior)
         if (C := self._sandwiched(posterior)) is not None:
             found = np.diagonal(at_zero @ C @ at_zero.T, axis1=-2, axis2=-1)
             return np.sqrt(found if self.design.outputs else found[..., 0])
         leverage = posterior.leverage(at_zero)
         return np.sqrt(np.asarray(posterior.noise.variance) * (leverage if self.design.outputs else leverage[0]))
+
+    def _at_zero(self, posterior: Posterior) -> Array:
+        """Return the inputs whose output is the intercept, shape (1, p) or (m, p)."""
+        without = replace(self.design, row_offsets=False)
+        at_zero = without.rows(np.zeros((1, len(self.design.center))))  # type: ignore[arg-type]
+        if (K := self._contrasts(posterior)) is not None:
+            at_zero = self.model.linearize_rows(np.asarray(posterior.mean), at_zero)[1][0] @ K
+        return at_zero
 
     @property
     def std_doubt(self) -> str:
@@ -533,11 +541,50 @@ class Belief(PickledFields, ABC):
         variances = np.diagonal(C, axis1=-2, axis2=-1)
         return np.where(variances >= 0, variances, np.nan)
 
-    def _dof(self, posterior: Posterior) -> Array:
-        """Return the degrees of freedom of the intervals of coefficients, shape () or (k,)."""
-        if self.settings.coef_cov == "clustered":
-            return np.asarray(0.0 if self.sandwich is None else self.sandwich.count - 1)
-        return np.asarray(posterior.noise.dof)
+    def _dof(self, posterior: Posterior, K: Array | None = None) -> Array:
+        """Return the degrees of freedom of intervals, shape () or (k,).
+
+        For clusters they are those of each parameter, or of products of the parameters with the rows of K, shape (q,)
+        or (k, q): one less than the number of clusters of equal weight that say as much. Under a working model, rows of
+        a cluster have a noise in common whose variance is learned from the sums of their scores. A cluster with the sum
+        of inputs m and the weight n then adds s2 (v'm)^2 / n + s2 (n / all) v'W v + t2 (v'm)^2 to the variance of c't,
+        with v = V c, W the information within clusters, s2 the variance of single rows and t2 that of the clusters; the
+        degrees of freedom of a sum of such terms are Satterthwaite's [1]_.
+
+        References
+        ----------
+        .. [1] A. V. Carter, K. T. Schnepel, D. G. Steigerwald, "Asymptotic behavior of a t-test robust to cluster
+           heterogeneity", Review of Economics and Statistics 99, 2017.
+        """
+        if self.settings.coef_cov != "clustered":
+            return np.asarray(posterior.noise.dof)
+        unit = self._unit_covariance(posterior)
+        V = np.where(np.isinf(unit), 0.0, unit)
+        V = V if K is None else K @ V
+        count = 0.0 if self.sandwich is None else self.sandwich.count
+        found = np.full(V.shape[:-1], count - 1)
+        named = self.sandwich is not None and not self.sandwich.clusters
+        if self.sandwich is None or not named or not self._has_constant or count < 3:
+            return found
+        assert isinstance(posterior, InformationPosterior)
+        m, sums = self.sandwich.inputs_of(self.design)
+        m, n, s = (a[sums[:, -1] > 0] for a in (m, sums[:, -1], sums[:, :-1]))
+        variance, total, R = np.asarray(posterior.noise.variance), n.sum(), np.asarray(posterior.data.compact()[0])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shared = np.clip(((s**2).sum(axis=0) - total * variance) / ((n**2).sum() - total), 0.0, variance)
+            shared = shared[0] if posterior.targets is None else shared[:, None, None]
+            single = (variance if posterior.targets is None else variance[:, None, None]) - shared
+            z = V @ m.T  # of each parameter and cluster
+            own = z**2 / n
+            within = np.maximum(((V @ R.T) ** 2).sum(axis=-1) - own.sum(axis=-1), 0.0)[..., None] * n / total
+            parts = single * (own + within) + shared * z**2
+            worth = parts.sum(axis=-1) ** 2 / (parts**2).sum(axis=-1)
+        return np.where(np.isfinite(worth), np.clip(worth - 1, 1.0, count - 1), found)
+
+    @property
+    def _has_constant(self) -> bool:
+        """Whether the first input of the scores is 1, so that its sums are those of the rows."""
+        return self._center is not None or (self.design.intercept and self.design.outputs is None)
 
     # ---- intervals -------------------------------------------------------------------------------------
 
@@ -587,6 +634,8 @@ class Belief(PickledFields, ABC):
         with np.errstate(divide="ignore"):
             precision = 1 / self._variances(in_units)
         std, dof = np.sqrt(self._variances(self._var(posterior))), self._dof(posterior)
+        if self.settings.coef_cov == "clustered":
+            dof = self.design.by_output(dof)[..., self.design.first :]
         coef = self.design.coef(self._per_target(posterior.mean))
         std, dof = (std, dof) if penalised else _unbounded(std, dof)
         return Estimate(coef, std, dof, precision)
@@ -595,7 +644,9 @@ class Belief(PickledFields, ABC):
         """Return the intercept, with or without the penalty, its standard error and their degrees of freedom."""
         posterior = self.posterior if penalised else self.unpenalised
         value = np.asarray(self.design.intercept_of(self._per_target(posterior.mean)))
-        std, dof = self._intercept_std(posterior), self._dof(posterior)
+        std, dof = self._intercept_std(posterior), self._dof(posterior, self._at_zero(posterior))
+        if self.settings.coef_cov == "clustered" and self.design.outputs is None:
+            dof = dof[..., 0]
         return Student(value, *((std, dof) if penalised else _unbounded(std, dof)))
 
     def coef_interval(self, level: float = 0.95, anytime: bool = False) -> tuple[Array, Array]:

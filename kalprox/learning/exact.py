@@ -545,10 +545,11 @@ class ExactBelief(LinearBelief):
         noise = noise.after(block.X, found.mean, variance, squares, times, *about)
         return replace(belief, input_noise=noise)
 
-    def _row_scores(self, block: Block, found: Innovations, before: Belief) -> tuple[Array, Array, Sandwich]:
+    def _row_scores(self, block: Block, found: Innovations, before: Belief) -> tuple[Array, Array, Array, Sandwich]:
         center, targets = block.X[0].copy(), self.information.targets
         sandwich = self.sandwich or Sandwich.zero(center, self.information.d + 1, targets)
-        return sandwich.inputs(block.X), (block.y - found.mean) / found.scale, sandwich
+        u = (block.y - found.mean) / found.scale
+        return sandwich.inputs(block.X), u, np.ones(len(block)), sandwich
 
     @property
     def n_held(self) -> int:  # type: ignore[override]

@@ -32,7 +32,7 @@ from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, follow
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path
-from kalprox.learning.sandwich import UNNAMED, Sandwich, restored_labels, row_scores, saved_labels
+from kalprox.learning.sandwich import UNNAMED, Sandwich, moved, next_unnamed, restored_labels, row_scores, saved_labels
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.saved_parts import (
     restored_design,
@@ -194,11 +194,11 @@ class FilteredBelief(Belief):
         }
         groups = np.array(self.held_groups) if self.held_groups else None
         scored = self.with_scores_of(_faded(self.settings, ArraySource(**rows, groups=groups)))
-        return replace(scored, sandwich=scored.sandwich and scored.sandwich.with_unnamed(), held_groups=())
+        return replace(scored, sandwich=scored.sandwich and scored.sandwich.with_open_batch(), held_groups=())
 
     def closed(self) -> "FilteredBelief":
         """Return the belief after a batch; its rows without a label that are held are a cluster of their own."""
-        name = f"{UNNAMED}{len(self.held_groups)}"
+        name = f"{UNNAMED}{next_unnamed(self.held_groups)}"
         groups = tuple(name if one == "" else one for one in self.held_groups)
         return replace(super().closed(), held_groups=groups) if groups != self.held_groups else super().closed()
 
@@ -326,7 +326,7 @@ class FilteredBelief(Belief):
             S = matched[:, m : m + m * m].reshape(-1, m, m)
             f, leverage = matched[:, :m], np.diagonal(S, axis1=1, axis2=2)
         own = self.settings.relative_precision(block)
-        D, u = row_scores(self.settings.likelihood, block.y, f, D, leverage, own)
+        D, u, _ = row_scores(self.settings.likelihood, block.y, f, D, leverage, own)
         sandwich = self.sandwich or Sandwich.zero(None, D.shape[1], None)
         return replace(self, sandwich=sandwich.after_rows(D, u, block.weights))
 
@@ -459,9 +459,11 @@ class FilteredBelief(Belief):
         if other.state.held is not None:
             if (rows := other.held_rows()) is None:
                 return self
+            if rows.groups is not None:
+                first = next_unnamed(self.held_groups if self.sandwich is None else self.sandwich.groups)
+                rows = replace(rows, groups=np.array([moved(one, first) for one in rows.groups.tolist()]))
             after, found = self.scored(rows)
-            after = after.observing(rows, found, self)
-            return replace(after, sandwich=after.sandwich and after.sandwich.with_unnamed())
+            return after.observing(rows, found, self)
         if self.state.held is not None:
             return other.merge(self)
         mine, theirs = self.state.posterior.data, other.state.posterior.data
@@ -619,8 +621,8 @@ class FilteredBelief(Belief):
     def why_no_std(self) -> str:
         return self._scored._why_no_std
 
-    def _dof(self, posterior: Posterior) -> Array:
-        return super(FilteredBelief, self._scored)._dof(posterior)
+    def _dof(self, posterior: Posterior, K: Array | None = None) -> Array:
+        return super(FilteredBelief, self._scored)._dof(posterior, K)
 
     def _contrasts(self, posterior: Posterior) -> Array | None:
         """Return the matrix that subtracts from parameters their means over the outputs, where these are kept at zero.

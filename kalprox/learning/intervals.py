@@ -20,7 +20,7 @@ class Estimate(NamedTuple):
     value : array of shape (d,) or (k, d)
     std : array of the same shape
         The standard errors.
-    dof : float or array of shape (k,)
+    dof : float, or array of shape (k,), or of that of `value`
         The degrees of freedom of the standard errors.
     precision : array of shape (d,) or (k, d)
         The inverse variance in units of the noise variance, 1 / [(X'X)^-1]_jj for least squares: how much the rows say.
@@ -39,7 +39,7 @@ class Estimate(NamedTuple):
     def _dof(self) -> Array:
         """The degrees of freedom in a shape that broadcasts with `std`."""
         dof = np.asarray(self.dof, float)
-        return dof[..., None] if dof.ndim else dof
+        return dof if dof.ndim in (0, self.value.ndim) else dof[..., None]
 
     def anytime_interval(self, level: float, tuning: Array) -> tuple[Array, Array]:
         """Return the ends of intervals that, with probability `level`, contain the truth at every look.

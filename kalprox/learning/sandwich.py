@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +19,8 @@ __all__ = [
     "NEEDS_GROUPS",
     "UNNAMED",
     "Sandwich",
+    "moved",
+    "next_unnamed",
     "restored_labels",
     "row_scores",
     "saved_labels",
@@ -27,6 +29,7 @@ __all__ = [
 
 UNNAMED = "\0"  # begins the label of a cluster that is a batch without labels
 
+_MOST_UNNAMED = 64  # batches without labels whose sums are kept one by one
 _WHOLE = 1 - 1e-8  # the leverage of a row whose residual is but rounding
 
 NEEDS_GROUPS = (
@@ -53,9 +56,10 @@ class Sandwich:
         The sum over rows, or over the clusters that are complete.
     clusters : float
         The number of rows or complete clusters in M.
-    groups : mapping from a label to an array of shape (k, p)
-        The sum of the scores of each cluster that was named by a label, and may go on; that of a batch without labels
-        has the label None until the batch ends.
+    groups : mapping from a label to an array of shape (k + 1, p)
+        The sum of the scores of each cluster that was named by a label, and may go on, and that of its inputs, each by
+        its weight in the information; see `inputs_of`. A batch without labels has the label None until it ends, and
+        then one that begins with `UNNAMED`, as long as there are few of them.
     """
 
     center: Array | None
@@ -93,13 +97,20 @@ class Sandwich:
             M = self.M + np.stack([(D * column[:, None]).T @ (D * column[:, None]) for column in size.T])
         return Sandwich(self.center, _finite(M), self.clusters + int(known.sum()), self.groups)
 
-    def after_cluster(self, D: Array, u: Array, weights: Array | None, labels: Array | None = None) -> "Sandwich":
+    def after_cluster(
+        self, D: Array, u: Array, weights: Array | None, information: Array, labels: Array | None = None
+    ) -> "Sandwich":
         """Return the sum after rows of clusters named by labels, or of the cluster that `closed` completes.
 
-        See `after_rows` for the parameters.
+        See `after_rows` for the other parameters.
+
+        Parameters
+        ----------
+        information : array of shape (b,)
+            The weight of each row in the information.
         """
         u = np.nan_to_num(u.reshape(len(D), -1), nan=0.0, posinf=0.0, neginf=0.0)
-        scores = u if weights is None else u * weights[:, None]
+        scores = np.column_stack([u if weights is None else u * weights[:, None], information])
         if labels is None:
             s = scores.T @ D
             return Sandwich(self.center, self.M, self.clusters, {**self.groups, None: self.groups.get(None, 0) + s})
@@ -113,24 +124,27 @@ class Sandwich:
         return Sandwich(self.center, self.M, self.clusters, groups)
 
     def closed(self) -> "Sandwich":
-        """Return the sum with the cluster of the rows without a label completed, if there are any."""
+        """Return the sum with the cluster of the rows without a label completed, if there are any.
+
+        If there are many such clusters, their inputs are no longer known one by one.
+        """
         groups = dict(self.groups)
-        if (s := groups.pop(None, None)) is None:
+        if (last := groups.pop(None, None)) is None:
             return self
         with np.errstate(over="ignore", invalid="ignore"):
-            M = self.M + s[:, :, None] * s[:, None, :]
-        return Sandwich(self.center, _finite(M), self.clusters + 1, groups)
+            _finite(last**2)
+        groups[f"{UNNAMED}{next_unnamed(groups)}"] = last
+        unnamed = [name for name in groups if str(name).startswith(UNNAMED)]
+        if len(unnamed) <= _MOST_UNNAMED and not self.clusters:
+            return replace(self, groups=groups)
+        s = np.stack([groups.pop(name) for name in unnamed])[:, :-1].transpose(1, 0, 2)
+        with np.errstate(over="ignore", invalid="ignore"):
+            M = self.M + s.transpose(0, 2, 1) @ s
+        return Sandwich(self.center, _finite(M), self.clusters + len(unnamed), groups)
 
-    def with_unnamed(self) -> "Sandwich":
-        """Return the sum with the clusters that were batches without labels, of the rows of a warm-up, completed."""
-        groups = dict(self.groups)
-        if (s := groups.pop("", None)) is not None:  # a batch that goes on
-            groups[None] = s
-        M, names = self.M, [name for name in groups if str(name).startswith(UNNAMED)]
-        for name in names:
-            s = groups.pop(name)
-            M = M + s[:, :, None] * s[:, None, :]
-        return Sandwich(self.center, _finite(M), self.clusters + len(names), groups)
+    def with_open_batch(self) -> "Sandwich":
+        """Return the sum in which the rows with the label "" are those of a batch without labels that goes on."""
+        return replace(self, groups={None if name == "" else name: s for name, s in self.groups.items()})
 
     def forget(self, rho: float) -> "Sandwich":
         """Return the sum with the weight of every row multiplied by rho."""
@@ -145,8 +159,9 @@ class Sandwich:
             J[1:, 0] = other.center - self.center
         M = other.M if J is None else J @ other.M @ J.T
         groups = dict(self.groups)
-        for name, s in other.groups.items():
-            s = s if J is None else s @ J.T
+        first = next_unnamed(groups)
+        for label, s in other.groups.items():
+            s, name = s if J is None else s @ J.T, moved(label, first)
             groups[name] = groups[name] + s if name in groups else s
         return Sandwich(self.center, self.M + M, self.clusters + other.clusters, groups)
 
@@ -170,7 +185,7 @@ class Sandwich:
     def times(self, factor: Array) -> "Sandwich":
         """Return the sum times a number for each target, shape () or (k,)."""
         factor = np.atleast_1d(factor)
-        groups = {name: np.sqrt(factor)[:, None] * s for name, s in self.groups.items()}
+        groups = {name: np.append(np.sqrt(factor), 1.0)[:, None] * s for name, s in self.groups.items()}
         return Sandwich(self.center, factor[:, None, None] * self.M, self.clusters, groups)
 
     @property
@@ -178,26 +193,38 @@ class Sandwich:
         """The number of rows or clusters."""
         return self.clusters + len(self.groups)
 
-    @property
-    def empty(self) -> bool:
-        """Whether no row had a score, other than zero."""
-        return not (self.M.any() or self._sums().any())
-
     def total(self, design: Design) -> Array:
         """Return M, including the clusters that may go on, in the coordinates of the design; shape (k, p, p)."""
-        sums = self._sums().transpose(1, 0, 2)
+        sums = self._sums()[:, :-1].transpose(1, 0, 2)
         M = self.M + sums.transpose(0, 2, 1) @ sums
+        J = self._to(design)
+        return M if J is None else J @ M @ J.T
+
+    def inputs_of(self, design: Design) -> tuple[Array, Array]:
+        """Return the sums of the inputs of clusters in the coordinates of the design, and sums for the input 1.
+
+        Returns
+        -------
+        array of shape (clusters, p)
+        array of shape (clusters, k + 1)
+            The sums of the scores of the input 1, and the weight of each cluster in the information.
+        """
+        sums, J = self._sums(), self._to(design)
+        return sums[:, -1] if J is None else sums[:, -1] @ J.T, sums[:, :, 0]
+
+    def _to(self, design: Design) -> Array | None:
+        """Return the matrix from inputs to those of the design; None if they are the same."""
         if self.center is None or design.center is None or design.scale is None:
-            return M
+            return None
         d = len(self.center)
         J = np.zeros((d + 1, d + 1))
         J[0, 0], J[1:, 0], J[1:, 1:] = 1, (self.center - design.center) / design.scale, np.diag(1 / design.scale)
-        J = J[1 - design.first :]
-        return J @ M @ J.T
+        return J[1 - design.first :]
 
     def _sums(self) -> Array:
-        """The sums of the clusters that may go on, shape (clusters, k, p)."""
-        return np.stack(list(self.groups.values())) if self.groups else np.zeros((0, *self.M.shape[:2]))
+        """The sums of the clusters that may go on, shape (clusters, k + 1, p)."""
+        k, p, _ = self.M.shape
+        return np.stack(list(self.groups.values())) if self.groups else np.zeros((0, k + 1, p))
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -210,12 +237,23 @@ class Sandwich:
     def restored(cls, saved: Saved, name: str = "sandwich") -> "Sandwich":
         """Return the sums saved under `name`; raise a ValueError if their shapes do not fit."""
         center, M, clusters, labels, sums = (saved[f"{name}.{part}"] for part in cls._SAVED)
-        expect(M.ndim == 3 and M.shape[1] == M.shape[2] and sums.ndim == 3 and sums.shape[1:] == M.shape[:2])
+        expect(M.ndim == 3 and M.shape[1] == M.shape[2] and sums.ndim == 3)
+        expect(sums.shape[1:] == (M.shape[0] + 1, M.shape[1]))
         expect(center is None or center.shape == (M.shape[1] - 1,))
         expect(clusters.shape == () and clusters >= 0)
         names = restored_labels(labels)
         expect(len(set(names)) == len(names))
         return cls(center, M, float(clusters), dict(zip(names, sums, strict=True)))
+
+
+def next_unnamed(labels: Iterable[Hashable]) -> int:
+    """Return a number that no batch without labels has among these labels, nor a greater one."""
+    return 1 + max((int(name[1:]) for name in map(str, labels) if name.startswith(UNNAMED)), default=-1)
+
+
+def moved(label: Any, by: int) -> Any:
+    """Return a label; that of a batch without labels with a greater number."""
+    return f"{UNNAMED}{int(label[1:]) + by}" if str(label).startswith(UNNAMED) else label
 
 
 def saved_labels(labels: Iterable[Hashable]) -> Array:
@@ -240,8 +278,10 @@ def row_scores(
     precision: Array | None,
     *,
     seen: bool = False,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Return inputs, shape (b, p), and factors of them, shape (b,), whose products are the scores of rows.
+
+    The third array is the curvature of the loss in each row; with several outputs, whose inputs differ, it is zero.
 
     The slope of the loss at outputs f that were predicted before the row is divided by the root of 1 + curvature times
     leverage, which is what the uncertainty of f adds to its variance. If the row has been `seen`, the estimate has
@@ -250,7 +290,9 @@ def row_scores(
     """
     slope, curvature = likelihood.expand(y, f)
     u = _scaled(-slope, curvature * leverage, precision, seen=seen)
-    return (D, u) if u.ndim == 1 else ((u[:, :, None] * D).sum(axis=1), np.ones(len(u)))
+    if u.ndim == 1:
+        return D, u, np.asarray(curvature)
+    return (u[:, :, None] * D).sum(axis=1), np.ones(len(u)), np.zeros(len(u))
 
 
 def _scaled(e: Array, leverage: Array, precision: Array | None, *, seen: bool) -> Array:
@@ -305,14 +347,15 @@ def scores_at(
     if center is None:
         f, D = map(np.asarray, model.linearize_rows(theta, design.rows(X, block.offset)))
         leverage = np.zeros(f.shape) if V is None else _leverage(D, V, faded)
-        D, e = row_scores(likelihood, y, f + design.offset, D, leverage, own, seen=True)
+        D, e, curvature = row_scores(likelihood, y, f + design.offset, D, leverage, own, seen=True)
         none = Sandwich.zero(None, D.shape[1], None)
     else:
         none = Sandwich.zero(center, len(center) + 1, y.shape[1] if y.ndim == 2 else None)
         leverage = np.zeros(y.shape) if V is None else _leverage(design.rows(X), V, faded)
         D, e = none.inputs(X), _scaled(y - design.predictor(X, theta), leverage, own, seen=True)
+        curvature = np.ones(len(X))
     if V is None:
-        return none.after_cluster(D, e, w, block.groups)
+        return none.after_cluster(D, e, w, curvature if w is None else w * curvature, block.groups)
     return none.after_rows(D, e, w if faded is None else w * faded)
 
 

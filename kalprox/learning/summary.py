@@ -35,6 +35,7 @@ _COLUMNS = {"coef": 11, "std": 10, "t": 9, "p": 9, "low": 11, "high": 11}  # cha
 _NAME = WIDTH - sum(_COLUMNS.values())
 _MAX_ROWS = 60  # of the coefficients in the text and in HTML
 _LEAST_SHOWN = 0.01  # the smallest weight of a way to forget that is shown
+_FEW = 20  # clusters, below which it matters that they are unequal
 TINY = 1e-16  # p-values below it are shown as such
 
 
@@ -56,7 +57,7 @@ class Summary:
         The ends of the intervals of the coefficients; see `KalproxRegressor.coef_interval`.
     t, p : array
         coef / std, and the two-sided tail probability of Student's t distribution beyond it.
-    dof : float or array of shape (k,)
+    dof : float or array of shape (k,), or for clusters of the shape of `coef`
         The degrees of freedom of t.
     level : float
         The level of the intervals.
@@ -320,7 +321,11 @@ def about_errors(belief: Belief, cluster: str | None = None) -> str:
         return "robust (the variance of the noise may differ from row to row)"
     clusters = 0 if sandwich is None else round(sandwich.count)
     by = "" if cluster is None else f" of {cluster}"
-    return f"clustered (rows may depend on each other within each of {clusters:,} clusters{by})"
+    text = f"clustered (rows may depend on each other within each of {clusters:,} clusters{by}"
+    worth = float(np.min(belief.coef_estimate(penalised=not belief.debiased).dof, initial=np.inf)) + 1
+    return text + (
+        f"; for one coefficient they are worth {worth:.2g} equal ones)" if worth < min(clusters / 2, _FEW) else ")"
+    )
 
 
 def frame_of(columns: dict[str, Any], kind: str) -> Any:
@@ -351,6 +356,8 @@ def _read(belief: Belief, level: float) -> tuple[Array, Array, tuple[Array, ...]
         if not belief.design.intercept:
             return coef, std, ends, dof
         intercept = belief.intercept_estimate(penalised)
+        if dof.ndim == coef.ndim:
+            (dof,) = _joined((intercept.dof,), (dof,))
         first = (intercept.mean, intercept.std) if penalised else (belief.intercept, belief.intercept_std)
         coef, std = _joined(first, (coef, std))
         return coef, std, _joined(intercept.interval(level), ends), dof
@@ -379,9 +386,14 @@ def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]
         return nothing, nothing
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where((std > 0) & np.isfinite(std), coef / std, np.nan)
-    nu = dof[..., None] if dof.ndim else dof
+    nu = dof if dof.ndim in (0, coef.ndim) else dof[..., None]
     p = 2 * np.where(np.isinf(nu), special.ndtr(-np.abs(t)), special.stdtr(np.where(np.isinf(nu), 1.0, nu), -np.abs(t)))
-    which = "the normal distribution" if np.isinf(dof).all() else f"Student's t, {_numbers(dof)} degrees of freedom"
+    which = f"Student's t, {_numbers(dof)} degrees of freedom"
+    if np.isinf(dof).all():
+        which = "the normal distribution"
+    elif dof.ndim == coef.ndim:  # of clusters, which say more about one coefficient than about another
+        ends = dict.fromkeys(f"{float(one):.3g}" for one in (np.nanmin(dof), np.nanmax(dof)))
+        which = f"Student's t, {' to '.join(ends)} degrees of freedom"
     text = f"t = coef / std; p is the probability of a larger |t| under {which}"
     if belief.settings.penalty.kind is not None:
         text += (

@@ -238,3 +238,51 @@ def test_a_stream_of_counts_that_is_saved_in_its_warm_up_keeps_its_clusters(tmp_
         for start in range(15, 600, 45):
             one.partial_fit(X[start : start + 45], y[start : start + 45], groups=group[start : start + 45])
     np.testing.assert_array_equal(model.coef_std_, again.coef_std_)
+
+
+def unequal_clusters(seed, sizes):
+    rng = np.random.default_rng(seed)
+    group, G = np.repeat(np.arange(len(sizes)), sizes), len(sizes)
+    X = np.column_stack([rng.normal(size=len(group)), rng.normal(size=G)[group]])
+    y = (
+        X.sum(axis=1)
+        + rng.normal(size=G)[group]
+        + rng.normal(size=len(group))
+        + 0.5 * rng.normal(size=G)[group] * X[:, 0]
+    )
+    return KalproxRegressor(penalty=None).fit(X, y, groups=group), np.ones(2)
+
+
+@pytest.mark.parametrize("sizes", [(25,) * 10, (500, *(20,) * 19)])
+def test_few_and_unequal_clusters_cover(sizes):
+    # With clusters - 1 degrees of freedom, 82% and 63% of 120 were inside. Fewer than 104 have a probability of 1e-4.
+    assert coverage(lambda seed: unequal_clusters(70 + seed, sizes), 60).mean() >= 104 / 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(40,) * 5, (25,) * 10, (500, *(20,) * 19), (300, *(20,) * 9)])
+def test_few_and_unequal_clusters_cover_over_many_seeds(sizes):
+    # 400 seeds: 90%, less three standard deviations of the binomial law.
+    found = coverage(lambda seed: unequal_clusters(5000 + seed, sizes), 400)
+    assert (found >= 0.9 - 3 * (0.9 * 0.1 / 400) ** 0.5).all(), found
+
+
+def test_the_summary_says_how_many_clusters_a_giant_leaves():
+    giant, _ = unequal_clusters(1, (500, *(20,) * 19))
+    text = " ".join(str(giant.summary()).split())
+    assert "20 clusters; for one coefficient they are worth" in text
+    assert (giant.summary().dof < 8).all()
+    equal, _ = unequal_clusters(1, (20,) * 200)
+    assert "worth" not in str(equal.summary()).split("R2")[0]
+    assert (equal.summary().dof > 30).all() and (equal.summary().dof <= 199).all()
+
+
+def test_robust_errors_of_few_rows_cover():
+    def model_of(seed):
+        rng = np.random.default_rng(300 + seed)
+        X = rng.normal(size=(25, 2))
+        y = X.sum(axis=1) + rng.normal(size=25) * (0.2 + np.abs(X[:, 0]))
+        return KalproxRegressor(penalty=None, coef_cov="robust").fit(X, y), np.ones(2)
+
+    # Of 300 at 95%, fewer than 273 have a probability below 1e-2; 83% were inside.
+    assert coverage(model_of, 150).mean() >= 273 / 300
