@@ -62,6 +62,7 @@ __all__ = [
     "Problem",
     "ProximalState",
     "WarmupCutShort",
+    "has_moved",
     "later",
     "linearised_at_check",
     "prediction_errors",
@@ -585,6 +586,7 @@ _ALONE = 0.5  # the leverage of a row that has as much to say about some directi
 _MANY = 100  # rows for each coefficient, of which a few may have a large leverage
 _RARE = 0.01  # the share of them that may have a large leverage, if the loss is convex
 _FEW = 0.3  # the share of the rows of a warm-up that may be held on after its end
+_FAR = 0.5  # by which the outputs of a warm-up may move between two checks: their odds or rates by a factor of 1.6
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
 
 
@@ -612,6 +614,17 @@ def _finite_cov(state: ProximalState) -> Array | None:
     return V / variance if variance > 0 else None
 
 
+def has_moved(state: ProximalState, X: Array, f: Array) -> bool:
+    """Whether the outputs f of rows are farther from those at the last check than the expansion of the loss is valid.
+
+    Of classes and counts: the rows before were linearised there.
+    """
+    held, model, loss = state.held, state.problem.model, state.problem.likelihood
+    if held is None or not model.linear or loss.quadratic or loss.location or np.array_equal(held.start, held.origin):
+        return False
+    return bool(np.abs(f - model.linearize_rows(held.start, X)[0]).max() > _FAR)
+
+
 def _if_finite(new: Information, old: Information) -> Information:
     """Return `new`; under jit, where no exception can be raised, return `old` if `new` is not finite."""
     if not is_traced(new):
@@ -625,7 +638,11 @@ def _if_finite(new: Information, old: Information) -> Information:
 
 
 def _held(state: ProximalState, block: Block) -> ProximalState:
-    """Hold one more block, and end the warm-up if a check is due and the rows determine theta well."""
+    """Hold one more block, and end the warm-up if a check is due and the rows determine theta well.
+
+    The rows are also checked if the block moves the estimate so far that the linearisation of the rows before it says
+    nothing there, as the first rows of a class do that had been declared, and had not come. The warm-up goes on then.
+    """
     if is_traced(block.X, block.y, block.weights, state):
         raise TypeError("The warm-up of a nonlinear model depends on values and cannot be traced: step outside jit.")
     assert state.held is not None
@@ -634,7 +651,11 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
         if state._has_data:
             with suppress(ValueError):  # where h is not finite at the last estimate, the next check has the rows
                 state = _learned(state, block)
-        return replace(state, held=held)
+        if not state._has_data or not has_moved(
+            state, block.X, problem.model.linearize_rows(state.estimate, block.X)[0]
+        ):
+            return replace(state, held=held)
+        held = held.to_check()
     state = replace(state, held=held, data=_zero(state), extrapolating=None)
     fit, rows = state._refined, held.block(problem.forget, problem.weights)
     found, far = leverages(problem.model, state.linearization, rows)
@@ -644,7 +665,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
     convex = problem.model.linear and problem.likelihood.log_concave  # there is no other minimum
     few = convex and leverage < _ALONE and (found >= MAX_LEVERAGE).mean() <= _RARE and held.rows >= _MANY * state.data.d
-    settled = fit.converged and (few or leverage < MAX_LEVERAGE) and far.mean() <= _FEW and fits
+    settled = held.next_look > 0 and fit.converged and (few or leverage < MAX_LEVERAGE) and far.mean() <= _FEW and fits
     settled = settled and parameter_matters(problem.model, problem.likelihood, fit, rows) <= MAX_CHANGE
     if settled and (held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes):
         data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)

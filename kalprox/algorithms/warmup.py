@@ -102,6 +102,10 @@ class HeldRows:
         """Whether to check the rows now: there are enough of them, or they take `limit` bytes."""
         return self.rows >= self.next_look or self.bytes >= limit
 
+    def to_check(self) -> "HeldRows":
+        """Return the rows, to be checked at once, after which the warm-up goes on."""
+        return replace(self, next_look=0)
+
     def later(self, fit: Refined, leverage: float, settled: bool) -> "HeldRows":
         """Return the same rows, to be checked again when there are 1.5 times as many; 3 times, if they are settled.
 

@@ -14,6 +14,7 @@ from kalprox._arrays import Array
 from kalprox.algorithms.parameters import learned_by
 from kalprox.algorithms.proximal_filter import (
     ProximalState,
+    has_moved,
     later,
     prediction_errors,
     proximal_filter,
@@ -297,10 +298,11 @@ class FilteredBelief(Belief):
     def learn_matched(self, block: Block, matched: Array) -> "FilteredBelief":
         """Take the rows that a filter of single rows has learned since this belief; see `take_matched`.
 
-        In the warm-up they are held like others.
+        In the warm-up they are held like others, and checked if they have moved the filter far.
         """
         if self.state.held is not None:
-            return self.learn(block)
+            held = self.state.held.to_check() if self.has_moved(block, matched) else self.state.held
+            return replace(self, state=replace(self.state, held=held)).learn(block)
         block = block if block.weights is not None else replace(block, weights=np.ones(len(block)))
         belief = self
         if self.seen is not None:
@@ -309,6 +311,13 @@ class FilteredBelief(Belief):
         if self.settings.coef_cov != "model":
             after = after._with_matched_scores(block, matched)
         return after._warned(self)
+
+    def has_moved(self, block: Block, matched: Array) -> bool:
+        """Whether a filter of single rows has moved far from where the rows of a warm-up were linearised."""
+        if self.state.held is None or self.is_fresh:
+            return False
+        f = matched[:, : self.fixed.outputs or 1].reshape(block.y.shape)
+        return has_moved(self.state, self.fixed.block(block).X, f)
 
     def _warned(self, before: "FilteredBelief") -> "FilteredBelief":
         """Return this belief; warn if its rows are separated, and those before were not, or were few."""

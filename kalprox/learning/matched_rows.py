@@ -83,6 +83,8 @@ class MatchedRows(LiveRows):
         about = {} if rows.offset is None else {"offset": rows.offset}
         predicted = live.predict(rows.X, **about) if predict else None
         self._match(live, rows)
+        if self.belief.has_moved(rows, self._matched[-1][None]):
+            self._most = self.buffer.n + 1  # so that the rows of the warm-up are checked
         if rows.offset is None:
             self.buffer.append_row(rows.X, rows.y, 1, weight=weight)
         else:
