@@ -173,7 +173,7 @@ class Probabilities(ShownClasses, Calibration):
             findings,
             kind="classes",
             measured=measured,
-        )
+        ).with_check(self.missingness)
 
     def _checks(self, cells: Cells, event: str, several: int) -> tuple[Check, Check, Check]:
         return cells.checks(event, several)

@@ -18,7 +18,7 @@ from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_finite, check_positive, concrete
 from kalprox.calibration.blocks import NUMBERS, Family, Given, Judged, block_sums
 from kalprox.calibration.changes import Changes
-from kalprox.calibration.checks import Dependence, Shape
+from kalprox.calibration.checks import Check, Dependence, Shape
 from kalprox.calibration.curvature import Curvature, zeros
 from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined
 from kalprox.calibration.showing import Shown
@@ -67,6 +67,8 @@ class Calibration(Shown):
         The change points of the stream, if an estimator was told to look for them.
     targets : tuple of Calibration
         Of several targets: the calibration of each of them, by which `verdict` judges; else empty.
+    missingness : Check or None
+        Whether features are missing independently of the target, if an estimator has learned enough rows with gaps.
 
     Examples
     --------
@@ -105,6 +107,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     not_judged: str = static(default="")
     changes: Changes | None = static(default=None)
     targets: "tuple[Calibration, ...]" = static(default=())
+    missingness: Check | None = static(default=None)
 
     family: ClassVar[Family] = NUMBERS
     predictives: ClassVar[tuple[type, ...]] = (Student,)
@@ -303,6 +306,11 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         return Curvature(*(getattr(self, name) for name in Curvature._fields))
 
     @property
+    def dependence(self) -> Dependence:
+        """How the scores depend on those before them."""
+        return Dependence.of_sequence(self._sequence)[0]
+
+    @property
     def nis(self) -> Array:
         """The mean squared normalised innovation (NIS): 1 is expected, 4 means a std too small by half."""
         return self._mean(self.squares)
@@ -417,11 +425,11 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             self.uniformity[0],
             Shape.of(np.asarray(self.powers, float)),
             self._sequence,
-            self.curvature.check(Dependence.of_sequence(self._sequence)[0], several),
+            self.curvature.check(self.dependence, several),
             certain=bool(self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1),
             several=several,
             **self._judge_options(several),
-        )
+        ).with_check(self.missingness)
 
     def _judge_options(self, several: int) -> dict[str, Any]:
         """Return what the verdict on a subclass needs besides; see `judge`."""
