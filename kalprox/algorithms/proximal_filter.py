@@ -423,7 +423,7 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
         learned = next_numbers(learned, problem.likelihood, at, block, V, left, held=state.held is not None)
     tol, far = TOL, np.zeros(len(block), bool)
     if problem.warmup > 0 and state.held is None and not is_traced(at.D, state):
-        leverage, far = leverages(problem.model, state.linearization, block)
+        leverage, _, far = leverages(problem.model, state.linearization, block)
         tol = _precision(state.linearization)
         far = far if leverage.sum() < _MUCH else np.ones(len(block), bool)
     extrapolating = None if state.extrapolating is None else state.extrapolating.faded(left)
@@ -533,7 +533,7 @@ def _refined_together(state: ProximalState, rows: ExtrapolatingRows, tol: float)
     prior = merge(state.data, state.prior)
     fit = refine_held(p.model, state.likelihood, state.inner, rows.block(), state.estimate, prior, tol)
     state = replace(state, estimate=fit.mean, extrapolating=rows)
-    leverage, keep = leverages(p.model, state.linearization, rows.block())
+    leverage, _, keep = leverages(p.model, state.linearization, rows.block())
     most = min(p.warmup, _HOLD) * len(keep) // rows.bytes
     if keep.sum() > most:  # keep those of the largest leverage
         last = np.argsort(np.where(keep, leverage, -1.0), kind="stable")[: len(keep) - most]
@@ -584,7 +584,8 @@ _HOLD = 1 << 23  # bytes of rows that extrapolate: they are refined with every b
 _ROUGHLY = 0.01  # standard errors that the refinement may leave over: the next block repeats it
 _ALONE = 0.5  # the leverage of a row that has as much to say about some direction as all the others together
 _MANY = 100  # rows for each coefficient, of which a few may have a large leverage
-_RARE = 0.01  # the share of them that may have a large leverage, if the loss is convex
+_VERY_MANY = 1000  # the same where the loss is not convex: there may be another minimum
+_RARE = 0.01  # the share of them that may have a large leverage
 _FEW = 0.3  # the share of the rows of a warm-up that may be held on after its end
 _FAR = 0.5  # by which the outputs of a warm-up may move between two checks: their odds or rates by a factor of 1.6
 _MUCH = 1.0  # if the leverages of a block add up to more, it says as much as all rows before it about some direction
@@ -637,6 +638,7 @@ def _if_finite(new: Information, old: Information) -> Information:
     return replace(new, T=T, shift=shift, rows=rows, squares=squares)
 
 
+@np.errstate(all="ignore")  # of rows that do not determine theta, some estimates overflow; the check rejects them
 def _held(state: ProximalState, block: Block) -> ProximalState:
     """Hold one more block, and end the warm-up if a check is due and the rows determine theta well.
 
@@ -658,13 +660,15 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
         held = held.to_check()
     state = replace(state, held=held, data=_zero(state), extrapolating=None)
     fit, rows = state._refined, held.block(problem.forget, problem.weights)
-    found, far = leverages(problem.model, state.linearization, rows)
+    found, bent, far = leverages(problem.model, state.linearization, rows)
     leverage = float(found.max())
     state = replace(state, data=fit.information, estimate=fit.mean, learned=learned_by(fit))
     rest, done = ExtrapolatingRows.of(rows).split(far)
     fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
     convex = problem.model.linear and problem.likelihood.log_concave  # there is no other minimum
-    few = convex and leverage < _ALONE and (found >= MAX_LEVERAGE).mean() <= _RARE and held.rows >= _MANY * state.data.d
+    large = found >= MAX_LEVERAGE
+    alone, many = (leverage >= _ALONE, _MANY) if convex else (bent[large].any(), _VERY_MANY)
+    few = not alone and large.mean() <= _RARE and held.rows >= many * state.data.d
     settled = held.next_look > 0 and fit.converged and (few or leverage < MAX_LEVERAGE) and far.mean() <= _FEW and fits
     settled = settled and parameter_matters(problem.model, problem.likelihood, fit, rows) <= MAX_CHANGE
     if settled and (held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes):

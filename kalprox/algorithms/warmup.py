@@ -17,7 +17,7 @@ import numpy as np
 from kalprox._arrays import Array, pytree, static
 from kalprox.algorithms.refine import Refined, refine
 from kalprox.information import Information
-from kalprox.information.linearized import expand, output_leverage
+from kalprox.information.linearized import curved_variance, expand, output_leverage
 from kalprox.likelihoods import Likelihood
 from kalprox.models import GLM, Model
 from kalprox.posterior import InformationPosterior
@@ -189,35 +189,42 @@ def refine_held(
     return refine(model, regularizer, source, start, prior=prior, max_passes=passes, tol=tol, likelihood=likelihood)
 
 
-def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tuple[Array, Array]:
-    """Return the leverage of each row, and whether one linearisation of it is not enough.
+def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tuple[Array, Array, Array]:
+    """Return the leverage of each row, whether it is bent, and whether one linearisation of it is not enough.
 
     The leverage is the variance of h under the belief, in units of the noise variance and times the weight of the row:
     d'Vd for a nearly linear h. A row far from the others has a large one, and so has a row on which a link that looks
-    flat at the estimate may well not be flat; see `output_leverage`. It is infinite where a direction of theta is
-    undetermined, or no degrees of freedom are left. Of a row with several outputs the largest counts.
+    flat at the estimate may well not be flat; see `output_leverage` and `curved_variance`. It is infinite where a
+    direction of theta is undetermined, or no degrees of freedom are left. Of a row with several outputs the largest
+    counts.
 
-    One linearisation is not enough if the leverage is 0.1 or more, or if more than 5% of the variance of h is not
-    linear in theta, or if the curvature of the loss changes by more than 20% within a standard deviation of the belief,
-    as it does for rare events. The latter two do not matter where the leverage is so small that even as many such rows
-    as there are in all would have less than 0.1 together.
+    A row is bent if more than 5% of the variance of h is not linear in theta, or if the curvature of the loss changes
+    by more than 20% within a standard deviation of the belief, as it does for rare events; unless the leverage is so
+    small that even as many such rows as there are in all would have less than 0.1 together. One linearisation is not
+    enough if the row is bent, or if its leverage is 0.1 or more.
     """
     noise_var, metric = float(posterior.noise.variance), posterior.metric_factors[0]
     if not (posterior.proper and noise_var >= 0):
-        return np.full(len(rows), np.inf), np.ones(len(rows), bool)
-    at, bent = expand(model, posterior.likelihood, posterior.mean, rows), np.zeros(len(rows), bool)
+        return np.full(len(rows), np.inf), np.ones(len(rows), bool), np.ones(len(rows), bool)
+    at = expand(model, posterior.likelihood, posterior.mean, rows)
+    bent = np.zeros(at.f.shape, bool)
     if isinstance(model, GLM):
         found, share = output_leverage(model, posterior.mean, rows.X, metric.leverage(rows.X), noise_var)
         bent = share > _MAX_BEND
     else:
         found = metric.leverage(at.D)
-        if model.linear and not posterior.likelihood.quadratic:
+        if not posterior.likelihood.quadratic:
             spread = noise_var if posterior.likelihood.location else 1.0  # counts are learned as Poisson counts are
             f, std = (a.reshape(rows.y.shape) for a in (at.f, np.sqrt(found * spread)))
-            bent = posterior.likelihood.curvature_change(rows.y, f, std) > MAX_CHANGE
+            bent = (posterior.likelihood.curvature_change(rows.y, f, std) > MAX_CHANGE).ravel()
+        if not model.linear:
+            curved = curved_variance(model, posterior.mean, rows.X, metric, noise_var)
+            found = found + curved
+            bent = bent | (curved > _MAX_BEND * found)
     found = np.asarray(found if at.weights is None else at.weights * found).reshape(len(rows), -1)
-    far = _is_far(found, bent.reshape(len(rows), -1), float(posterior.data.rows))
-    return found.max(axis=1), far.any(axis=1)
+    bent = _is_bent(found, bent.reshape(len(rows), -1), float(posterior.data.rows)).any(axis=1)
+    leverage = found.max(axis=1)
+    return leverage, bent, bent | (leverage >= MAX_LEVERAGE)
 
 
 def far_rows(likelihood: Likelihood, y: Array, f: Array, variance: Array, weights: Array, rows: float) -> Array:
@@ -226,8 +233,9 @@ def far_rows(likelihood: Likelihood, y: Array, f: Array, variance: Array, weight
     The beliefs about the outputs were N(f, variance), the loss is elementwise, and `rows` were learned before.
     """
     found = likelihood.expand(y, f)[1] * weights * variance
-    return _is_far(found, likelihood.curvature_change(y, f, np.sqrt(variance)) > MAX_CHANGE, rows)
+    bent = _is_bent(found, likelihood.curvature_change(y, f, np.sqrt(variance)) > MAX_CHANGE, rows)
+    return bent | (found >= MAX_LEVERAGE)
 
 
-def _is_far(leverage: Array, bent: Array, rows: float) -> Array:
-    return (leverage >= MAX_LEVERAGE) | (bent & (leverage * rows >= MAX_LEVERAGE))
+def _is_bent(leverage: Array, bent: Array, rows: float) -> Array:
+    return bent & (leverage * rows >= MAX_LEVERAGE)

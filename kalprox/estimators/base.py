@@ -99,7 +99,7 @@ class LearnerEstimator(BaseEstimator):
         self._current = itemgetter(*names)
         self._given = self._current(vars(self))
         belief = learner.belief
-        if belief.message and not belief.converged and belief.predicts:  # a warm-up is not worth a warning
+        if belief.message and not belief.converged and belief.predicts:  # for a warm-up, see `_warn_of_warmup`
             warnings.warn(belief.message, ConvergenceWarning, stacklevel=3)
         return self
 
@@ -118,6 +118,7 @@ class LearnerEstimator(BaseEstimator):
     def _with_std(self) -> Belief:
         """The belief, for reading standard errors: warns if there are none, or if they are known to be too small."""
         belief = self._belief
+        self._warn_of_warmup(belief, stacklevel=4)
         if belief.why_no_std:
             warnings.warn(belief.why_no_std, RuntimeWarning, stacklevel=3)
         with self._lock:
@@ -125,6 +126,11 @@ class LearnerEstimator(BaseEstimator):
         if doubt:
             warnings.warn(doubt, UnderstatedWarning, stacklevel=3)
         return belief
+
+    def _warn_of_warmup(self, belief: Belief, stacklevel: int = 3) -> None:
+        """Warn, where standard errors or intervals are read, that the rows do not determine the coefficients yet."""
+        if belief.message and not belief.converged and not belief.predicts:
+            warnings.warn(belief.message, ConvergenceWarning, stacklevel=stacklevel)
 
     def _coef_names(self, belief: Belief) -> list[str]:
         """Return the names of the coefficients: those of the columns, or x0, x1 and so on; theta[0] of a function."""

@@ -257,6 +257,7 @@ class Predicting(LearnerEstimator):
             ends = self._fitted.conformal_ends(level) if method == "conformal" else None
         if noise.reason:
             warnings.warn(noise.reason, RuntimeWarning, stacklevel=2)
+        self._warn_of_warmup(self._belief)
         if ends is not None:
             low, high = ends
             return found.mean - low * found.std, found.mean + high * found.std

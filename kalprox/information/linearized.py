@@ -8,6 +8,7 @@ import numpy as np
 from kalprox._arrays import Array, masked, namespace
 from kalprox.information.triangular import Information, merge
 from kalprox.likelihoods import Categorical, Likelihood
+from kalprox.linalg.factor import Factor
 from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import GLM, Model, Predictor, predictor
@@ -19,6 +20,7 @@ __all__ = [
     "Spread",
     "curvature_along",
     "curvature_left_out",
+    "curved_variance",
     "errors_of",
     "expand",
     "linearize",
@@ -188,6 +190,24 @@ def output_leverage(model: GLM, theta: Array, X: Array, leverage: Array, noise_v
     return np.where(np.isfinite(found), found, np.inf), np.where(np.isfinite(share), share, 1.0)
 
 
+def curved_variance(model: Model, theta: Array, X: Array, factor: Factor, noise_var: float) -> Array:
+    """Return the variance of h that is not linear in theta, for each output, in units of the noise variance.
+
+    It is the mean square of the distance of h from its tangent at theta, at points to both sides of theta along
+    orthogonal directions of the belief: all of them, or 8. Their distance from theta has the fourth moment of the
+    belief, on which the square of a curvature depends. Infinite where h is not finite.
+    """
+    d = factor.normals
+    directions = np.linalg.qr(np.random.default_rng(0).normal(size=(d, min(d, _DIRECTIONS))))[0].T
+    steps = noise_var**0.5 * factor.draws((d * (d + 2)) ** 0.25 * directions)
+    f, D = model.linearize_rows(theta, X)
+    with np.errstate(all="ignore"):
+        away = [(model.linearize_rows(theta + step, X)[0] - f - D @ step) ** 2 for step in (*steps, *-steps)]
+        found = np.mean(away, axis=0).ravel() / noise_var
+    return np.where(np.isfinite(found), found, np.inf)
+
+
+_DIRECTIONS = 8
 _NARROW = 0.01  # the links change on the scale of 1; quadrature over less would lose digits to cancellation
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(9)
 _SHARES = _SHARES / _SHARES.sum()

@@ -171,13 +171,30 @@ class FilteredBelief(Belief):
         if belief.columns is not None and self.state.held is not None and state.held is None:
             prior = weak_prior(self.settings, belief.fixed, seen, belief.columns, _noise_of(state))
             state = with_prior(state, prior)
-        message = self.fit_message if self.state.held is None or self._convex else _warming_up(state.held)
         about: dict[str, Any] = {"sandwich": self._faded_sandwich(block), "time": state.time}
         about["held_groups"] = self._groups_with(block)
-        after = replace(belief, state=state, fit_message=message, **about)
+        after = replace(belief, state=state, **about)
+        if self.state.held is not None or state.cut_short:
+            after = replace(after, fit_message=after._of_stream)
         if self.state.held is None or state.held is not None or self.settings.coef_cov == "model":
             return after._warned(self)
         return after._with_scores_of_held(block, self.held_rows())._warned(self)
+
+    @property
+    def _of_stream(self) -> str:
+        """Why the rows of a stream do not determine the coefficients well; empty if they do."""
+        held = self.state.held
+        if self.state.cut_short:
+            return (
+                "The stream can hold no more rows, and those held did not determine the coefficients well: they were "
+                "linearised for good, and the estimate may be wrong and over-confident. Call refine with all rows."
+            )
+        if held is None or held.settled or self._convex:
+            return ""
+        return (
+            f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the "
+            "coefficients well, and the estimate may be far off. Learn more rows, or use fit."
+        )
 
     def _groups_with(self, block: Block) -> tuple[str, ...]:
         """Return the clusters of the rows that are held, and of a block that is held, too."""
@@ -481,7 +498,8 @@ class FilteredBelief(Belief):
         learned = self.state.learned
         if learned is not None and other.state.learned is not None:
             learned = learned.merge(other.state.learned)
-        both = replace(self.state, data=data, extrapolating=None, learned=learned)
+        cut_short = self.state.cut_short or other.state.cut_short
+        both = replace(self.state, data=data, extrapolating=None, learned=learned, cut_short=cut_short)
         seen = None if self.seen is None or other.seen is None else self.seen + other.seen
         state, columns = with_prior(both, self.state.prior), self.columns
         if seen is not None and self.columns is not None and other.columns is not None:
@@ -699,7 +717,8 @@ class FilteredBelief(Belief):
             **saved_design(self.fixed),
             **({} if self.seen is None else {"seen": self.seen}),
             "n_passes": self.n_passes,
-            "converged": bool(self.fit_converged and not state.cut_short),
+            "converged": self.fit_converged,
+            **({"cut_short": True} if state.cut_short else {}),
             "prior": state.prior,
             "data": state.data,
             "estimate": np.asarray(state.estimate),
@@ -732,8 +751,10 @@ class FilteredBelief(Belief):
         )
         learned = restored_learned(settings, saved)
         time = restored_time(settings, saved)
-        state = replace(state, prior=prior, data=data, held=held, extrapolating=far, learned=learned, time=time)
-        message = _warming_up(held)
+        cut_short = saved.header.get("cut_short", False)
+        expect(isinstance(cut_short, bool))
+        about_rows: dict[str, Any] = {"held": held, "extrapolating": far, "cut_short": cut_short}
+        state = replace(state, prior=prior, data=data, learned=learned, time=time, **about_rows)
         std = saved.arrays.get("column_std")
         outside, apart = (float(saved.arrays.get(name, 0.0)) for name in ("outside", "merge_distance"))
         groups = restored_labels(saved["held_groups"]) if "held_groups" in saved else ()
@@ -742,18 +763,9 @@ class FilteredBelief(Belief):
         expect(std is None or (std.shape == (d,) and (std >= 0).all()))
         expect(found is None or (found.middle.shape == found.spread.shape == (d,) and (found.spread >= 0).all()))
         passes, converged = saved.count("n_passes"), bool(saved["converged"])
-        about = seen, passes, converged, message, std, outside, apart, found, groups
-        return cls(settings, state, design, *about, time=time)
-
-
-def _warming_up(held: HeldRows | None) -> str:
-    """Return that the rows held do not determine the coefficients; nothing if they do, or none are held."""
-    if held is None or held.settled:
-        return ""
-    return (
-        f"The warm-up of the stream has not ended: the {held.rows} rows held so far do not determine the coefficients "
-        "well, and the estimate may be far off. Learn more rows, or use fit."
-    )
+        about = seen, passes, converged, "", std, outside, apart, found, groups
+        belief = cls(settings, state, design, *about, time=time)
+        return replace(belief, fit_message=belief._of_stream)
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:

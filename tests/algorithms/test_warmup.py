@@ -37,7 +37,7 @@ def test_rows_on_a_plateau_determine_nothing():
     fit = kp.refine(SIGMOID, regularizers.Zero(), (X[:40], y[:40]), np.zeros(2), prior=prior)
     posterior = InformationPosterior(fit.information, regularizers.Zero(), prior=prior, mean=fit.mean)
     rows = Block(X[:40], y[:40])
-    leverage, again = leverages(SIGMOID, posterior, rows)
+    leverage, _, again = leverages(SIGMOID, posterior, rows)
     linear = posterior.leverage(SIGMOID.linearize_rows(fit.mean, rows.X)[1])
     assert linear.max() < 0.1 < leverage.max() and again.any()
 
@@ -47,7 +47,7 @@ def test_the_leverage_of_a_linear_model_is_that_of_its_rows():
     X = rng.normal(size=(50, 3))
     y = X @ np.ones(3) + rng.normal(size=50)
     posterior = InformationPosterior(kp.Information.from_rows(X, y), regularizers.Zero())
-    leverage, again = leverages(models.GLM("identity"), posterior, Block(X, y))
+    leverage, _, again = leverages(models.GLM("identity"), posterior, Block(X, y))
     np.testing.assert_allclose(leverage, np.diag(X @ np.linalg.inv(X.T @ X) @ X.T), rtol=1e-9)
     np.testing.assert_array_equal(again, leverage >= 0.1)
 
