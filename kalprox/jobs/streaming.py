@@ -80,7 +80,7 @@ class _History:
             stop = len(piece) if whole else min(len(piece), start + self.errors.until_next(self.rows))
             part, some = piece.part(start, stop), found if whole else found.part(start, stop)
             tracked = Tracking.none(likelihood=settings.likelihood)
-            self.score = self.score.merge(tracked.scored(settings, part.y, some, settings.counts(part.weights)).score)
+            self.score = self.score.merge(tracked.scored(settings, part, some, settings.counts(part.weights)).score)
             self.rows, start = self.rows + part.count, stop
             self.errors = self.errors.after(self.rows, self.score)
 
