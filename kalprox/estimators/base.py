@@ -1,7 +1,6 @@
 """The learner behind an estimator: its settings, its lock, whether it is fitted, and its state for pickle."""
 
 import numbers
-import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from kalprox._arrays import Array
 from kalprox._checks import all_usable
 from kalprox.estimators.checks import checked_inputs, checked_offset
+from kalprox.estimators.forking import lock_of
 from kalprox.estimators.frame_encoder import FrameEncoder
 from kalprox.estimators.frames import check_encoded, is_raw
 from kalprox.estimators.plain import is_plain_row, plain_inputs
@@ -67,7 +67,7 @@ class LearnerEstimator(BaseEstimator):
     @cached_property
     def _lock(self) -> Any:
         """The lock of this estimator, which a thread may take again while it holds it. A copy has its own."""
-        return self.__dict__.setdefault("_lock", threading.RLock())  # the same one for threads that come at once
+        return self.__dict__.setdefault("_lock", lock_of(self))  # the same one for threads that come at once
 
     def _checked_settings(self) -> Settings:
         """Return the current parameters as settings; raise a ValueError if they are invalid."""
