@@ -34,8 +34,27 @@ def check_positive(name: str, value: Any, *, strict: bool = True) -> None:
         raise ValueError(f"{name} must be finite and {bound}; got {value!r}.")
 
 
+def check_is(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> None:
+    """Raise a TypeError unless the value is of a kind, which `what` says in words."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {what}; got {_shown(value)}.")
+
+
+def check_array(name: str, value: Any) -> None:
+    """Raise a TypeError unless the value is an array of NumPy or JAX."""
+    if not hasattr(value, "dtype") or not hasattr(value, "ndim"):
+        raise TypeError(f"{name} must be a NumPy or JAX array; got {_shown(value)}.")
+
+
+def _shown(value: Any) -> str:
+    """A value as an error message shows it: with its type, and in short."""
+    text = repr(value)
+    return f"{type(value).__name__} {text}" if len(text) <= 40 and "\n" not in text else type(value).__name__
+
+
 def check_vector(name: str, value: Array) -> None:
     """Raise unless the value is a finite vector of shape (d,) with a floating dtype."""
+    check_array(name, value)
     if value.ndim != 1 or value.size == 0:
         raise ValueError(f"{name} must be a vector of shape (d,) with d >= 1; got shape {value.shape}.")
     check_floating(name, value)
@@ -44,6 +63,7 @@ def check_vector(name: str, value: Array) -> None:
 
 def check_floating(name: str, value: Array) -> None:
     """Raise a TypeError for integers, booleans, complex numbers and objects, which would be cast silently."""
+    check_array(name, value)
     if not np.issubdtype(value.dtype, np.floating):
         raise TypeError(
             f"{name} must have a floating dtype (float32 or float64); got {value.dtype}. "

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
+from kalprox._checks import check_array
 from kalprox._trees import TreeLayout
 
 __all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model", "Offset"]
@@ -203,6 +204,7 @@ class Predictor(Model):
 
 def predictor(theta: Array, x: Array) -> Array:
     """x' theta, for one row or a block of rows."""
+    check_array("x", x)
     if x.ndim == 0 or x.shape[-1] != len(theta):
         raise ValueError(
             f"x must have one entry for each of the {len(theta)} parameters; got a row of shape {x.shape}."

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kalprox._arrays import Array, brief
-from kalprox._checks import check_positive, check_vector
+from kalprox._checks import check_is, check_positive, check_vector
 from kalprox.algorithms.alternation import descend_jointly
 from kalprox.algorithms.descent import Point, Problem, about
 from kalprox.algorithms.matrix_free import MatrixFreeProblem
@@ -249,6 +249,8 @@ def refine(
     >>> fit.mean.round(8), fit.converged
     (array([3., 2.]), True)
     """
+    check_is("model", model, Model, "a model, such as kalprox.models.Linear()")
+    check_is("regularizer", regularizer, Regularizer, "a regulariser, such as kalprox.regularizers.Zero()")
     theta = np.array(start)
     check_vector("start", theta)
     if gamma is not None:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from kalprox._arrays import Array, is_traced, namespace
-from kalprox._checks import check_finite, check_floating, check_same_length
+from kalprox._checks import check_finite, check_floating, check_is, check_same_length
 from kalprox.algorithms.base import Algorithm
 from kalprox.algorithms.row_scan import PIECE, piece_length, pieces, scan_rows, window
 from kalprox.algorithms.trace import Diverged, Run, Trace, stacked
@@ -83,6 +83,7 @@ def run(
     >>> out.calibration.verdict().word
     'calibrated'
     """
+    check_is("alg", alg, Algorithm, "an Algorithm, such as kalprox.proximal_filter(...)")
     _check_data(X, y, record_every, passes)
     if alg.by_block:
         if passes != 1:
@@ -206,8 +207,6 @@ def _bar(show: bool, total: int) -> Iterator[Callable[[int], None]]:
 
 def _check_data(X: Array, y: Array, record_every: int, passes: int) -> None:
     for name, a in (("X", X), ("y", y)):
-        if not hasattr(a, "dtype"):
-            raise TypeError(f"{name} must be a NumPy or JAX array; got {type(a).__name__}.")
         check_floating(name, a)
     check_same_length(X, y)
     if len(X) == 0:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from kalprox._arrays import Array, namespace, pytree, static
-from kalprox._checks import check_finite, check_positive, concrete
+from kalprox._checks import check_finite, check_is, check_positive, concrete
 from kalprox.calibration.blocks import NUMBERS, Family, Given, Judged, block_sums
 from kalprox.calibration.changes import Changes
 from kalprox.calibration.checks import Check, Dependence, Shape
@@ -289,6 +289,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         >>> float(one.merge(one).rows)
         6.0
         """
+        check_is("other", other, type(self), f"a {type(self).__name__}")
         order = joined(namespace(self.rows, other.rows), self._sequence, other._sequence)._asdict()
         order |= self.curvature.merge(other.curvature)._asdict()
         names = (f.name for f in fields(self) if f.name not in order and not f.metadata.get("static"))

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox._checks import all_usable
+from kalprox._checks import all_usable, check_is
 from kalprox._memory import check_matrix
 from kalprox.engines.collections import is_collection, partition_collection
 from kalprox.estimators.checks import batch_of, checked_encoded, checked_offset, checked_rows, keys_of, labelled
@@ -177,6 +177,11 @@ class Fitting(Late):
         """
         with self._lock:
             learner = Learner(self._checked_settings())
+            if not hasattr(source, "fold"):
+                raise TypeError(
+                    "source must have a method fold, such as a kalprox.sources.ArraySource; got "
+                    f"{type(source).__name__}. To fit arrays or frames, use fit."
+                )
             learner.fit(source)
             self.n_features_in_, self._table = d, None
             return self._keep(learner)
@@ -482,6 +487,7 @@ class Fitting(Late):
         >>> bool(np.allclose(parts[0].merge(parts[1]).coef_, KalproxRegressor().fit(X, y).coef_))
         True
         """
+        check_is("other", other, Fitting, f"a fitted {type(self).__name__}")
         with other._lock:
             theirs = other._fitted.copy()  # so that no thread ever waits for two locks
         with self._lock:

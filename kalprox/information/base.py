@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
+from kalprox._checks import check_array, check_is
 from kalprox._pickling import PickledFields
 from kalprox.information.showing import Shown
 from kalprox.linalg.factor import Factor
@@ -15,6 +16,8 @@ from kalprox.regularizers import Regularizer
 from kalprox.solvers.prox import Prox, posterior_root, prox
 
 __all__ = ["Equations", "LeastSquares"]
+
+_A_REGULARIZER = "a regulariser, such as kalprox.regularizers.Zero()"
 
 
 class LeastSquares(PickledFields, Shown, ABC):
@@ -142,6 +145,7 @@ class LeastSquares(PickledFields, Shown, ABC):
         >>> round(float(info.residual(np.array([2.0]))), 12)
         3.0
         """
+        check_array("theta", theta)
         R, z, rss = self.compact()
         return ((product(R, theta) - z) ** 2).sum(axis=0) + rss
 
@@ -213,6 +217,9 @@ class LeastSquares(PickledFields, Shown, ABC):
         >>> info.in_coordinates(info.R @ np.array([[1.0], [1.0]])).solve()  # theta = (phi, phi)
         array([2.])
         """
+        check_array("P", P)
+        if P.ndim != 2:
+            raise ValueError(f"P must have shape (d, r); got shape {P.shape}.")
         _, z, rss = self.compact()
         r, k = P.shape[1], self.targets or 1
         T = np.zeros((r + k, r + k), P.dtype)
@@ -275,6 +282,9 @@ class LeastSquares(PickledFields, Shown, ABC):
         >>> info.minimise(kp.regularizers.L1(2.0)).theta
         array([0., 1.])
         """
+        check_is("g", g, Regularizer, _A_REGULARIZER)
+        if start is not None:
+            check_array("start", start)
         R, z, _ = self.compact()
         return prox(R, z, g, start, rows=self.rows)
 
@@ -297,6 +307,7 @@ class LeastSquares(PickledFields, Shown, ABC):
         >>> info.factor(kp.regularizers.Ridge(1.0), np.zeros(2)).variances()
         array([0.5, 0.5])
         """
+        check_is("g", g, Regularizer, _A_REGULARIZER)
         R, rows = self.R, self.rows
         if namespace(R, theta, g) is not np and g.smooth:
             return Factor.of(posterior_root(R, g, theta, rows=rows), rows)

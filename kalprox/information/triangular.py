@@ -32,7 +32,7 @@ from kalprox._arrays import (
     register_pytrees,
     static,
 )
-from kalprox._checks import all_finite, check_finite, check_floating, check_positive, concrete
+from kalprox._checks import all_finite, check_array, check_finite, check_floating, check_is, check_positive, concrete
 from kalprox._control import compiled, cond_rare
 from kalprox.information.base import Equations, LeastSquares
 from kalprox.linalg.centering import recenter, stacked_triangle
@@ -124,6 +124,7 @@ class Information(LeastSquares):
         >>> float(Information.zero(3).rows)
         0.0
         """
+        check_is("xp", xp, ModuleType, "numpy or jax.numpy")
         register_pytrees()
         p = d + (targets or 1)
         rows = xp.zeros((), np.float64 if xp is np else dtype)
@@ -182,6 +183,7 @@ class Information(LeastSquares):
         >>> float(Information.from_block(Block(np.eye(2), np.ones(2))).rows)
         2.0
         """
+        check_is("block", block, Block, "a Block of rows")
         return cls.from_rows(block.X, block.y, block.weights, block.counts, block.squares)
 
     @classmethod
@@ -210,10 +212,10 @@ class Information(LeastSquares):
         array([1.1])
         """
         xp = namespace(mean, root)
-        d = mean.shape[0]
         for name, value in (("mean", mean), ("root", root)):
             check_floating(name, value)
             check_finite(name, value)
+        d = mean.shape[0] if mean.ndim else 0
         if mean.ndim not in (1, 2) or root.ndim != 2 or root.shape[1] != d:
             raise ValueError(
                 f"mean must have shape (d,) or (d, k), and root (m, d); got {mean.shape} and {root.shape}."
@@ -450,6 +452,9 @@ class Information(LeastSquares):
         >>> info.with_origin(np.array([1]), np.array([7.0])).x_mean
         array([1.5, 7. ])
         """
+        columns = np.asarray(columns)
+        if columns.dtype.kind not in "iu" or (columns.size and not ((columns >= 0) & (columns < self.d)).all()):
+            raise ValueError(f"columns must be numbers of columns, from 0 to {self.d - 1}; got {columns!r}.")
         if np.any(self.T[:, 1 + columns]):
             raise ValueError("columns must have been constant, and equal to the shift, in all rows.")
         shift = np.array(self.shift)
@@ -561,7 +566,7 @@ def merge(first: Information, *others: Information) -> Information:
     (4.0, array([1., 2.]))
     """
     level = [first, *others]
-    for other in others:
+    for other in others or [first]:
         _check_alike(first, other)
     while len(level) > 1:
         pairs = [_merge(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
@@ -613,11 +618,14 @@ def _pooled(*triangles: Array | None) -> Array | None:
 
 
 def _check_rows(X: Array, y: Array, weights: Array | None) -> None:
+    check_array("X", X)
+    check_array("y", y)
     if X.ndim != 2 or y.ndim not in (1, 2) or X.shape[0] != y.shape[0]:
         raise ValueError(f"X must have shape (n, d) and y (n,) or (n, k); got shapes {X.shape} and {y.shape}.")
     check_floating("X", X)
     check_floating("y", y)
     if weights is not None:
+        check_array("weights", weights)
         if weights.shape != X.shape[:1]:
             raise ValueError(f"weights must have one number per row, shape {X.shape[:1]}; got shape {weights.shape}.")
         check_floating("weights", weights)
@@ -631,10 +639,13 @@ def _total(X: Array, weights: Array | None, counts: Array | None) -> Any:
     """Return the sum of the counts of the rows of positive weight."""
     if counts is None:
         return len(X)
+    check_array("counts", counts)
     return masked(weights, counts).sum(dtype=np.float64 if namespace(counts) is np else None)
 
 
 def _check_alike(a: Information, b: Information) -> None:
+    for info in (a, b):
+        check_is("What is added or subtracted", info, Information, "an Information")
     if (a.d, a.targets) != (b.d, b.targets):
         raise ValueError(
             f"Both must have the same number of coefficients and targets; got d = {a.d}, targets = {a.targets} "

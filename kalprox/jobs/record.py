@@ -60,8 +60,9 @@ class ErrorHistory:
         kept = len(self.rows) - (0 < last - before < self.stride)
         columns, stride = [[*old[:kept], new] for old, new in zip(self._columns, point, strict=True)], self.stride
         if kept + 1 > _MAX_POINTS:
-            columns, stride = [column[1::2] + column[-1:] for column in columns], 2 * stride
-        return ErrorHistory(*columns, stride=stride)
+            columns, stride = [column[1::2] + column[-1:] for column in columns], 2 * max(stride, self.rows[0])
+        all_rows, judged, squares, covered = columns
+        return ErrorHistory(all_rows, judged, squares, covered, stride)
 
     @property
     def _columns(self) -> tuple[list[Any], ...]:

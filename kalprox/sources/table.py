@@ -199,7 +199,9 @@ class Table:
         """All settings that determine how the files are divided into blocks."""
         defaults = {"decimal": ".", "thousands": None}  # left out, as in checkpoints that are older than these options
         plain = {k: v for k, v in self._options.items() if k != "stdin" and (k not in defaults or v != defaults[k])}
-        more = {} if self.samples else {"samples": False}  # what one run kept out, another one must not have kept
+        more: dict[str, Any] = (
+            {} if self.samples else {"samples": False}
+        )  # what one run kept out, another one must not have kept
         if self.shuffle is not None:
             more |= {"piles": self._n_piles}
         return plain | {"skip_unreadable": self.skip_unreadable, "shuffle": self.shuffle} | more

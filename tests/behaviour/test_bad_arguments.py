@@ -1,0 +1,121 @@
+"""Arguments of the wrong kind: an error that speaks of them, never an AttributeError or IndexError from within."""
+
+import copy
+import inspect
+import random
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import kalprox as kp
+
+
+class Thing:
+    pass
+
+
+BAD = [
+    *(None, "text", "", 3, -1, 0, 1.5, float("nan"), True, 1j, 10**30, b"x", Thing(), Thing, len, range(3)),
+    *([], {}, (), {"a": 1}, [[1, 2], [3]], np.empty(0), np.empty((0, 3)), np.ones(3), -np.ones((4, 3))),
+    *(np.ones((2, 3, 4)), np.array(["a", "b"]), np.array([None, 1], object), np.float32(2)),
+]
+X = np.random.default_rng(61).normal(size=(40, 3))
+Y = X @ [1.0, 2.0, 0.0] + 0.1 * np.random.default_rng(62).normal(size=40)
+GOOD = {"X": X, "y": Y, "x": X[0], "theta": np.zeros(3), "d": 3, "source": (X, Y), "start": np.zeros(3), "gamma": 1.0}
+GOOD |= {"model": kp.models.Linear(), "regularizer": kp.regularizers.Ridge(1.0)}
+MODULES = [kp, kp.models, kp.regularizers, kp.likelihoods, kp.covariance, kp.decisions, kp.forgetting, kp.structures]
+
+
+def functions():
+    """All functions and classes with a public name."""
+    return {
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in MODULES
+        for name in module.__all__
+        if callable(getattr(module, name))
+    }
+
+
+def objects():
+    """Objects whose public methods are called."""
+    algorithm = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(1.0))
+    regressor = kp.KalproxRegressor().fit(X, Y)
+    return [
+        *(regressor, kp.KalproxClassifier().fit(X, Y > 0), kp.KalproxRegressor(), kp.KalproxClassifier()),
+        kp.KalproxRegressor(likelihood="poisson").partial_fit(X, np.round(np.abs(Y))),
+        *(algorithm, algorithm.init(np.zeros(3), 1.0), kp.Information.from_rows(X, Y), regressor.diagnostics_),
+    ]
+
+
+def drawn(function, rng):
+    """Arguments of a call: some as they should be, the others of any kind."""
+    args, options = [], {}
+    for p in inspect.signature(function).parameters.values():
+        if p.kind == p.VAR_POSITIONAL:
+            args += rng.choices(BAD, k=rng.randint(0, 2))
+        elif p.kind != p.VAR_KEYWORD and (p.default is p.empty or rng.random() < 0.3):
+            value = GOOD[p.name] if p.name in GOOD and rng.random() < 0.6 else rng.choice(BAD)
+            if p.default is p.empty and p.kind != p.KEYWORD_ONLY:
+                args.append(value)
+            else:
+                options[p.name] = value
+    return args, options
+
+
+def wrong(label, function, /, *args, **options):
+    """What is wrong with the error of a call, as a list of at most one line."""
+    try:
+        function(*args, **options)
+    except NotFittedError:
+        pass
+    except (AttributeError, IndexError) as error:
+        return [f"{label}(*{args!r}, **{options!r}): {type(error).__name__}: {error}"]
+    except Exception:
+        pass
+    return []
+
+
+def walk(seed, n, folder, monkeypatch):
+    monkeypatch.chdir(folder)  # where files with odd names may be written
+    rng, found = random.Random(seed), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, function in functions().items():
+            for _ in range(n):
+                args, options = drawn(function, rng)
+                found += wrong(name, function, *args, **options)
+        for thing in objects():
+            for name in dir(type(thing)):
+                if name.startswith("_") or not callable(getattr(type(thing), name, None)):
+                    continue
+                for _ in range(n):
+                    method = getattr(copy.deepcopy(thing), name)
+                    args, options = drawn(method, rng)
+                    found += wrong(f"{type(thing).__name__}.{name}", method, *args, **options)
+        for kind, y in ((kp.KalproxRegressor, Y), (kp.KalproxClassifier, Y > 0)):
+            names = list(inspect.signature(kind).parameters)
+            for _ in range(8 * n):
+                settings = {rng.choice(names): rng.choice(BAD) for _ in range(rng.randint(1, 2))}
+                found += wrong(f"{kind.__name__}.fit", lambda: kind(**settings).fit(X, y))  # noqa: B023
+    return found
+
+
+@pytest.mark.parametrize(("seed", "n"), [(63, 1), pytest.param(64, 10, marks=pytest.mark.slow)])
+def test_no_public_name_fails_from_within(seed, n, tmp_path, monkeypatch):
+    assert walk(seed, n, tmp_path, monkeypatch) == []
+
+
+def test_merge_and_fit_source_say_what_they_need():
+    model = kp.KalproxRegressor().fit(X, Y)
+    with pytest.raises(TypeError, match="other must be a fitted KalproxRegressor; got int 3"):
+        model.merge(3)
+    with pytest.raises(TypeError, match="must be an Information; got int 3"):
+        kp.merge(3)
+    with pytest.raises(
+        TypeError, match=r"source must have a method fold.* got ndarray. To fit arrays or frames, use fit"
+    ):
+        model.fit_source(X, 3)
+    with pytest.raises(TypeError, match="alg must be an Algorithm"):
+        kp.run(kp.models.Linear(), None, X, Y)
