@@ -47,10 +47,10 @@ _CLASSES = {
     "biased": "The event comes more often, or more rarely, than stated on average. Fit an intercept, and give "
     "classes no weights, which change probabilities; let the model follow a change, with "
     'forget="auto".',
-    "over-confident": "The probabilities are too extreme: what is stated as nearly certain is less so. Use a larger "
-    "alpha or fewer columns, and look for rows that come several times.",
-    "under-confident": "The probabilities are not extreme enough: what happens can be told better than stated. Use a "
-    "smaller alpha.",
+    "over-confident": "The probabilities are too extreme: what is stated as nearly certain is less so. Use "
+    'alpha="auto" in fit, a larger alpha or fewer columns, and look for rows that come several times.',
+    "under-confident": "The probabilities are not extreme enough: what happens can be told better than stated. Use "
+    'alpha="auto" in fit, or a smaller alpha.',
     "nonlinear": "The probabilities are too high in some places and too low in others. The log odds are not a "
     "straight line in the inputs: add squares, products or splines of columns.",
     "too few rows to say": f"The sum of p (1 - p) over the scored rows must be at least {FEWEST_EVENTS:g}, about as "
@@ -63,6 +63,6 @@ def advice(kind: str, word: str) -> str:
     """Return what a word means for "numbers", "counts" or "classes", and what to change; empty for other words.
 
     >>> advice("classes", "under-confident").split(". ")[1]
-    'Use a smaller alpha.'
+    'Use alpha="auto" in fit, or a smaller alpha.'
     """
     return ADVICE[kind].get(word, "")

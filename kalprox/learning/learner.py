@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -54,6 +54,13 @@ _FIRST_CLASSES = (
     "the score started when the third class came: that of two classes is another one. To judge all rows, name the "
     "classes beforehand"
 )
+
+
+def _refuse_alpha() -> NoReturn:
+    raise ValueError(
+        "alpha='auto' of classes and counts is chosen by `fit`, which takes all of its rows at once: fit the first "
+        "rows, and partial_fit goes on with the alpha that was chosen; or give a number."
+    )
 
 
 class Learner:
@@ -118,10 +125,13 @@ class Learner:
             belief, tracking, counts = learned(self.settings, belief, None, blocks, 0)
             check_any_row(counts)
         else:
-            belief, counts = kind.fit(self.settings, source, **start)
+            settings = self.settings.with_alpha("auto") if self.settings.chooses_alpha else self.settings
+            belief, counts = kind.fit(settings, source, **start)
             reason = _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES
             tracking = self.tracking if refine else Tracking.none(belief.targets, reason, self.settings.likelihood)
         self._keep(belief, tracking)
+        if self.settings.chooses_alpha:
+            self.settings = belief.settings
         self._buffer, self.gaps, self.pending = None, gaps, None
         self.n_rows, self.n_rejected, self._merged = counts.good, counts.bad, np.empty((0, SIZE))
         return counts
@@ -374,6 +384,8 @@ class Learner:
             self.configure(settings)  # rows of weight 0 are no rows
             return
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
+        if settings.awaits_alpha:
+            _refuse_alpha()
         if self._belief is None:
             belief, tracking = belief_type(settings).start(settings, blocks), None
         else:
@@ -401,7 +413,9 @@ class Learner:
         """Return the current settings if these are equal to them: an unpickled model has other objects for the same."""
         if settings is None or settings is self.settings or not settings.changed(self.settings):
             return self.settings
-        return settings
+        if not settings.awaits_alpha:
+            return settings
+        return settings.with_alpha(self.settings.penalty.alpha) if self.settings.chooses_alpha else _refuse_alpha()
 
     def _is_short(self, batch: Block) -> bool:
         """Whether a batch is folded together with later ones."""
@@ -482,6 +496,11 @@ class Learner:
                 "merge needs two models with the same settings; these differ in "
                 + ", ".join(f"{name} ({mine[name]!r} and {theirs[name]!r})" for name in different)
                 + "."
+            )
+        if self.settings.penalty.alpha != other.settings.penalty.alpha:
+            raise ValueError(
+                "merge needs two models with the same alpha; alpha='auto' has chosen "
+                f"{self.settings.penalty.alpha:.4g} and {other.settings.penalty.alpha:.4g}. Give one number to both."
             )
         belief = self.belief.merge(other.belief)
         mine, theirs = self._fingerprints, other._fingerprints
@@ -698,11 +717,16 @@ class Learner:
         merged = {"merged": self._merged} if len(self._merged) else {}
         gaps = saved_gaps(self.gaps) if self.settings.missing != "raise" or self.gaps.unlabelled else {}
         pending = {} if self.pending is None else {"pending": self.pending.saved()}
-        return {**self._tracking.saved(), **self._belief.whole_state(), **merged, **rows, **gaps, **pending}
+        settled = self.settings.chooses_alpha and not self.settings.is_exact
+        alpha = {"alpha": np.array(self.settings.penalty.alpha)} if settled else {}
+        return {**self._tracking.saved(), **self._belief.whole_state(), **merged, **rows, **gaps, **pending, **alpha}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "Learner":
         """Return the learner of d features whose method `saved` returned these values."""
+        if settings.awaits_alpha:
+            expect(saved["alpha"].shape == () and 0 < saved["alpha"] < np.inf)
+            settings = settings.with_alpha(float(saved["alpha"]))
         learner = cls(settings)
         belief = belief_type(settings).resumed(settings, d, saved)
         targets = belief.targets
