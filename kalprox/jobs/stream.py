@@ -142,7 +142,7 @@ class StreamRun:
         self.records = opened.records
         if state is None and job.model is None:
             self.columns, parameters = job.infer(opened.head(job.head), opened.style)
-            self.learner = Learner(Settings.of(**parameters))
+            self.learner = Learner(Settings.of(**parameters).in_stream)
         else:
             self._base = job.model if state is None else state.model
             assert self._base is not None

@@ -31,7 +31,8 @@ def fit_with_chosen_alpha(
     The search begins near the alpha of the largest evidence of the linear model that the rows are at the estimate. It
     goes on where the evidence of the Laplace approximation, whose curvature changes with alpha too, becomes larger: to
     a smaller alpha as a rule, because large probabilities leave little curvature. It ends where the evidence changes no
-    more, if that is in the limit of 0 or infinity.
+    more, if that is in the limit of a large alpha. Where columns separate the classes, the evidence grows without end
+    as alpha becomes small: a weak prior multiplies it, 1 / (1 + the variance of the linear predictor for this alpha).
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ def _projected(belief: Any) -> tuple[Array, Array, Array]:
 
 
 def _log_evidence(belief: Any, alpha: float, source: Source) -> float:
-    """Return the log evidence of the Laplace approximation, up to a constant. One pass over the rows."""
+    """Return the log evidence of the Laplace approximation and the prior, up to a constant. One pass over the rows."""
     posterior, (own, R, _) = belief.posterior, _projected(belief)
     size = np.abs(own.diagonal())
     free = np.log(size[size > 1e-8 * size.max(initial=0.0)]).sum()  # intercepts of classes have one direction too many
@@ -89,7 +90,9 @@ def _log_evidence(belief: Any, alpha: float, source: Source) -> float:
     none = np.zeros((len(s), 1))
     volume = ridge_log_evidence(s, none, np.zeros(1), 0.0, alpha, 1.0)[0] - free
     cost = float(posterior.regularizer.value(posterior.mean)) / float(posterior.data.fading)
-    return float(log_likelihood(belief, source) - cost + volume)
+    signal = float(((belief.fit_column_std / belief.design.scale) ** 2).sum()) / alpha
+    with np.errstate(divide="ignore"):  # a probability that is 1 to the last digit
+        return float(log_likelihood(belief, source) - cost + volume - np.log1p(signal))
 
 
 def _linear_alpha(belief: Any) -> float:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -54,13 +54,6 @@ _FIRST_CLASSES = (
     "the score started when the third class came: that of two classes is another one. To judge all rows, name the "
     "classes beforehand"
 )
-
-
-def _refuse_alpha() -> NoReturn:
-    raise ValueError(
-        "alpha='auto' of classes and counts is chosen by `fit`, which takes all of its rows at once: fit the first "
-        "rows, and partial_fit goes on with the alpha that was chosen; or give a number."
-    )
 
 
 class Learner:
@@ -384,10 +377,8 @@ class Learner:
             self.configure(settings)  # rows of weight 0 are no rows
             return
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
-        if settings.awaits_alpha:
-            _refuse_alpha()
         if self._belief is None:
-            belief, tracking = belief_type(settings).start(settings, blocks), None
+            belief, tracking = belief_type(settings).start(settings.in_stream, blocks), None
         else:
             belief, tracking = self._folded()
             belief = belief if settings is self.settings else under(belief, settings)
@@ -413,9 +404,9 @@ class Learner:
         """Return the current settings if these are equal to them: an unpickled model has other objects for the same."""
         if settings is None or settings is self.settings or not settings.changed(self.settings):
             return self.settings
-        if not settings.awaits_alpha:
-            return settings
-        return settings.with_alpha(self.settings.penalty.alpha) if self.settings.chooses_alpha else _refuse_alpha()
+        if settings.awaits_alpha and self._belief is not None and self.settings.chooses_alpha:
+            return settings.with_alpha(self.settings.penalty.alpha)
+        return settings if self._belief is None else settings.in_stream
 
     def _is_short(self, batch: Block) -> bool:
         """Whether a batch is folded together with later ones."""

@@ -260,6 +260,16 @@ class Settings:
         return self.penalty.alpha == "auto" and not self.is_exact
 
     @property
+    def in_stream(self) -> "Settings":
+        """These settings; raises a ValueError if rows cannot be learned one after the other under them."""
+        if self.awaits_alpha:
+            raise ValueError(
+                "alpha='auto' of classes and counts needs all rows at once, in several passes: fit the first rows, and "
+                "learn later ones with the alpha that was chosen; or give a number."
+            )
+        return self
+
+    @property
     def chooses_alpha(self) -> bool:
         """Whether alpha is, or was, chosen from the rows."""
         return isinstance(self.parameters["alpha"], str)
