@@ -58,10 +58,10 @@ _CLASSES = {
     "calibrated": "The stated probabilities are reliable.",
     "biased": "The event comes more often, or more rarely, than stated on average. Fit an intercept, and give "
     f"classes no weights, which change probabilities{_CHANGE}",
-    "over-confident": "The probabilities are too extreme: what is stated as nearly certain is less so. Use a larger "
-    "alpha or fewer columns, and look for rows that come several times.",
-    "under-confident": "The probabilities are not extreme enough: what happens can be told better than stated. Use a "
-    "smaller alpha.",
+    "over-confident": "The probabilities are too extreme: what is stated as nearly certain is less so. Use "
+    'alpha="auto" in fit, a larger alpha or fewer columns, and look for rows that come several times.',
+    "under-confident": "The probabilities are not extreme enough: what happens can be told better than stated. Use "
+    'alpha="auto" in fit, or a smaller alpha.',
     "nonlinear": "The probabilities are too high in some places and too low in others. The log odds are not a "
     "straight line in the inputs: add squares, products or splines of columns.",
     "too few rows to say": f"The sum of p (1 - p) over the scored rows must be at least {FEWEST_EVENTS:g}, about as "
@@ -76,6 +76,6 @@ def advice(kind: str, word: str, *, in_time: bool = False) -> str:
     `in_time` says that the rows are known to be in the order of time: only such rows may be forgotten.
 
     >>> advice("classes", "under-confident").split(". ")[1]
-    'Use a smaller alpha.'
+    'Use alpha="auto" in fit, or a smaller alpha.'
     """
     return (ADVICE[kind] | (_IN_TIME if in_time else {})).get(word, "")

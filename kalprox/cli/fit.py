@@ -198,7 +198,7 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     "--alpha",
     type=NumberOr("auto"),
     default=1.0,
-    help="Weight of the penalty; auto chooses it from the data (identity link only).",
+    help="Weight of the penalty; auto chooses it from the data (identity link; for classes and counts: ridge).",
 )
 @click.option(
     "--l1-ratio", type=click.FloatRange(0, 1), default=0.5, help="Share of the L1 norm in the elasticnet penalty."

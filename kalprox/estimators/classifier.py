@@ -64,8 +64,10 @@ class KalproxClassifier(
     penalty : {"default", "ridge", "l1", "elasticnet", "smooth_l1", "group", "box"}, Regularizer or None
         The penalty that alpha multiplies; see `KalproxRegressor`. With several classes the parameters of a penalty are
         numbers, the same for all coefficients: "group" and bounds that differ between features need two classes.
-    alpha : float
-        The weight of the penalty: 1 / C of scikit-learn's LogisticRegression.
+    alpha : float or "auto"
+        The weight of the penalty: 1 / C of scikit-learn's LogisticRegression. "auto" needs ridge: `fit` then takes the
+        alpha of the largest evidence, by the Laplace approximation, in about 10 fits, and `partial_fit` goes on with
+        it. Use it if there are fewer than 50 rows for each coefficient or so.
     l1_ratio, delta, groups, bounds
         See `KalproxRegressor`.
     fit_intercept : bool
@@ -158,7 +160,7 @@ class KalproxClassifier(
         self,
         link: str | Callable[..., Any] = "identity",
         penalty: Any = "default",
-        alpha: float = 1.0,
+        alpha: float | str = 1.0,
         *,
         l1_ratio: float = 0.5,
         delta: float = 1.0,

@@ -50,11 +50,11 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
     alpha : float or "auto"
         The weight of the penalty. It is the alpha of scikit-learn's Ridge, and n times the alpha of its Lasso and
         ElasticNet, which divide the sum of squares by n. "auto" chooses alpha, for linear models only, and for each
-        column of y its own. For ridge it maximises the evidence, times a weak prior (the share of the variance of y
-        that X explains is uniform) if there are no more rows than coefficients, or if otherwise all or nothing would be
-        taken for noise. For other penalties it minimises the errors of five-fold cross-validation, from sums of the
-        rows in folds: alpha is c sqrt(n), and rows one after the other, an eighth of those before them, are put into
-        the same fold.
+        column of y its own; for counts see `KalproxClassifier`. For ridge it maximises the evidence, times a weak prior
+        (the share of the variance of y that X explains is uniform) if there are no more rows than coefficients, or if
+        otherwise all or nothing would be taken for noise. For other penalties it minimises the errors of five-fold
+        cross-validation, from sums of the rows in folds: alpha is c sqrt(n), and rows one after the other, an eighth of
+        those before them, are put into the same fold.
     l1_ratio : float
         The share of the L1 norm in "elasticnet", between 0 and 1.
     delta : float

@@ -148,7 +148,7 @@ class StreamRun:
         self.records = opened.records
         if self._base is None:
             self.columns, parameters = job.infer(opened.head(job.head), opened.style)
-            settings = Settings.of(**parameters)
+            settings = Settings.of(**parameters).in_stream
             self.learner = Learner(settings if self.columns.cluster is None else settings.clustered())
         self._check_settings()
         if state is not None and job.resume == "skip":

@@ -30,7 +30,7 @@ class StreamingRun(FitRun):
 
     def run(self) -> TableModel:
         job, cursor, since = self.job, None, 0
-        learner, places = Learner(job.settings), []
+        learner, places = Learner(job.settings.in_stream), []
         if (saved := self.load()) is not None:
             header, arrays = saved
             learner = TableModel.from_parts(self.checkpoint.file, header, arrays).learner  # type: ignore[union-attr]

@@ -452,7 +452,7 @@ class Belief(PickledFields, ABC):
         if self.debiased or not isinstance(posterior, InformationPosterior):
             return ""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            if self.settings.penalty.alpha == "auto":
+            if self.settings.chooses_alpha:
                 return self._shrinkage_doubt()
             if not np.any(self._contradictions(posterior) < _CONTRADICTION):
                 return ""

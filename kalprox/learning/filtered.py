@@ -29,6 +29,7 @@ from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.exact import NO_ORDER
 from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds, may_overflow
+from kalprox.learning.laplace import fit_with_chosen_alpha
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, followed, spread
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.path import Path
@@ -118,7 +119,10 @@ class FilteredBelief(Belief):
         """Refine to a stationary point of the objective, after one pass for the means of X.
 
         One more pass sums the scores, if `coef_cov` needs them. The search begins at the estimate of `start`, if given.
+        With alpha="auto" there is a search for each of a few alphas; see `kalprox.learning.laplace`.
         """
+        if settings.penalty.alpha == "auto":
+            return fit_with_chosen_alpha(cls.fit, settings, source, _faded(settings, source), start)
         time = None
         if settings.by_time and hasattr(source, "faded"):
             time = float(in_order(source.times, None, source.weights)[-1])  # type: ignore[attr-defined]

@@ -124,10 +124,13 @@ class Learner:
             if isinstance(belief, ExactBelief) and not self.settings.forgets and not unequal:
                 belief = belief.with_scores_of(source)  # residuals say more than the innovations of the first rows
         else:
-            belief, counts = kind.fit(self.settings, source, **start)
+            settings = self.settings.with_alpha("auto") if self.settings.chooses_alpha else self.settings
+            belief, counts = kind.fit(settings, source, **start)
             reason = _NO_ORDER if kind.in_one_pass else _SEVERAL_PASSES
             tracking = self.tracking if refine else Tracking.none(belief.targets, reason, self.settings.likelihood)
         self._keep(belief, tracking)
+        if self.settings.chooses_alpha:
+            self.settings = belief.settings
         self._buffer, self.gaps, self.pending = None, gaps, None
         self.n_rows, self.n_rejected, self._merged = counts.good, counts.bad, np.empty((0, SIZE))
         return counts
@@ -392,7 +395,7 @@ class Learner:
             return
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
         if self._belief is None:
-            belief, tracking = belief_type(settings).start(settings, blocks), None
+            belief, tracking = belief_type(settings).start(settings.in_stream, blocks), None
         else:
             belief, tracking = self._folded()
             belief = belief if settings is self.settings else under(belief, settings)
@@ -420,7 +423,12 @@ class Learner:
         They are the current ones if they are equal to them: an unpickled model has other objects for the same.
         """
         known = settings is None or settings is self.settings or not settings.changed(self.settings)
-        found = self.settings if settings is None or known else settings
+        if settings is None or known:
+            found = self.settings
+        elif settings.awaits_alpha and self._belief is not None and self.settings.chooses_alpha:
+            found = settings.with_alpha(self.settings.penalty.alpha)
+        else:
+            found = settings if self._belief is None else settings.in_stream
         if groups is None and (
             known or self.settings.coef_cov != "clustered" or found.parameters["coef_cov"] != "auto"
         ):
@@ -517,6 +525,11 @@ class Learner:
         if self.settings.coef_cov != other.settings.coef_cov:
             raise ValueError(
                 "merge needs the clusters of all rows, or of none: one of these models was given clusters."
+            )
+        if self.settings.penalty.alpha != other.settings.penalty.alpha:
+            raise ValueError(
+                "merge needs two models with the same alpha; alpha='auto' has chosen "
+                f"{self.settings.penalty.alpha:.4g} and {other.settings.penalty.alpha:.4g}. Give one number to both."
             )
         belief = self.belief.merge(other.belief)
         mine, theirs = self._fingerprints, other._fingerprints
@@ -746,8 +759,10 @@ class Learner:
         merged = {"merged": self._merged} if len(self._merged) else {}
         gaps = saved_gaps(self.gaps) if self.settings.missing != "raise" or self.gaps.unlabelled else {}
         pending = {} if self.pending is None else {"pending": self.pending.saved()}
+        settled = self.settings.chooses_alpha and not self.settings.is_exact
+        alpha = {"alpha": np.array(self.settings.penalty.alpha)} if settled else {}
         clustered = {"clustered": True} if self.settings.coef_cov == "clustered" else {}
-        parts = merged, rows, gaps, pending, clustered
+        parts = merged, rows, gaps, pending, clustered, alpha
         return {
             **self._tracking.saved(),
             **self._belief.whole_state(),
@@ -758,6 +773,9 @@ class Learner:
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "Learner":
         """Return the learner of d features whose method `saved` returned these values."""
         settings = settings.clustered() if "clustered" in saved.header else settings
+        if settings.awaits_alpha:
+            expect(saved["alpha"].shape == () and 0 < saved["alpha"] < np.inf)
+            settings = settings.with_alpha(float(saved["alpha"]))
         learner = cls(settings)
         belief = belief_type(settings).resumed(settings, d, saved)
         targets = belief.targets

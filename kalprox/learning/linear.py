@@ -131,8 +131,8 @@ class LinearBelief(Belief):
             return TargetPosteriors(
                 self.equations, [InformationPosterior(one, penalty(a), **how) for one, a in targets]
             )
-        about = {"mean": self._with_intercept(self.found), "start": self._begin}
-        return InformationPosterior(self.equations, penalty(self.alpha), **about, **how)
+        found = self._with_intercept(self.found)
+        return InformationPosterior(self.equations, penalty(self.alpha), mean=found, start=self._begin, **how)
 
     @cached_property
     def noise(self) -> Noise:

@@ -19,7 +19,7 @@ from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Box
 from kalprox.sources import Block, Source
 
-__all__ = ["refined_path"]
+__all__ = ["log_likelihood", "refined_path"]
 
 _NOT_OF_THE_PATH = {"coef_cov": "model", "diagnose": False, "change_points": False, "missing": "raise"}
 
@@ -58,7 +58,7 @@ def refined_path(belief: Belief, source: Source, weighted: Source, alphas: Array
         free = last.design.first * max((last.design.outputs or 2) - 1, 1)  # intercepts of classes add up to zero
         assert isinstance(last.posterior, InformationPosterior)
         edf = float(last.posterior.edf) - free
-        score = _log_likelihood(last, weighted) - edf / 2 * np.log(last.effective_rows)
+        score = log_likelihood(last, weighted) - edf / 2 * np.log(last.effective_rows)
         found[i] = last.coef, last.intercept, edf, score
     columns = zip(*(found[i] for i in range(len(alphas))), strict=True)
     path = Path(alphas, *(np.stack(column) for column in columns))
@@ -85,7 +85,7 @@ def _grid(belief: Belief, source: Source) -> Array:
     return settings.penalty.alphas(np.diag(sizes), slopes[:, None])
 
 
-def _log_likelihood(belief: Belief, source: Source) -> float:
+def log_likelihood(belief: Belief, source: Source) -> float:
     """Return the log likelihood of the rows at the estimate, up to what does not depend on alpha. One pass."""
     posterior, settings = belief.posterior, belief.settings
     assert isinstance(posterior, InformationPosterior)

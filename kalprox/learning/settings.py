@@ -226,8 +226,11 @@ class Settings:
     def _check_nonlinear(self) -> None:
         if self.is_exact:
             return
-        if self.penalty.alpha == "auto":
-            raise ValueError(f"alpha='auto' needs {self.exact_needs}; give a number.")
+        if self.penalty.alpha == "auto" and not self._has_laplace_evidence:
+            raise ValueError(
+                f"alpha='auto' needs {self.exact_needs}, or classes or counts with penalty='ridge', link='identity' "
+                "and a forget that is a number or ByTime; give a number."
+            )
         if self.noise_depends_on_inputs:
             raise ValueError(f"noise='inputs' needs {self.exact_needs}; use 'learn', or a number.")
         if callable(self.link) and self.start is None:
@@ -248,6 +251,38 @@ class Settings:
             raise ValueError(f"method='paper' needs forget=1: use q to let theta drift; got forget={given!r}.")
         if self.method == "paper" and self.weights != "frequency":
             raise ValueError("method='paper' needs weights='frequency': its recursion has one noise variance.")
+
+    @property
+    def _has_laplace_evidence(self) -> bool:
+        """Whether the evidence of a Laplace approximation chooses alpha: that of classes or counts, with ridge."""
+        named = isinstance(self.link, str) and self.link == "identity" and self.method == "exact"
+        fades = not self.is_bank and self.forgetting.fades
+        unit = not self.likelihood.location and not self.likelihood.learns_noise
+        return named and fades and unit and self.penalty.selection == "evidence"
+
+    def with_alpha(self, alpha: Any) -> "Settings":
+        """Return these settings, as they were given, with the alpha that "auto" has chosen."""
+        return replace(self, penalty=replace(self.penalty, alpha=alpha))
+
+    @property
+    def awaits_alpha(self) -> bool:
+        """Whether alpha is still to be chosen by `fit`, since rows cannot be learned without it."""
+        return self.penalty.alpha == "auto" and not self.is_exact
+
+    @property
+    def in_stream(self) -> "Settings":
+        """These settings; raises a ValueError if rows cannot be learned one after the other under them."""
+        if self.awaits_alpha:
+            raise ValueError(
+                "alpha='auto' of classes and counts needs all rows at once, in several passes: fit the first rows, and "
+                "learn later ones with the alpha that was chosen; or give a number."
+            )
+        return self
+
+    @property
+    def chooses_alpha(self) -> bool:
+        """Whether alpha is, or was, chosen from the rows."""
+        return isinstance(self.parameters["alpha"], str)
 
     def _check_change_points(self) -> None:
         if self.change_points is None:

@@ -256,7 +256,7 @@ def about_penalty(belief: Belief) -> str:
         return "none"
     if not penalty.has_weight:
         return penalty.kind if isinstance(penalty.kind, str) else type(penalty.kind).__name__
-    auto = "auto -> " if isinstance(penalty.alpha, str) else ""
+    auto = "auto -> " if belief.settings.chooses_alpha else ""
     return f"{penalty.kind}, alpha = {auto}{_numbers(np.asarray(belief.alpha))}"
 
 
