@@ -20,7 +20,7 @@ from kalprox.estimators.forking import lock_of
 from kalprox.estimators.frame_encoder import FrameEncoder
 from kalprox.estimators.frames import check_encoded, is_raw
 from kalprox.estimators.plain import is_plain_row, plain_inputs
-from kalprox.learning.belief import Belief
+from kalprox.learning.belief import Belief, PenaltyTooStrong
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.structures import UnderstatedWarning
@@ -131,6 +131,22 @@ class LearnerEstimator(BaseEstimator):
         """Warn, where standard errors or intervals are read, that the rows do not determine the coefficients yet."""
         if belief.message and not belief.converged and not belief.predicts:
             warnings.warn(belief.message, ConvergenceWarning, stacklevel=stacklevel)
+
+    def _warn_of_looks(self, belief: Belief, *, anytime: bool) -> None:
+        """Warn if the intervals of coefficients are known not to cover, at one look or at any."""
+        if belief.interval_doubt and not anytime:
+            warnings.warn(belief.interval_doubt, PenaltyTooStrong, stacklevel=3)
+        if anytime and belief.settings.coef_cov != "clustered":
+            with self._lock:
+                findings = self._fitted.score.verdict().findings
+            if "correlated" in findings:
+                warnings.warn(
+                    "anytime=True assumes independent rows, and the verdict on these is 'correlated': the intervals "
+                    "exclude the truth far more often than they say. Give the clusters of the rows (groups), such as "
+                    "the day, or use coef_cov='clustered', by which each batch is a cluster.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
 
     def _coef_names(self, belief: Belief) -> list[str]:
         """Return the names of the coefficients: those of the columns, or x0, x1 and so on; theta[0] of a function."""

@@ -1,6 +1,5 @@
 """What a fit has found: coefficients, their standard errors and intervals, the noise, and the score of predictions."""
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,6 @@ from kalprox.calibration import Calibration, ChangePoint
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.learning.bank import BankBelief
 from kalprox.learning.bank_weights import ForgetWeights
-from kalprox.learning.belief import PenaltyTooStrong
 from kalprox.learning.summary import Summary
 from kalprox.likelihoods import Likelihood
 
@@ -44,8 +42,10 @@ class Readings(LearnerEstimator):
             400 looks at the 95% interval, the truth is outside at some look in about half of all streams. If True, the
             intervals are a confidence sequence: the probability that any of them, however many, misses the
             coefficient is at most 1 - level. They are always about least squares on all columns, need a linear model
-            and forget=1, and assume independent normal noise. They are narrowest, 1.6 times as wide as those for one
-            look, at about 1,000 rows, 1.8 times as wide at 100,000, and mostly unbounded below 40.
+            and forget=1, and assume independent normal noise; a warning says so if the verdict on the rows is
+            "correlated". They are narrowest, 1.6 times as wide as those for one look, at about 1,000 rows, 1.8 times as
+            wide at 100,000, and mostly unbounded below 40. Where rows depend on each other, give clusters, such as the
+            day: what was said of rows then holds for clusters, approximately, with 200 for 1,000 and 12 for 40.
 
         Returns
         -------
@@ -66,8 +66,7 @@ class Readings(LearnerEstimator):
         (array([ 0.82, -0.03]), array([1.11, 0.26]))
         """
         belief = self._with_std
-        if belief.interval_doubt and not anytime:
-            warnings.warn(belief.interval_doubt, PenaltyTooStrong, stacklevel=2)
+        self._warn_of_looks(belief, anytime=anytime)
         low, high = belief.coef_interval(level, anytime)
         return self._shown(low), self._shown(high)
 

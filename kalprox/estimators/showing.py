@@ -1,6 +1,5 @@
 """How an estimator shows what it has found: HTML for notebooks, and a plot of its coefficients."""
 
-import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,6 @@ from sklearn.base import BaseEstimator
 from kalprox.display.html import card, facts, first_rows
 from kalprox.display.html import table as html_table
 from kalprox.estimators.base import LearnerEstimator
-from kalprox.learning.belief import PenaltyTooStrong
 from kalprox.learning.headline import headline
 from kalprox.learning.summary import about_noise, about_penalty
 
@@ -124,8 +122,7 @@ class Showing(LearnerEstimator):
         from kalprox.display.readings import plot_coefficients
 
         belief = self._with_std
-        if belief.interval_doubt and not anytime:
-            warnings.warn(belief.interval_doubt, PenaltyTooStrong, stacklevel=2)
+        self._warn_of_looks(belief, anytime=anytime)
         low, high = belief.coef_interval(level, anytime)
         k = len(belief.coef) if belief.coef.ndim == 2 else 1
         chosen = np.arange(k) if targets is None else np.asarray(targets)

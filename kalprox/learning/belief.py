@@ -14,7 +14,7 @@ from kalprox._pickling import PickledFields
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.input_noise import InputNoise
-from kalprox.learning.intervals import Estimate
+from kalprox.learning.intervals import TUNED_CLUSTERS, Estimate
 from kalprox.learning.path import Path
 from kalprox.learning.sandwich import Sandwich, row_scores, scores_at
 from kalprox.learning.saved import Saved, expect
@@ -656,7 +656,11 @@ class Belief(PickledFields, ABC):
         they are those of a confidence sequence, always about the estimate without the penalty.
         """
         if anytime:
-            return self.coef_estimate(penalised=False).anytime_interval(level, self._tuning())
+            estimate, tuning = self.coef_estimate(penalised=False), self._tuning()
+            if self.settings.coef_cov == "clustered":  # what the rows say grows by clusters
+                count = 0.0 if self.sandwich is None else self.sandwich.count
+                estimate, tuning = estimate._replace(precision=np.full(estimate.std.shape, count)), TUNED_CLUSTERS
+            return estimate.anytime_interval(level, tuning)
         return self.coef_estimate(penalised=not self.debiased).interval(level)
 
     def intercept_interval(self, level: float = 0.95) -> tuple[Array, Array]:

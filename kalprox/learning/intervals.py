@@ -7,9 +7,10 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox.predictive import Student
 
-__all__ = ["TUNED_ROWS", "Estimate"]
+__all__ = ["TUNED_CLUSTERS", "TUNED_ROWS", "Estimate"]
 
 TUNED_ROWS = 125  # the tuning constants are the precision of so many rows: narrowest at eight times as many, 1,000
+TUNED_CLUSTERS = 25  # the same for clusters: narrowest at 200
 
 
 class Estimate(NamedTuple):
@@ -41,7 +42,7 @@ class Estimate(NamedTuple):
         dof = np.asarray(self.dof, float)
         return dof if dof.ndim in (0, self.value.ndim) else dof[..., None]
 
-    def anytime_interval(self, level: float, tuning: Array) -> tuple[Array, Array]:
+    def anytime_interval(self, level: float, tuning: Array | float) -> tuple[Array, Array]:
         """Return the ends of intervals that, with probability `level`, contain the truth at every look.
 
         With g the tuning constant, z2 the precision, nu the degrees of freedom and a = 1 - level, let r = g / (g + z2)
@@ -53,7 +54,7 @@ class Estimate(NamedTuple):
         Parameters
         ----------
         level : float
-        tuning : array of shape (d,)
+        tuning : array of shape (d,), or float
             The constants g, in units of the precision. For level 0.95 the interval is narrowest, in standard errors,
             where the precision is 8 g, and then 1.6 times as wide as `interval`.
 
