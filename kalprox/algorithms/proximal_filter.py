@@ -665,7 +665,13 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
     convex = problem.model.linear and problem.likelihood.log_concave  # there is no other minimum
     few = convex and leverage < _ALONE and (found >= MAX_LEVERAGE).mean() <= _RARE and held.rows >= _MANY * state.data.d
-    settled = held.next_look > 0 and fit.converged and (few or leverage < MAX_LEVERAGE) and far.mean() <= _FEW and fits
+    settled = (
+        held.may_end(problem.warmup)
+        and fit.converged
+        and (few or leverage < MAX_LEVERAGE)
+        and far.mean() <= _FEW
+        and fits
+    )
     settled = settled and parameter_matters(problem.model, problem.likelihood, fit, rows) <= MAX_CHANGE
     if settled and (held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes):
         data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)
