@@ -669,7 +669,13 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     large = found >= MAX_LEVERAGE
     alone, many = (leverage >= _ALONE, _MANY) if convex else (bent[large].any(), _VERY_MANY)
     few = not alone and large.mean() <= _RARE and held.rows >= many * state.data.d
-    settled = held.next_look > 0 and fit.converged and (few or leverage < MAX_LEVERAGE) and far.mean() <= _FEW and fits
+    settled = (
+        held.may_end(problem.warmup)
+        and fit.converged
+        and (few or leverage < MAX_LEVERAGE)
+        and far.mean() <= _FEW
+        and fits
+    )
     settled = settled and parameter_matters(problem.model, problem.likelihood, fit, rows) <= MAX_CHANGE
     if settled and (held.rows >= ROBUST_ROWS or not problem.likelihood.majorizes):
         data = fit.information if rest is None or done is None else _folded(state, _zero(state), done)

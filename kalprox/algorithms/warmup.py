@@ -106,6 +106,10 @@ class HeldRows:
         """Return the rows, to be checked at once, after which the warm-up goes on."""
         return replace(self, next_look=0)
 
+    def may_end(self, limit: int) -> bool:
+        """Whether a check may end the warm-up: not one before its time, unless the rows take `limit` bytes."""
+        return self.next_look > 0 or self.bytes >= limit
+
     def later(self, fit: Refined, leverage: float, settled: bool) -> "HeldRows":
         """Return the same rows, to be checked again when there are 1.5 times as many; 3 times, if they are settled.
 

@@ -28,6 +28,7 @@ for command in (
     models.report,
     models.path,
     models.merge,
+    fit.refine,
     paper.demo,
     paper.reproduce,
     completion.completion,

@@ -1,4 +1,4 @@
-"""`kalprox fit`: fit a model to files."""
+"""`kalprox fit` and `kalprox refine`: fit a model to files, from scratch or from its present estimate."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from kalprox.cli.options import (
     strict_option,
 )
 
-__all__ = ["fit"]
+__all__ = ["fit", "refine"]
 
 _NOT_WITH_FORMULA = {
     "target": "the target on its left-hand side",
@@ -323,7 +323,6 @@ def fit(
       kalprox fit flights.csv --formula "arr_delay ~ dep_delay + C(carrier) + distance:hour"
       kalprox fit flights.csv --target late --likelihood bernoulli --positive yes
     """
-    from kalprox.cli.terminal import Reporter, end_strictly, events_of
     from kalprox.jobs.checkpoint import Checkpoint
     from kalprox.jobs.fit import FitJob
     from kalprox.sources.files import find
@@ -348,24 +347,111 @@ def fit(
     settings = _settings(table.columns, given) | _coef_cov(table.columns, given["coef_cov"])
     settings |= forgetting_setting(table.columns, given | {"shuffle": shuffle})
     found = [*table.found(), *_found_dates(table.columns, given)]
-    with Reporter("fit", quiet=quiet, events=events, total=table.size().rows) as reporter:
-        job = FitJob(
-            table,
-            settings,
-            sources=sources,
-            passes=passes,
-            quarantine=quarantine,
-            quarantine_outliers=quarantine_outliers,
-            max_bad=max_bad,
-            checkpoint=checkpoint,
-            every=every,
-            engine=scheduler or engine,
-            workers=workers,
-            partitions=partitions,
-            timeout=timeout,
-            watch=reporter.progress,
-        )
-        fitted = job.run(out)
+    job = FitJob(
+        table,
+        settings,
+        sources=sources,
+        passes=passes,
+        quarantine=quarantine,
+        quarantine_outliers=quarantine_outliers,
+        max_bad=max_bad,
+        checkpoint=checkpoint,
+        every=every,
+        engine=scheduler or engine,
+        workers=workers,
+        partitions=partitions,
+        timeout=timeout,
+    )
+    _run(job, "fit", out, found, quiet=quiet, events=events, strict=strict)
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--passes", type=click.IntRange(min=1), help="Maximum number of passes.  [default: until convergence]")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Model file to write.  [default: MODEL, in place]"
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Save the state of the fit to this file; after a crash, the same command resumes from it.",
+)
+@click.option("--every", type=click.IntRange(min=1), default=1_000_000, help="Rows between two checkpoints.")
+@reading_options
+@output_options
+@strict_option
+def refine(
+    model: Path,
+    sources: tuple[str, ...],
+    *,
+    out: Path | None,
+    passes: int | None,
+    checkpoint: Path | None,
+    every: int,
+    quarantine: Path | None,
+    max_bad: str | None,
+    memory: int,
+    quiet: bool,
+    events: Path | None,
+    strict: bool,
+    **given: Any,
+) -> None:
+    """Refine MODEL by passes over all of its rows, which begin at its estimate. SOURCE is as in `kalprox fit`.
+
+    The result is that of `kalprox fit` with the settings and the columns of MODEL, in fewer passes. It makes a model
+    exact that was merged, or learned in one pass or as a stream, with a likelihood of counts, classes or outliers, or
+    a link. Give all rows: those that MODEL has learned and SOURCE does not have are forgotten.
+
+    \b
+    Example:
+      kalprox merge january.kalprox february.kalprox --out winter.kalprox
+      kalprox refine winter.kalprox january.csv february.csv
+    """
+    from kalprox.jobs.checkpoint import Checkpoint
+    from kalprox.jobs.fit import FitJob
+    from kalprox.jobs.model import TableModel
+    from kalprox.sources.files import find
+    from kalprox.sources.table import Table
+
+    files = [file for source in sources for file in find(source)]
+    check_distinct(
+        [*(("SOURCE", file) for file in files), *((("MODEL", model),) if out is not None else ())],
+        [
+            ("MODEL" if out is None else "--out", out or model),
+            ("--checkpoint", checkpoint),
+            ("the lock of --checkpoint", None if checkpoint is None else Checkpoint(checkpoint).lock_file),
+            ("--quarantine", quarantine),
+            ("--events", events),
+        ],
+    )
+    start = TableModel.load(model)
+    options = {name: given[name] for name in READING}
+    table = Table(files, start.columns, memory=memory, samples=given["samples"], **options)
+    settings = {name: value for name, value in start.learner.settings.parameters.items() if name != "max_passes"}
+    job = FitJob(
+        table,
+        settings,
+        sources=sources,
+        passes=passes,
+        quarantine=quarantine,
+        max_bad=max_bad,
+        checkpoint=checkpoint,
+        every=every,
+        start=start,
+    )
+    _run(job, "refine", out or model, [], quiet=quiet, events=events, strict=strict)
+
+
+def _run(
+    job: Any, command: str, out: Path, found: list[str], *, quiet: bool, events: Path | None, strict: bool
+) -> None:
+    """Run a fit, write its model, and say what came of it, and what was `found` in the columns."""
+    from kalprox.cli.terminal import Reporter, end_strictly, events_of
+
+    quiet = quiet or descriptor(out) == 1  # the model is written to standard output, and nothing else
+    with Reporter(command, quiet=quiet, events=events, total=job.table.size().rows) as reporter:
+        fitted = replace(job, watch=reporter.progress).run(out)
         learner, belief, quality = fitted.learner, fitted.belief, fitted.record.quality
         score, headline = learner.score, fitted.headline()
         reporter.event(

@@ -82,6 +82,7 @@ class Job:
     timeout: float | None
     watch: Callable[[Progress], None]
     quarantine_outliers: bool = False
+    start: Learner | None = None
 
 
 class FitRun(ABC):

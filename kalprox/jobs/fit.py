@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kalprox._files import check_distinct
 from kalprox.jobs.base import FitRun, Job, Progress
 from kalprox.jobs.checkpoint import Checkpoint
@@ -62,6 +64,8 @@ class FitJob:
         `kalprox.engines.partitions_of`.
     watch : callable
         Called with a `Progress` after every block.
+    start : TableModel, optional
+        A model with the same settings, from whose estimate a fit of several passes begins, as `refine` of an estimator.
     """
 
     table: Table
@@ -78,6 +82,7 @@ class FitJob:
     timeout: float | None = None
     watch: Callable[[Progress], None] = field(default=lambda progress: None)
     quarantine_outliers: bool = False
+    start: TableModel | None = None
 
     def run(self, out: str | PathLike[str] | None = None) -> TableModel:
         """Fit the model and save it; then remove the checkpoint.
@@ -141,6 +146,11 @@ class FitJob:
         if settings.structure is not None:
             self._check_structure(settings)
         refines = self._refines(settings)
+        if self.start is not None and not refines:
+            raise ValueError(
+                "refine needs a model that several passes over files improve. This one is exact after one pass, "
+                "forgets rows or has a structure, or the rows come from standard input, which is read once: use fit."
+            )
         if settings.change_points is not None and (
             refines or self.engine is not None or self.table.shuffle is not None
         ):
@@ -165,6 +175,7 @@ class FitJob:
             self.timeout,
             self.watch,
             self.quarantine_outliers,
+            None if self.start is None else self.start.learner,
         )
         if self.engine is not None:
             from kalprox.jobs.engine_run import EngineRun
@@ -215,7 +226,7 @@ class FitJob:
         if streams and (self.passes or 1) > 1:
             raise ValueError("Standard input, or a model that forgets, allows only one pass: passes must be 1.")
         refines = not settings.is_exact and settings.method == "exact" and settings.structure is None
-        return refines and not streams and self.passes != 1
+        return refines and not streams and (self.passes != 1 or self.start is not None)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the job in JSON types; only the same job resumes from its checkpoint."""
@@ -229,4 +240,5 @@ class FitJob:
             "partitions": self.partitions if self.engine is not None else "one",
             "quarantine": None if self.quarantine is None else str(self.quarantine),
             **({"quarantine_outliers": True} if self.quarantine_outliers else {}),
+            **({} if self.start is None else {"start": np.asarray(self.start.belief.posterior.mean).tolist()}),
         }

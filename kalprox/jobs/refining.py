@@ -27,7 +27,7 @@ class RefiningRun(FitRun):
                 with self.resuming():
                     self.source.resume(header["passes"], arrays)
             with self.replaying(saved):
-                learner = fit_learner(job.settings, job.passes, self.source)
+                learner = fit_learner(job.settings, job.passes, self.source, job.start)
                 passes = self.source.number
         finally:
             del self.source  # it refers to this run: without the circle, its totals are freed at once
@@ -53,12 +53,13 @@ class RefiningRun(FitRun):
         self.report(self.at, saved=True)
 
 
-def fit_learner(settings: Settings, passes: int | None, source: object) -> Learner:
-    """Fit a learner to a source in at most `passes` passes; warn if it has not converged."""
+def fit_learner(settings: Settings, passes: int | None, source: object, start: Learner | None = None) -> Learner:
+    """Fit a learner to a source in at most `passes` passes, from `start` if given; warn if it has not converged."""
     if passes is not None:
         settings = replace(settings, max_passes=passes, parameters={**settings.parameters, "max_passes": passes})
-    learner = Learner(settings)
-    learner.fit(source)  # type: ignore[arg-type]
+    learner = Learner(settings) if start is None else start.copy()
+    learner.configure(settings)
+    learner.fit(source, refine=start is not None)  # type: ignore[arg-type]
     learner.n_rejected = 0  # bad rows of files are counted in the record of the fit
     if not learner.belief.converged and learner.belief.message:
         warnings.warn(learner.belief.message, RuntimeWarning, stacklevel=2)

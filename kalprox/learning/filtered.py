@@ -70,6 +70,7 @@ __all__ = ["FilteredBelief", "contrasts", "first_moments", "refuse_changes"]
 
 _FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, which takes them one by one
 _REPEATED = 8  # times the rows of a batch that it may have to learn again
+_APART = 0.1  # standard errors from the minimiser, which the rows of a batch may add unsaid
 _MANY = 10  # rows of the rarest class of a warm-up for each input, that may be said to be separated
 _WIDE = 1.0  # the variance of an output above which its prediction is not judged
 # What cannot change after the first row.
@@ -476,7 +477,7 @@ class FilteredBelief(Belief):
     def merge(self, other: Belief) -> "FilteredBelief":
         """Return the belief after the rows of both: approximate, see `kalprox.learning.merging` and `merge_distance`.
 
-        The rows of a stream whose warm-up has not ended are learned by the other.
+        The rows of a stream whose warm-up has not ended are learned by the other: if neither has, all of them together.
         """
         if self.settings.forgets:
             given = self.settings.parameters["forget"]
@@ -487,13 +488,7 @@ class FilteredBelief(Belief):
         if len(sizes) > 1:
             raise ValueError("merge needs two models of the same features and classes, with offsets or without.")
         if other.state.held is not None:
-            if (rows := other.held_rows()) is None:
-                return self
-            if rows.groups is not None:
-                first = next_unnamed(self.held_groups if self.sandwich is None else self.sandwich.groups)
-                rows = replace(rows, groups=np.array([moved(one, first) for one in rows.groups.tolist()]))
-            after, found = self.scored(rows)
-            return after.observing(rows, found, self)
+            return self._with_held(other)
         if self.state.held is not None:
             return other.merge(self)
         mine, theirs = self.state.posterior.data, other.state.posterior.data
@@ -523,6 +518,30 @@ class FilteredBelief(Belief):
         about: dict[str, Any] = {"n_passes": passes, "fit_outside": outside, "merge_distance": found}
         about |= {"columns": columns}
         return replace(self, state=state, seen=seen, sandwich=sandwich, **about)
+
+    def _with_held(self, other: "FilteredBelief") -> "FilteredBelief":
+        """Return the belief after the rows that another one holds in its warm-up.
+
+        In a warm-up they are joined with those held here, and checked together; after one they are learned as a batch
+        of the stream is. A batch that moves the estimate by more than a tenth of a standard error, beyond which a
+        stream of shuffled rows is not expected to be from the minimiser, adds to `merge_distance`.
+        """
+        rows, held = other.held_rows(), self.state.held
+        if rows is None:
+            return self
+        if rows.groups is not None:
+            first = next_unnamed(self.held_groups if self.sandwich is None else self.sandwich.groups)
+            rows = replace(rows, groups=np.array([moved(one, first) for one in rows.groups.tolist()]))
+        if held is not None:
+            held = held.to_check() if held.rows else held
+            return replace(self, state=replace(self.state, held=held)).learn(rows)
+        learned, found = self.scored(rows)
+        after, inputs = learned.observing(rows, found, self), self._like_rows_of(self)
+        if not len(inputs):
+            return after
+        part = self._rows, np.asarray(self.state.posterior.mean), inputs
+        apart = distance(self.model, after.state.likelihood, after.state.posterior, [part])
+        return replace(after, merge_distance=self.merge_distance + (apart if apart > _APART else 0.0))
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         """Return the minimiser for each alpha, by passes over the rows of a source; see `refined_path`."""
@@ -575,7 +594,9 @@ class FilteredBelief(Belief):
         center, std = other.fixed.center if other.seen is None else other.seen.X.mean, other.column_std
         if center is None or std is None:
             return np.empty((0, 0))
-        X = likely_rows(center, std)
+        data = other.state.posterior.data
+        assert isinstance(data, Information)
+        X = likely_rows(center, std, data, other.fixed)
         return self.fixed.rows(X, np.zeros(len(X)) if self.fixed.row_offsets else None)
 
     @property

@@ -40,9 +40,17 @@ def change(of: Design, to: Design) -> Array | None:
     return np.kron(np.linalg.solve(A, B), np.eye(of.outputs or 1))
 
 
-def likely_rows(mean: Array, std: Array) -> Array:
-    """Return rows with these means and standard deviations of the columns, which are normal and independent."""
-    return mean + std * np.random.default_rng(0).standard_normal((_SAMPLE, len(mean)))
+def likely_rows(mean: Array, std: Array, data: Information, design: Design) -> Array:
+    """Return normal rows with these means and standard deviations of the columns, and the correlations in some data."""
+    m, first = design.outputs or 1, design.first
+    R = np.asarray(data.R).reshape(-1, len(mean) + first, m)
+    C = np.einsum("rim,rjm->ij", R, R)
+    if first:
+        C = C[1:, 1:] - np.outer(C[0, 1:], C[0, 1:]) / max(C[0, 0], np.finfo(float).tiny)
+    size = np.sqrt(np.maximum(np.diagonal(C), 0))
+    values, vectors = np.linalg.eigh(C / np.where(size > 0, np.outer(size, size), 1.0))
+    normal = np.random.default_rng(0).standard_normal((_SAMPLE, len(mean)))
+    return mean + std * (normal * np.sqrt(np.maximum(values, 0)) @ vectors.T)
 
 
 def distance(
@@ -72,9 +80,9 @@ def distance(
         left = slope.ravel() @ D.reshape(-1, len(theta)) - straight.ravel() @ D0.reshape(-1, len(theta))
         missing += rows / len(inputs) * left
     factor = posterior.metric_factors[0]
-    moved = np.asarray(factor.covariance()) @ missing
-    std = np.sqrt(np.asarray(factor.variances()))
-    return float(np.max(np.abs(moved) / np.where(std > 0, std, np.inf)))
+    with np.errstate(invalid="ignore"):  # infinite variances times 0: a direction that is undetermined has no distance
+        moved = np.abs(np.asarray(factor.covariance()) @ missing) / np.sqrt(np.asarray(factor.variances()))
+    return float(np.max(moved, where=np.isfinite(moved), initial=0.0))
 
 
 def _times_curvature(likelihood: Likelihood, curvature: Array, step: Array) -> Array:

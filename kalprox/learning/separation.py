@@ -23,8 +23,8 @@ SEPARATED = (
 )
 
 _SHARE = 0.03  # of the precision of a direction, from which on the prior decides it
-_UNKNOWN = 0.9  # the same, if no row says anything about the direction
-_MOVED = 0.3  # the change of an output by the step without the prior
+_UNKNOWN = 0.3  # the same, above which rows say next to nothing: of columns that are constant, or collinear
+_MOVED = 0.6  # the change of an output by the step without the prior
 
 
 class SeparationWarning(RuntimeWarning):
