@@ -22,6 +22,8 @@ DIAGNOSES = {  # the right word of the verdict on a linear model of each kind
     "sd grows with the prediction": "unequal spread",
     "1% outliers x 20": "heavy tails",
     "Student 3": "heavy tails",
+    "missing square": "nonlinear",
+    "missing product": "nonlinear",
     "level shift": "drifting",
     "slow drift": "drifting",
     "sorted, nonlinear": "drifting",
@@ -145,6 +147,20 @@ def outliers(rng: np.random.Generator, n: int, d: int = 5) -> Stream:
 def student(rng: np.random.Generator, n: int, d: int = 5) -> Stream:
     """The noise has Student's t distribution with three degrees of freedom, scaled to the variance 1."""
     return _linear(rng, rng.normal(size=(n, d)), rng.standard_t(3, size=n) / 3**0.5)
+
+
+@_kind("missing square")
+def missing_square(rng: np.random.Generator, n: int, d: int = 5) -> Stream:
+    """The target depends on the square of the first input, too."""
+    X = rng.normal(size=(n, d))
+    return _linear(rng, X, (X[:, 0] ** 2 - 1) / 2 + rng.normal(size=n))
+
+
+@_kind("missing product")
+def missing_product(rng: np.random.Generator, n: int, d: int = 5) -> Stream:
+    """The target depends on the product of the first two inputs, too."""
+    X = rng.normal(size=(n, d))
+    return _linear(rng, X, X[:, 0] * X[:, 1] / 2 + rng.normal(size=n))
 
 
 @_kind("level shift")

@@ -110,6 +110,8 @@ class Probabilities(ShownClasses, Calibration):
 
         drifting, correlated
             As in `Calibration.verdict`, by scores that are randomised; also if their slope in the prediction changes.
+        nonlinear
+            The scores depend on squares or products of columns, as in `Calibration.verdict`.
         over-confident, under-confident
             The log odds of the event differ less, or more, than those stated. If they differ more by what the penalty
             does not explain (`pull`), the model lags behind coefficients that change: this is called drifting. If the
@@ -118,8 +120,7 @@ class Probabilities(ShownClasses, Calibration):
             The number of events is not the sum of the probabilities. For several classes, where the event is that the
             most probable one came, this is called over-confident or under-confident, too.
         nonlinear
-            The log odds of the event are not a straight line in those stated; or the scores depend on squares or
-            products of columns, as in `Calibration.verdict`.
+            The log odds of the event are not a straight line in those stated.
 
         The number of events with given probabilities has a known distribution, whose tails are computed by a saddle
         point. An error of the log odds below 0.1, or of their differences below 10%, is not named. Rows that were not
@@ -144,13 +145,14 @@ class Probabilities(ShownClasses, Calibration):
         measured = ""
         if rows > 0:
             slope, bias, curve = self._checks(cells, event or self.event, several)
-            if self.pull is not None and slope.found and slope.word == "under-confident":
+            bend = self.curvature.check(scores, several)
+            if self.pull is not None and slope.found and slope.word == "under-confident" and not bend.found:
                 if cells.explained(self.pull):
                     checks = tuple(check._replace(found=check.found and check is not drift) for check in checks)
                 else:
                     lags = f"{slope.measured}, more than the penalty explains"
                     slope = slope._replace(word="drifting", measured=lags)
-            checks += (slope, bias, curve, self.curvature.check(scores, several))
+            checks += (bend, slope, bias, curve)
             about = bias.measured if math.isnan(slope.p_value) else f"{bias.measured}, and {slope.measured}"
             measured = about if event else f"{about}; log loss {self.log_loss:.3g}, Brier score {self.brier:.3g}"
         findings = tuple(dict.fromkeys(check.word for check in checks if check.found))

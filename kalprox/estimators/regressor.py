@@ -162,9 +162,10 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
     change_points : bool or float
         Whether to look for change points, where the past stops applying: `change_points_` lists them. A number is the
         expected number of rows from one to the next, 1,000 for True; if nothing changes, one is reported at most once
-        in 99 times as many rows, on average. For a linear model with at most 64 columns a change of any coefficient and
-        of the noise is found; for others, what shows in the level or the spread of the residuals. What the model learns
-        does not depend on it: to forget the past, see `forget`. It needs rows in an order, of one target.
+        in 99 times as many rows, on average, and more often where errors are correlated or skewed. For a linear model
+        with at most 64 columns a change of any coefficient and of the noise is found; for others, what shows in the
+        level or the spread of the residuals. What the model learns does not depend on it: to forget the past, see
+        `forget`. It needs rows in an order, of one target.
     structure : None, "diagonal", or an object of kalprox.structures
         For many columns, about 10^4 to 10^6: what is kept of the information about the coefficients, instead of a
         matrix of d x d numbers: its diagonal, or with `LowRank(20)` also 20 directions. `fit` still finds the

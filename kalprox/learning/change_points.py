@@ -44,7 +44,8 @@ class ChangeDetector:
     The residual before a row is one more column of all runs, so that correlated errors are not taken for changes.
 
     A change is reported once, as soon as its probability is 0.99 and two rows follow it. If nothing changes, that
-    happens at most once in 99 times the expected run length, on average.
+    happens at most once in 99 times the expected run length, on average; that of errors which are not normal is kept
+    near that by `RunLengths.power`.
 
     Attributes
     ----------

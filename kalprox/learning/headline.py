@@ -334,9 +334,10 @@ def _verdict(learner: Learner, columns: Sequence[str], in_time: bool) -> Line:
         )
         advice += ', or intervals that correct themselves, method="conformal".' if verdict.kind == "numbers" else "."
     text = f"{verdict.word}: {advice}"
+    names_of = {f"x{j}": code(name) for j, name in enumerate(columns)}
     for check in verdict.checks:
         if check.found and check.word == verdict.word == "nonlinear":
-            shown = re.sub(r"\bx(\d+)\b", lambda x: code(columns[int(x[1])]), check.measured)
+            shown = re.sub(r"\bx\d+\b", lambda found: names_of.get(found[0], found[0]), check.measured)
             text += f" {shown[0].upper()}{shown[1:]}."
     if verdict.findings[1:]:
         text += f" Also: {', '.join(verdict.findings[1:])}."

@@ -18,6 +18,7 @@ _OUTLIER_ROWS = 1000
 _FEWEST_OUTLIERS = 0.005  # the share that is always expected, so that a single row is no change
 _OUTLIER_SCALE = 5.0  # the scale of their Cauchy distribution, in stds of the noise
 _SURPRISE = 4.0  # the squared error of a row, in units of its variance, that a young run does not take for noise
+_FARTHEST = 36.0  # the largest squared error, in units of its variance, that counts for the kurtosis
 _WIDEST = 1e8  # the largest variance of a coefficient, in units of the noise variance
 _SMALLEST = 1e-14  # the smallest noise variance, in units of the variance of the first targets
 
@@ -76,6 +77,9 @@ class RunLengths:
     known : int
         The number of rows before which all changes were reported: no weight moves from runs that began before to those
         that began later.
+    moments : array of shape (3,)
+        The number of errors of the most probable run, and the sums of their squares and fourth powers, in units of
+        their std; see `power`.
 
     References
     ----------
@@ -106,6 +110,7 @@ class RunLengths:
     outliers: float
     new_dof: float
     known: int
+    moments: Array
 
     def __post_init__(self) -> None:
         self._work = np.empty_like(self.root)  # memory that is not allocated for each row
@@ -166,7 +171,9 @@ class RunLengths:
             outliers=outliers,
             new_dof=new_dof,
             known=before + n - 1,
+            moments=np.zeros(3),
         )
+        made._count(error**2 * dof / max(float(error @ error), dof * _SMALLEST))
         made.theta[0], made.root[0], made.weight[0] = theta, root.T, 1.0
         made.rss[0], made.dof[0], made.size[0] = max(float(error @ error), dof * _SMALLEST), dof, n
         return made
@@ -212,15 +219,18 @@ class RunLengths:
         error = y - theta.dot(u)
         squared = error * error
         s, after = 1 + weight * leverage, dof + count
+        far_from_lead = weight * squared[lead] * dof[lead] / (s[lead] * rss[lead])
         log_p = gammaln(after / 2) - gammaln(dof / 2)
         log_p -= 0.5 * (np.log(s) + after * np.log(rss + squared * (weight / s)) - dof * np.log(rss))
         if self.outliers > 0:
+            power = self.power
             scale = _OUTLIER_SCALE * math.sqrt(rss[lead] / dof[lead] * count / weight)
             # A factor of (weight / count / pi)^(count / 2) is left out of all densities.
             cauchy = math.log(scale * (1 + (float(error[lead]) / scale) ** 2) * math.sqrt(math.pi * weight / count))
             log_p += math.log1p(-self.outliers)
             either = np.logaddexp(log_p, math.log(self.outliers) - count * cauchy)
             good = np.exp(log_p - either)  # the probability that the row is no outlier of the run
+            self._count(far_from_lead)
             share = (1 - float(good[lead]) - self.outliers) / (_OUTLIER_ROWS + self.rows)
             self.outliers = max(self.outliers + share, _FEWEST_OUTLIERS)
             log_p, w, counted = either, weight * good, count * good
@@ -230,7 +240,7 @@ class RunLengths:
                 self._widen(far, v, leverage)
             s = 1 + w * leverage
         else:
-            w, counted = np.full(len(s), weight), count
+            w, counted, power = np.full(len(s), weight), count, 1.0
         gain = np.matmul(v[:, None, :], root)[:, 0]
         w /= s
         theta += gain * (w * error)[:, None]
@@ -241,11 +251,32 @@ class RunLengths:
         np.maximum(rss, dof * _SMALLEST, out=rss)
         self.size += counted
         self.rows += 1
+        log_p *= power
         full = self.weight.min() > 0
         log_p -= log_p.max() if full else log_p[self.weight > 0].max()
         self.weight *= np.exp(np.minimum(log_p, 0.0, out=log_p))
         self.weight /= self.weight.sum()
         self._make_room()
+
+    @property
+    def power(self) -> float:
+        """The power of the densities by which the runs are judged: 1 if the noise is normal.
+
+        If the errors have the kurtosis k, the sum of the squares of n of them varies as that of 2 n / (k - 1) normal
+        ones: heavy or skewed tails, and a noise that depends on the inputs, make the spread of a short run differ from
+        that of others for no reason. The power lets them tell as little as they do. It is 1 as long as normal errors
+        would have such a kurtosis, too, and where a new run knows its spread.
+        """
+        n, second, fourth = self.moments
+        if self.new_dof > 1:
+            return 1.0
+        kurtosis = n * fourth / second**2 if second > 0 else 3.0
+        return 1.0 if kurtosis < 3 + math.sqrt(24 / n) else 2 / (kurtosis - 1)
+
+    def _count(self, squared: Array) -> None:
+        """Count squared errors, in units of their variance, for `power`; none that are surely outliers."""
+        some = np.extract(squared <= _FARTHEST, squared)
+        self.moments = self.moments + np.array([len(some), some.sum(), (some * some).sum()])
 
     def _widen(self, far: Array, v: Array, leverage: Array) -> None:
         """Let young runs, with fewer rows than coefficients, explain surprising rows by coefficients, not by noise.
@@ -299,7 +330,8 @@ class RunLengths:
         expect(abs(self.weight.sum() - 1) < 1e-6 and not self.weight[self._by_kind].all(axis=1).any())
         expect((self.start >= 0).all() and (self.start <= self.rows).all() and 0 < self.hazard < 1)
         expect(0 <= self.outliers < 1 and self.new_dof > 0)
-        expect_moderate(self.theta, self.root, self.rss)
+        expect(self.moments.shape == (3,) and (self.moments >= 0).all() and self.moments[0] >= 1)
+        expect_moderate(self.theta, self.root, self.rss, self.moments)
 
 
 def _kinds(m: int) -> int:

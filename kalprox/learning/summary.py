@@ -36,6 +36,7 @@ _NAME = WIDTH - sum(_COLUMNS.values())
 _MAX_ROWS = 60  # of the coefficients in the text and in HTML
 _LEAST_SHOWN = 0.01  # the smallest weight of a way to forget that is shown
 _FEW = 20  # clusters, below which it matters that they are unequal
+_MORE_FALSE_ALARMS = ("correlated", "skewed")  # findings of a verdict with which more change points are false
 TINY = 1e-16  # p-values below it are shown as such
 
 
@@ -309,7 +310,11 @@ def about_changes(learner: Learner) -> str:
     score = learner.score
     if score.changes is None:
         return f"not looked for, because {score.not_judged or 'no row was scored'}"
-    return str(score.changes).rstrip(".")
+    findings = score.verdict().findings
+    unlike = [] if "drifting" in findings else [word for word in findings if word in _MORE_FALSE_ALARMS]
+    if not score.changes.found or not unlike:
+        return str(score.changes).rstrip(".")
+    return f"{score.changes} Some may be none: the errors are {' and '.join(unlike)}, and false alarms more frequent"
 
 
 def about_errors(belief: Belief, cluster: str | None = None) -> str:
