@@ -179,7 +179,9 @@ class Learner:
             learner.gaps = gaps
             if settings.missing == "marginalize":
                 learner._hold(piece, start=start)
-                learner.gaps = learner.gaps.counted(learner.n_rows, relearned=isinstance(learner._belief, ExactBelief))
+                if np.isnan(piece.X).any():
+                    relearned = isinstance(learner._belief, ExactBelief)
+                    learner.gaps = learner.gaps.counted(learner.n_rows, relearned=relearned)
         self.__dict__ = learner.__dict__
         return found
 
