@@ -21,7 +21,7 @@ __all__ = ["Blocks", "Dense", "Diagonal", "LastLayer", "LowRank", "Structure", "
 
 
 class UnderstatedWarning(UserWarning):
-    """The standard errors of the coefficients are too small, because the structure drops correlations."""
+    """Standard errors are too small: a structure drops correlations, or few rows told how to fill gaps."""
 
 
 class Structure(ABC):

@@ -22,6 +22,11 @@ _NUMBERS = {
     "over-confident": 'The stated std is too small. Use noise="learn"; where it is learned, look for what the model '
     "leaves out, such as a missing input, or a linearisation far from the solution.",
     "under-confident": 'The stated std is too large. Use noise="learn", or give a smaller noise variance.',
+    "informative missingness": "Features are missing in rows whose targets are not as their other features predict: "
+    "missingness depends on the target given the features, or the model is not linear where they are missing. Filling "
+    "in such gaps, or leaving out such rows, biases the coefficients. Use multiple imputation with the target among "
+    'its predictors, or add a column that tells why values are missing. With missing="impute" it may be that gaps '
+    'depend on other features: try missing="marginalize".',
     "exact": "Every prediction was right to the last digit: the rows have no noise, and no std can be judged by them. "
     "Look whether the target is constant, or copied from a column.",
     "too few rows to say": f"At least {FEWEST_ROWS} scored predictions are needed; with fewer, a std off by a factor "

@@ -160,7 +160,7 @@ class Probabilities(ShownClasses, Calibration):
             findings,
             kind="classes",
             measured=measured,
-        )
+        ).with_check(self.missingness)
 
     def _checks(self, cells: Cells) -> tuple[Check, Check, Check]:
         return cells.checks(self.event)

@@ -18,7 +18,7 @@ from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_finite, check_positive, concrete
 from kalprox.calibration.blocks import NUMBERS, Family, Given, Judged, block_sums
 from kalprox.calibration.changes import Changes
-from kalprox.calibration.checks import Shape
+from kalprox.calibration.checks import Check, Dependence, Shape
 from kalprox.calibration.sequence import FIRST_LENGTH, LAGS, SEGMENTS, VALUES, Sequence, joined
 from kalprox.calibration.showing import Shown
 from kalprox.calibration.verdict import BINS, LEVELS, Verdict, judge
@@ -67,6 +67,8 @@ class Calibration(Shown):
         Why no row was scored, for the verdict; empty once rows have been scored.
     changes : Changes or None
         The change points of the stream, if an estimator was told to look for them.
+    missingness : Check or None
+        Whether features are missing independently of the target, if an estimator has learned enough rows with gaps.
 
     Examples
     --------
@@ -100,6 +102,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
     segment_length: Any = field(default_factory=lambda: np.full((), FIRST_LENGTH))
     not_judged: str = static(default="")
     changes: Changes | None = static(default=None)
+    missingness: Check | None = static(default=None)
 
     family: ClassVar[Family] = NUMBERS
     predictives: ClassVar[tuple[type, ...]] = (Student,)
@@ -267,13 +270,18 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         6.0
         """
         order = joined(namespace(self.rows, other.rows), self._sequence, other._sequence)._asdict()
-        names = (f.name for f in fields(self) if f.name not in (*order, "not_judged", "changes"))
+        names = (f.name for f in fields(self) if f.name not in (*order, "not_judged", "changes", "missingness"))
         totals = {name: getattr(self, name) + getattr(other, name) for name in names}
         return type(self)(**totals, **order, not_judged=self.not_judged or other.not_judged)
 
     @property
     def _sequence(self) -> Sequence:
         return Sequence(*(getattr(self, name) for name in Sequence._fields))
+
+    @property
+    def dependence(self) -> Dependence:
+        """How the scores depend on those before them."""
+        return Dependence.of_sequence(self._sequence)[0]
 
     @property
     def nis(self) -> Array:
@@ -367,7 +375,7 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
             self._sequence,
             certain=bool(self.mean_log_score > -math.log(np.finfo(self.log_score.dtype).tiny) - 1),
             **self._judge_options(),
-        )
+        ).with_check(self.missingness)
 
     def _judge_options(self) -> dict[str, Any]:
         """Return what the verdict on a subclass needs besides; see `judge`."""

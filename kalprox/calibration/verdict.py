@@ -48,8 +48,9 @@ class Verdict(NamedTuple):
     ----------
     word : str
         "calibrated"; or the first of what was found: "drifting", "correlated", "unequal spread", "heavy tails",
-        "skewed", "over-confident", "under-confident", of counts and classes also "biased", of classes "nonlinear"; or
-        "too few rows to say", or "not judged".
+        "skewed", "over-confident", "under-confident", of counts and classes also "biased", of classes "nonlinear", of
+        rows with gaps also "informative missingness", which comes second after "drifting" and else first; or "too few
+        rows to say", or "not judged".
     rows : float
         The number of rows judged.
     worth : float
@@ -117,6 +118,14 @@ class Verdict(NamedTuple):
         """
         (nis, coverage), nan = expected_ranges(0), math.nan
         return cls("not judged", 0.0, 0.0, 0.0, nan, nis, nan, coverage, nan, reason=reason.rstrip("."))
+
+    def with_check(self, check: Check | None) -> "Verdict":
+        """Return the verdict with one more check, of what is worse than all but a drift."""
+        if check is None:
+            return self
+        place = int(self.findings[:1] == ("drifting",))
+        findings = (*self.findings[:place], *[check.word] * check.found, *self.findings[place:])
+        return self._replace(word=[*findings, self.word][0], checks=(*self.checks, check), findings=findings)
 
     @property
     def advice(self) -> str:

@@ -161,7 +161,8 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     default="raise",
     help="What to do with missing features: raise, the row is bad; impute, the mean of the column as known from the "
     "rows before; marginalize, their mean given the other features, and the row is learned and predicted with the "
-    "larger variance that follows.",
+    "larger variance that follows. Both assume that features are missing independently of the target, given the "
+    "features that are there; the headline says whether the rows contradict it.",
 )
 @click.option(
     "--missing-target",

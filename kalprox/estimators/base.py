@@ -120,8 +120,10 @@ class LearnerEstimator(BaseEstimator):
         belief = self._belief
         if belief.why_no_std:
             warnings.warn(belief.why_no_std, RuntimeWarning, stacklevel=3)
-        if belief.std_doubt:
-            warnings.warn(belief.std_doubt, UnderstatedWarning, stacklevel=3)
+        with self._lock:
+            doubt = self._fitted.std_doubt
+        if doubt:
+            warnings.warn(doubt, UnderstatedWarning, stacklevel=3)
         return belief
 
     def _coef_names(self, belief: Belief) -> list[str]:

@@ -142,8 +142,11 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         batch itself), and learned as if it were known. "marginalize": it is replaced by its mean given the other
         features of its row, under the running mean and covariance of the features. What is left open, coef' Cov coef,
         is added to the predictive variance, and the row is learned with the precision of that larger variance. It needs
-        link="identity", likelihood="gaussian" and one target. `n_rows_with_gaps_`
-        counts the rows that were learned with gaps.
+        link="identity", likelihood="gaussian" and one target.
+        Both assume that features are missing independently of the target, given the features that are there (missing at
+        random, with the target not among what missingness depends on), and "impute" that they are missing completely at
+        random. `diagnostics_` tests it, and its verdict is "informative missingness" if the rows contradict it.
+        `n_rows_with_gaps_` counts the rows that were learned with gaps.
     missing_targets : {"raise", "skip"}
         What to do with missing targets, NaN in y. "raise": they are bad values; see `on_bad_rows`. "skip": such a row
         is counted in `n_rows_unlabelled_` and not learned. `prequential` predicts it, and `partial_fit` holds it for

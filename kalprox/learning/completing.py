@@ -57,10 +57,11 @@ def _part(batch: Batch, start: int, stop: int) -> Batch:
 
 
 def _changed(batch: Batch, X: Array, weights: Array | None, noise: Array | None) -> Batch:
+    missing = np.isnan(batch.X)
     if isinstance(batch, Block):
-        return replace(batch, X=X, weights=weights, noise=noise)
+        return replace(batch, X=X, weights=weights, noise=noise, missing=missing)
     about = {name: getattr(batch, name) for name in ("block_rows", "groups", "offset", "times")}
-    return ArraySource(X, batch.y, weights, noise=noise, **about)
+    return ArraySource(X, batch.y, weights, noise=noise, missing=missing, **about)
 
 
 def complete(

@@ -12,6 +12,7 @@ Since that would bias what is learned from the first rows of a stream, these are
 each time that they have doubled, until there are enough of them; see `Gaps`.
 """
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -29,7 +30,11 @@ MISSING = ("raise", "impute", "marginalize")
 _STEPS, _STILL = 50, 1e-4  # of the EM algorithm: their number, and the change of correlations at which it ends
 _SAMPLE = 2048  # rows of a first batch that the steps go over
 _ENOUGH = 50  # rows for each feature, in which any two of them are known, that make moments reliable
+_FEW = 15  # such rows, below which intervals of coefficients were seen to cover less than 93% in place of 95%
 _MOST_BYTES = 1 << 25  # of rows that are held
+_ABOUT = ("weights", "groups", "offset", "times")  # what is held of rows besides X and y
+_SHARE = 0.05  # of the rows without a feature, below which these errors are small
+_LONG = 10  # a stream as many times as long as its early rows, after which these matter little
 
 
 class Completed(NamedTuple):
@@ -142,8 +147,13 @@ class FeatureMoments:
     @property
     def reliable(self) -> bool:
         """Whether there are enough rows, in which any two features are known, for what depends on the covariance."""
+        return self.known_together >= _ENOUGH
+
+    @property
+    def known_together(self) -> float:
+        """The number of rows in which any two features are known, if gaps are independent, for each coefficient."""
         seen = self.seen[self.seen > 0]
-        return float(seen.min(initial=0.0)) ** 2 >= _ENOUGH * (len(self.seen) + 1) * self.weight
+        return float(seen.min()) ** 2 / (max(self.weight, 1.0) * (len(self.seen) + 1)) if len(seen) else 0.0
 
     @property
     def unseen(self) -> Array:
@@ -264,6 +274,8 @@ class Gaps:
         None as long as the information of the rows has them: no row had gaps, or missing="raise".
     due : int
         The number of rows at which those that are held are learned again.
+    early : int
+        The number of rows until the moments were reliable, if those before could not be held, or were not all of them.
     held : tuple of Block, or None
         All rows so far as they came, to be learned again; None once their moments are reliable.
     """
@@ -273,6 +285,7 @@ class Gaps:
     unlabelled: int = 0
     moments: FeatureMoments | None = None
     due: int = 0
+    early: int = 0
     held: tuple[Block, ...] | None = field(default=None, metadata={"static": True})
 
     def __post_init__(self) -> None:
@@ -295,10 +308,30 @@ class Gaps:
 
     def holding(self, block: Block, *, start: bool) -> "Gaps":
         """Return the account with one more block, as it came, if all rows before it are held or it is the first."""
-        about = (block.groups, block.offset, block.times)
-        if (self.held is None and not start) or any(one is not None for one in about):
+        about = {name: getattr(block, name) for name in _ABOUT}
+        known = {name for name in _ABOUT[1:] if about[name] is not None}
+        like = next(({name for name in _ABOUT[1:] if getattr(one, name) is not None} for one in self.held or ()), known)
+        if (self.held is None and not start) or known != like:
             return replace(self, held=None)
-        return replace(self, held=(*(self.held or ()), Block(np.array(block.X), np.array(block.y), block.weights)))
+        return replace(self, held=(*(self.held or ()), Block(np.array(block.X), np.array(block.y), **about)))
+
+    def counted(self, rows: int, *, relearned: bool) -> "Gaps":
+        """Return the account after so many rows in all: these are early ones, unless they are held and `relearned`."""
+        waits = self.moments is not None and not self.moments.reliable and (self.held is None or not relearned)
+        return replace(self, early=rows) if waits else self
+
+    def std_doubt(self, rows: int) -> str:
+        """Return why standard errors after so many rows may be too small, in a sentence; empty if they are not."""
+        moments = self.moments
+        if moments is None or moments.cov is None or not self.rows or self.cells.max() < _SHARE * rows:
+            return ""
+        if moments.known_together >= _FEW and rows >= _LONG * self.early:
+            return ""
+        return (
+            "The standard errors of coefficients may be too small: missing features were completed by a mean and a "
+            "covariance of the features that were estimated from few rows, and the errors of these estimates are left "
+            "out. Learn more rows, or fit all of them at once."
+        )
 
     @property
     def n_held(self) -> int:
@@ -311,8 +344,9 @@ class Gaps:
         assert self.held
         weights = [np.ones(len(one)) if one.weights is None else one.weights for one in self.held]
         plain = all(one.weights is None for one in self.held)
-        X, y = (np.concatenate([getattr(one, name) for one in self.held]) for name in ("X", "y"))
-        return Block(X, y, None if plain else np.concatenate(weights))
+        about = {name: [getattr(one, name) for one in self.held] for name in ("X", "y", *_ABOUT[1:])}
+        rows: dict[str, Any] = {name: None if a[0] is None else np.concatenate(a) for name, a in about.items()}
+        return Block(**rows, weights=None if plain else np.concatenate(weights))
 
     @property
     def is_due(self) -> bool:
@@ -339,6 +373,7 @@ class Gaps:
             sum(cells) if cells else self.cells,
             self.unlabelled + other.unlabelled,
             None if self.moments is None or other.moments is None else self.moments.merge(other.moments),
+            early=self.early + other.early,
         )
 
 
@@ -353,10 +388,16 @@ def restored_gaps(d: int, saved: Saved) -> Gaps:
         expect_moderate(moments.mean, *(() if moments.cov is None else (moments.cov,)))
     if "gaps_held" in saved:
         X, y = saved["gaps_held.X"], saved["gaps_held.y"]
-        weights = saved.arrays.get("gaps_held.weights")
+        about = {name: saved.arrays.get(f"gaps_held.{name}") for name in _ABOUT}
+        if labels := saved.header.get("gaps_held.groups"):
+            about["groups"] = np.array(json.loads(labels))
         expect(X.ndim == 2 and X.shape[1] == d and len(y) == len(X) and not np.isinf(X).any())
-        expect(weights is None or (weights.shape == (len(X),) and (weights >= 0).all()))
-        gaps = replace(gaps, held=(Block(X, y, weights),) if len(X) else ())
+        expect(all(a is None or a.shape == (len(X),) for a in about.values()))
+        expect(about["weights"] is None or (about["weights"] >= 0).all())
+        ends = saved["gaps_held.ends"].astype(int)
+        expect(len(ends) and ends[-1] == len(X) and (np.diff(ends, prepend=0) > 0).all())
+        rows, starts = Block(X, y, **about), [0, *ends[:-1].tolist()]
+        gaps = replace(gaps, held=tuple(map(rows.part, starts, ends.tolist())))
     return gaps
 
 
@@ -365,5 +406,8 @@ def saved_gaps(gaps: Gaps) -> dict[str, Any]:
     if not gaps.held:
         return {"gaps": gaps}
     rows = gaps.held_rows
-    weights = {} if rows.weights is None else {"weights": rows.weights}
-    return {"gaps": gaps, "gaps_held": {"X": rows.X, "y": rows.y, **weights}}
+    about = {name: a for name in _ABOUT if (a := getattr(rows, name)) is not None}
+    if rows.groups is not None:
+        about["groups"] = json.dumps(rows.groups.tolist())
+    ends = np.cumsum([len(one) for one in gaps.held])
+    return {"gaps": gaps, "gaps_held": {"X": rows.X, "y": rows.y, "ends": ends, **about}}

@@ -23,7 +23,7 @@ _WIDTH, _INDENT = 80, 12
 # What the estimator calls a setting, and its option on the command line.
 _OPTIONS = {"coef_cov": "--coef-cov"} | {
     name: f"--{name}"
-    for name in ("alpha", "forget", "likelihood", "noise", "penalty", "targets", "link", "unseen", "weights")
+    for name in ("alpha", "forget", "likelihood", "missing", "noise", "penalty", "targets", "link", "unseen", "weights")
 }
 _SPELLED = {
     'coef_cov="clustered"': "--clusters COLUMN",
@@ -141,7 +141,8 @@ def headline(
     """
     belief = learner.belief
     lines = _rows(learner, rows) if predicted is None else _predicted(learner, rows, predicted)
-    about = (*_columns(belief, columns, learner.n_rows), *_estimate(belief), *_changes(learner))
+    about = (*_missingness(learner, columns), *_columns(belief, columns, learner.n_rows), *_estimate(learner))
+    about = (*about, *_changes(learner))
     return Headline((*lines, *about, _verdict(learner)))
 
 
@@ -177,6 +178,25 @@ def _gaps(learner: Learner) -> Iterator[Line]:
             text += f"; {len(pending):,} still wait for it"
             text += f", and {pending.n_dropped:,} were dropped before it came" if pending.n_dropped else ""
         yield Line("Targets", f"{text}.", bool(pending is not None and pending.n_dropped))
+
+
+def _missingness(learner: Learner, columns: Sequence[str]) -> Iterator[Line]:
+    """What is assumed of missing features, and whether the rows contradict it."""
+    if not learner.gaps.rows:
+        return
+    assumed = (
+        "The gaps are taken to be independent of the target, given the features"
+        if learner.settings.missing == "marginalize"
+        else "The gaps are taken to be independent of the target and of all features (missing completely at random)"
+    )
+    informative = learner.tracking.informative
+    if informative is None:
+        yield Line("Missing", f"{assumed}. That was not tested: too few rows with gaps were scored.", True)
+    elif informative.found:
+        measured = informative.measured(code(columns[informative.column]))
+        yield Line("Missing", f"{assumed}, and are not: {measured}.", True)
+    else:
+        yield Line("Missing", f"{assumed}; the errors of the rows do not contradict it.")
 
 
 def _predicted(learner: Learner, rows: RowCounts | None, predicted: RowCounts) -> Iterator[Line]:
@@ -249,9 +269,9 @@ def _columns(belief: Belief, columns: Sequence[str], n_rows: int) -> Iterator[Li
             yield Line("Columns", f"{whose}: the penalty alone tells their effects apart.")
 
 
-def _estimate(belief: Belief) -> Iterator[Line]:
+def _estimate(learner: Learner) -> Iterator[Line]:
     """What concerns the coefficients, their standard errors, the noise and the choice of alpha."""
-    settings = belief.settings
+    belief, settings = learner.belief, learner.settings
     if (outside := belief.targets_outside) > 0:
         low, high = LINKS[str(settings.link)].range
         text = f"{outside:,.10g} lie outside {low:.4g} to {high:.4g}, the range of the link {settings.link!r}"
@@ -265,7 +285,7 @@ def _estimate(belief: Belief) -> Iterator[Line]:
         yield Line("Penalty", _AT_LIMIT[belief.alpha_limit])
     for label, doubt in (
         ("Noise", belief.noise.reason),
-        ("Errors", belief.why_no_std or belief.std_doubt),
+        ("Errors", belief.why_no_std or learner.std_doubt),
         ("Intervals", belief.interval_doubt),
         ("Merge", about_merge(belief) if belief.merge_distance else ""),
     ):

@@ -17,7 +17,7 @@ from kalprox.learning.completing import Batch, GapReader, complete, in_pieces, m
 from kalprox.learning.diagonal_filter import DiagonalFilter
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.fingerprint import SIZE, overlap
-from kalprox.learning.gaps import Gaps, restored_gaps, saved_gaps
+from kalprox.learning.gaps import FeatureMoments, Gaps, restored_gaps, saved_gaps
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
@@ -168,26 +168,39 @@ class Learner:
             start = learner._belief is None
             found.append(learn(learner, filled))
             learner.gaps = gaps
-            if settings.missing == "marginalize" and isinstance(learner._belief, ExactBelief):
+            if settings.missing == "marginalize":
                 learner._hold(piece, start=start)
+                if np.isnan(piece.X).any():
+                    relearned = isinstance(learner._belief, ExactBelief)
+                    learner.gaps = learner.gaps.counted(learner.n_rows, relearned=relearned)
         self.__dict__ = learner.__dict__
         return found
 
     def _hold(self, piece: Block | ArraySource, *, start: bool) -> None:
-        """Hold a piece that was learned, and learn all rows again by better moments, if it is time."""
+        """Hold a piece that was learned, and learn all rows again by better moments, if it is time.
+
+        Models whose rows cannot be learned again at once have better moments from then on.
+        """
         if not isinstance(piece, Block) or not (start or self.gaps.held is not None):
             return
         self.gaps = self.gaps.holding(piece, start=start)
         if not self.gaps.is_due:
             return
         moments = self.gaps.moments
-        if self.gaps.rows:
-            settings = self.settings
-            rows, gaps, _ = Learner(settings)._completed(self.gaps.held_rows, settings)
-            belief = belief_type(settings).start(settings, [rows])  # type: ignore[list-item]
-            belief, _, _ = learned(settings, belief, None, [rows], 0)  # type: ignore[list-item]
-            self._keep(belief, self.tracking)
+        held, settings = self.gaps.held_rows, self.settings
+        if self.gaps.rows and isinstance(self._belief, ExactBelief):
+            rows, gaps, _ = Learner(settings)._completed(held, settings)
+            assert isinstance(rows, Block)
+            again, tracking = Learner(settings), self.tracking
+            by_batch = settings.coef_cov == "clustered" and held.groups is None  # a batch is a cluster
+            ends = np.cumsum([len(one) for one in self.gaps.held or ()]).tolist() if by_batch else [len(rows)]
+            for begin, stop in zip([0, *ends[:-1]], ends, strict=True):
+                again._learn(rows.part(begin, stop), settings)
+            self._keep(again.belief, tracking)
             moments = gaps.moments
+        elif self.gaps.rows:
+            counts = settings.counts(held.weights)
+            moments = FeatureMoments.of_batch(held.X, np.ones(len(held)) if counts is None else counts, with_cov=True)
         self.gaps = self.gaps.relearned(moments)
 
     def _keeps_moments(self, settings: Settings) -> bool:
@@ -409,6 +422,7 @@ class Learner:
             self.settings.buffers_rows
             and batch.groups is None
             and batch.noise is None
+            and batch.missing is None
             and len(batch) <= RecentRows.capacity(batch.X.shape[1]) // 4
             and (recent := self._recent) is not None
             and (batch.offset is None or recent.takes_offsets)
@@ -524,6 +538,11 @@ class Learner:
             self._buffer.clear()
 
     # ---- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def std_doubt(self) -> str:
+        """Why standard errors of coefficients may be too small, in a sentence; empty if nothing is known of it."""
+        return self.belief.std_doubt or self.gaps.std_doubt(self.n_rows)
 
     @property
     def is_fitted(self) -> bool:

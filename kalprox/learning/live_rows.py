@@ -100,7 +100,7 @@ class LiveRows(ABC):
             quantiles = tracked.quantiles.after_rows(found.issued, self.buffer.batches, counts)
             tracked = replace(tracked, quantiles=quantiles)
         self._watched = watched_on(self._watched, rows, self.belief, self._before)
-        return replace(tracked.scored(self.settings, rows.y, found, counts), detector=self._watched[1].detector)
+        return replace(tracked.scored(self.settings, rows, found, counts), detector=self._watched[1].detector)
 
     def quantiles(self) -> Quantiles:
         """Return the quantiles after the rows."""

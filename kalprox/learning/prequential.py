@@ -67,7 +67,7 @@ def learned(
             if settings.diagnose:
                 times.append(settings.counts(piece.weights))
                 scored = found if issued is None else issued.part(start, stop)
-                tracking = tracking.scored(settings, piece.y, scored, times[-1])
+                tracking = tracking.scored(settings, piece, scored, times[-1])
                 tracking = tracking.watched(piece, belief, rows)
                 errors.append(scored.issued if at_once else scored.standardised(piece.y))
             if made is not None:

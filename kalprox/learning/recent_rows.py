@@ -296,7 +296,7 @@ class RecentRows:
         quantiles = before.quantiles.after_rows(found.issued, buffer.batches, counts)
         self._watched = watched_on(self._watched, rows, self.belief, self._before)
         detector = self._watched[1].detector
-        return replace(before.scored(self.settings, rows.y, found, counts), quantiles=quantiles, detector=detector)
+        return replace(before.scored(self.settings, rows, found, counts), quantiles=quantiles, detector=detector)
 
     def quantiles(self) -> Quantiles:
         """Return the quantiles after the rows; a reading after each batch tracks each row once."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox.calibration import Calibration, calibration_for
+from kalprox.calibration.missingness import Informative, Missingness
 from kalprox.calibration.sequence import FIRST_LENGTH
 from kalprox.learning.belief import Belief
 from kalprox.learning.change_points import ChangeDetector
@@ -39,12 +40,15 @@ class Tracking:
         Why rows were learned that were not scored; empty if there were none.
     detector : ChangeDetector or None
         What finds change points, if the settings ask for them.
+    missingness : Missingness or None
+        The errors of rows with and without gaps, if features may be missing.
     """
 
     scores: tuple[Calibration, ...]
     quantiles: Quantiles
     not_judged: str = ""
     detector: ChangeDetector | None = None
+    missingness: Missingness | None = None
 
     @classmethod
     def none(cls, targets: int | None = None, not_judged: str = "", likelihood: Likelihood = _GAUSSIAN) -> "Tracking":
@@ -57,7 +61,16 @@ class Tracking:
     def score(self) -> Calibration:
         """The score of all targets together."""
         changes = None if self.detector is None else self.detector.changes
-        return replace(reduce(Calibration.merge, self.scores), not_judged=self.not_judged, changes=changes)
+        missingness = None if (informative := self.informative) is None else informative.check()
+        score = reduce(Calibration.merge, self.scores)
+        return replace(score, not_judged=self.not_judged, changes=changes, missingness=missingness)
+
+    @property
+    def informative(self) -> Informative | None:
+        """The feature whose gaps say most about the target; None if there are too few to say."""
+        if self.missingness is None:
+            return None
+        return self.missingness.informative(max(score.dependence.long_run for score in self.scores))
 
     def watched(self, block: Block, belief: Belief, rows: int, *, first: bool = True) -> "Tracking":
         """Return the tracking after change points were looked for in a block, if the settings ask for it.
@@ -76,19 +89,21 @@ class Tracking:
 
     def with_features(self, settings: Settings, d: int) -> "Tracking":
         """Return the tracking of a model of d features, which had fewer; change points are looked for anew."""
+        missingness = self.missingness and self.missingness.with_features(d)
         if (before := self.detector) is None:
-            return self
+            return replace(self, missingness=missingness)
         after = ChangeDetector.start(settings, d, before.rows)
-        return replace(self, detector=replace(after, points=before.points, found=before.found))
+        detector = replace(after, points=before.points, found=before.found)
+        return replace(self, detector=detector, missingness=missingness)
 
-    def scored(self, settings: Settings, y: Array, found: Innovations, counts: Array | None = None) -> "Tracking":
+    def scored(self, settings: Settings, rows: Block, found: Innovations, counts: Array | None = None) -> "Tracking":
         """Return the tracking with the scores of more rows, which come after those scored before.
 
         Parameters
         ----------
         settings : Settings
             Those with which the rows were predicted.
-        y : array of shape (b,) or (b, k)
+        rows : Block
         found : Innovations
         counts : array of shape (b,), optional
             How often each row counts; 1 by default.
@@ -99,21 +114,26 @@ class Tracking:
         variance, are not scored: with about as many coefficients as rows, the noise is known only if the penalty is
         right.
         """
+        y = rows.y
+        if settings.missing != "raise":
+            before = self.missingness or Missingness(slopes=settings.missing == "marginalize")
+            after = before.after(found.mean, found.std, y, counts, rows.missing, rows.X.shape[1])
+            self = replace(self, missingness=after)
         if self.scores[0].of_whole_rows:
             return replace(self, scores=(self.scores[0].update(found.mean, found.std, y, weights=counts),))
         if settings.penalty.kind is not None and found.given is None:
             found = _with_known_noise(found)
         columns = (np.reshape(a, (len(y), -1)).T for a in (found.mean, found.std, y, found.dof))
-        rows, given = zip(self.scores, *columns, strict=True), found.given
+        targets, given = zip(self.scores, *columns, strict=True), found.given
         if given is not None:
             scores = tuple(
                 score.update_given(mean, std, target, given.of_target(j), counts)
-                for j, (score, mean, std, target, _) in enumerate(rows)
+                for j, (score, mean, std, target, _) in enumerate(targets)
             )
             return replace(self, scores=scores)
         scores = tuple(
             score.update(mean, common(std), target, common(dof), counts, together=found.together)
-            for score, mean, std, target, dof in rows
+            for score, mean, std, target, dof in targets
         )
         return replace(self, scores=scores)
 
@@ -128,7 +148,10 @@ class Tracking:
         if self.detector is not None or other.detector is not None:
             raise ValueError("merge needs change_points=False: with change points the order of all rows matters.")
         scores = tuple(map(Calibration.merge, self.scores, other.scores))
-        return Tracking(scores, self.quantiles.merge(other.quantiles), self.not_judged or other.not_judged)
+        not_judged, missingness = self.not_judged or other.not_judged, self.missingness or other.missingness
+        if self.missingness is not None and other.missingness is not None:
+            missingness = self.missingness.merge(other.missingness)
+        return Tracking(scores, self.quantiles.merge(other.quantiles), not_judged, missingness=missingness)
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -136,8 +159,9 @@ class Tracking:
         """Return the tracking as values that can be saved; see `kalprox.learning.saved`."""
         one, *others = self.scores
         scores = one if not others else {str(j): score for j, score in enumerate(self.scores)}
-        detector = {} if self.detector is None else {"changes": self.detector}
-        return {"diagnostics": scores, "quantiles": self.quantiles, "not_judged": self.not_judged, **detector}
+        more = {"changes": self.detector, "missingness": self.missingness}
+        more = {name: value for name, value in more.items() if value is not None}
+        return {"diagnostics": scores, "quantiles": self.quantiles, "not_judged": self.not_judged, **more}
 
     @classmethod
     def restored(cls, settings: Settings, d: int, targets: int | None, saved: Saved) -> "Tracking":
@@ -153,8 +177,12 @@ class Tracking:
         quantiles = saved.value(Quantiles, "quantiles") if "quantiles" in saved else none.quantiles
         expect(quantiles.ends.shape == quantiles.missed.shape == none.quantiles.ends.shape and quantiles.rows >= 0)
         detector = ChangeDetector.restored(settings, d, saved) if "changes" in saved else None
+        missingness = saved.value(Missingness, "missingness") if "missingness" in saved else None
+        if missingness is not None:
+            sums, k = missingness.sums, len(missingness.origin)
+            expect(sums.shape in ((0, 0, 8), (1 + d, k, 8)) and (sums[..., [0, 2, 5, 7]] >= 0).all())
         scores = [*scores, *none.scores[len(scores) :]]
-        return cls(tuple(scores), quantiles, str(saved.header.get("not_judged", "")), detector)
+        return cls(tuple(scores), quantiles, str(saved.header.get("not_judged", "")), detector, missingness)
 
 
 def _with_known_noise(found: Innovations) -> Innovations:
@@ -196,6 +224,7 @@ def _expect_sums(score: Calibration) -> None:
         "segment_origins",
         "not_judged",
         "changes",
+        "missingness",
     )
     for name in {field.name for field in fields(score)}.difference(signed):
         expect((getattr(score, name) >= 0).all())

@@ -35,7 +35,7 @@ class ArraySource:
     weights : array of shape (n,), optional
         The weights of the rows. Rows of weight 0 may hold anything.
     block_rows : int
-    counts, squares, groups, offset, times, noise : array of shape (n,), optional
+    counts, squares, groups, offset, times, noise, missing : array of shape (n,), missing (n, d), optional
         Those of the blocks; see `Block`.
     gaps : bool
         Whether X may have NaN, for features that are missing.
@@ -57,6 +57,7 @@ class ArraySource:
         offset: Array | None = None,
         times: Array | None = None,
         noise: Array | None = None,
+        missing: Array | None = None,
         gaps: bool = False,
         keep_sparse: bool = False,
     ) -> None:
@@ -65,7 +66,7 @@ class ArraySource:
         xp = namespace(X, y)
         self.X, self.y, self.block_rows = X if self.sparse else xp.asarray(X), xp.asarray(y), block_rows
         self.counts, self.squares, self.groups, self.offset = counts, squares, groups, offset
-        self.times, self.noise = times, noise
+        self.times, self.noise, self.missing = times, noise, missing
         check_floating("y", self.y)
         check_same_length(self.X, self.y)
         n = len(self.y)
@@ -90,7 +91,7 @@ class ArraySource:
             rows = slice(i, i + size)
             X = self.X if size >= n else self.X[rows]
             X = X.toarray() if self.sparse and not self.keep_sparse else X
-            names = ("weights", "counts", "squares", "groups", "offset", "times", "noise")
+            names = ("weights", "counts", "squares", "groups", "offset", "times", "noise", "missing")
             parts: dict[str, Any] = {name: None if (a := getattr(self, name)) is None else a[rows] for name in names}
             yield Block(X, self.y[rows], **parts)
 

@@ -54,6 +54,8 @@ class Block:
     noise : array of shape (b,), or None
         The variance of the noise of each row in units of what it would be if all its features were known, at least 1;
         None where nothing is missing.
+    missing : array of bool of shape (b, d), or None
+        The features of each row that were missing before X was completed; None where nothing was.
     """
 
     X: Array
@@ -69,6 +71,7 @@ class Block:
     offset: Array | None = None
     times: Array | None = None
     noise: Array | None = None
+    missing: Array | None = None
 
     def __post_init__(self) -> None:
         if self.read < 0:
@@ -82,9 +85,9 @@ class Block:
         if start == 0 and stop >= len(self):
             return self
         rows = slice(start, stop)
-        about = (self.weights, self.groups, self.offset, self.times, self.noise)
-        weights, groups, offset, times, noise = (None if a is None else a[rows] for a in about)
-        return Block(self.X[rows], self.y[rows], weights, groups=groups, offset=offset, times=times, noise=noise)
+        names = ("weights", "groups", "offset", "times", "noise", "missing")
+        about: dict[str, Any] = {name: None if (a := getattr(self, name)) is None else a[rows] for name in names}
+        return Block(self.X[rows], self.y[rows], **about)
 
     def ranges(self) -> tuple[Array, Array]:
         """The minimum and the maximum of each column of X, which must have two dimensions and a row."""

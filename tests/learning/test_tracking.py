@@ -23,7 +23,7 @@ from kalprox.sources import Block
 
 def same_score(a, b, rtol=0.0):
     assert a.diagnostics_.not_judged == b.diagnostics_.not_judged
-    for field in dataclasses.fields(Calibration)[:-2]:
+    for field in dataclasses.fields(Calibration)[:-3]:
         ours, theirs = (getattr(model.diagnostics_, field.name) for model in (a, b))
         np.testing.assert_allclose(ours, theirs, rtol=rtol, err_msg=field.name)
 
@@ -186,8 +186,8 @@ def test_targets_and_inputs_of_any_size_are_learned(scale):
 def test_targets_are_tracked_apart():
     y = np.random.default_rng(0).normal(size=(40, 2))
     found = Innovations(np.zeros((40, 2)), np.ones((40, 2)), np.full((40, 2), np.inf), np.ones((40, 2)), y, 1)
-    tracking = Tracking.none(2).scored(Settings.of(), y, found).issued(y)
-    other = Tracking.none(2).scored(Settings.of(), y[::-1], found).issued(y[::-1])
+    tracking = Tracking.none(2).scored(Settings.of(), Block(y, y), found).issued(y)
+    other = Tracking.none(2).scored(Settings.of(), Block(y, y[::-1]), found).issued(y[::-1])
     assert tracking.score.rows == 80 and [score.rows for score in tracking.scores] == [40, 40]
     merged = tracking.merge(other)
     assert merged.score.rows == 160 and merged.quantiles.rows == 80
