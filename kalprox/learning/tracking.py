@@ -65,7 +65,7 @@ class Tracking:
         missingness = None if (informative := self.informative) is None else informative.check()
         targets = self.scores if len(self.scores) > 1 else ()
         whole = reduce(Calibration.merge, self.scores)
-        about = {"changes": changes, "targets": targets, "missingness": missingness}
+        about: dict[str, Any] = {"changes": changes, "targets": targets, "missingness": missingness}
         return replace(whole, not_judged=self.not_judged, **about)
 
     @property
