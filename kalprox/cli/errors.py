@@ -37,7 +37,7 @@ EXIT_CODES = {
 }
 
 
-_NAMELESS = {MemoryError: "There is not enough memory. Fewer columns, or a smaller --memory, need less."}
+_NAMELESS: dict[type, str] = {MemoryError: "There is not enough memory. A smaller --memory needs less."}
 _APART = r"(?<![\w'\"/.-])"  # what does not stand before the name of an argument: a letter, a quote, or part of a path
 
 
