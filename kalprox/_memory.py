@@ -4,21 +4,45 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["check_matrix", "memory_of_machine", "shown_bytes"]
+__all__ = ["address_space", "check_address_space", "check_matrix", "memory_of_machine", "shown_bytes"]
 
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 _ANYWHERE = 1 << 24  # bytes that every machine has
+_LIBRARIES = 1 << 30  # bytes of addresses that libraries and their threads take; with less, some of them abort
 _COPIES = 2  # of the information that a fit holds at a time, at least
 
 
 def memory_of_machine() -> int | None:
-    """The memory of this machine, or of the container, in bytes; None if it is not known."""
+    """The memory of this machine, the container or the process, in bytes; None if it is not known."""
     found = []
     with suppress(OSError, ValueError, AttributeError):  # there is no sysconf on Windows
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     with suppress(OSError, ValueError):  # no container, or "max"
         found.append(int(_LIMIT.read_text()))
+    if (limit := address_space()) is not None:
+        found.append(max(0, limit - _LIBRARIES))
     return min(found, default=None)
+
+
+def address_space() -> int | None:
+    """The bytes that this process may address, as `ulimit -v` says; None if there is no limit."""
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def check_address_space(more: int = 0) -> None:
+    """Raise a MemoryError if this process may not address what libraries and threads take, and some bytes more."""
+    limit = address_space()
+    if limit is not None and limit < _LIBRARIES + more:
+        raise MemoryError(
+            f"Libraries and their threads take about {shown_bytes(_LIBRARIES + more)} of addresses, and this "
+            f"process may have {shown_bytes(limit)} (ulimit -v). Raise this limit, or bound the memory of a container "
+            "instead, which counts what is used."
+        )
 
 
 def shown_bytes(size: int) -> str:

@@ -37,6 +37,7 @@ EXIT_CODES = {
 }
 
 
+_NAMELESS: dict[type, str] = {MemoryError: "There is not enough memory. A smaller --memory needs less."}
 _APART = r"(?<![\w'\"/.-])"  # what does not stand before the name of an argument: a letter, a quote, or part of a path
 
 
@@ -75,7 +76,7 @@ class Commands(click.Group):
         except Exception as error:
             _drop_output()
             code, command = exit_code(error), self.commands.get((ctx and ctx.invoked_subcommand) or "")
-            text = _with_options(str(error), command) or type(error).__name__
+            text = _with_options(str(error), command) or _NAMELESS.get(type(error)) or type(error).__name__
             if code == 1:
                 text = (
                     f"{type(error).__name__}: {text}\nThis is an error in kalprox. Please report it with the command."
@@ -168,6 +169,8 @@ def exit_code(error: Exception) -> int:
         ((OSError, MemoryError, ImportError, EngineFailed), 7),
         ((ValueError, FloatingPointError), 2),
     ]
+    if "start new thread" in str(error):  # of which Python makes a RuntimeError
+        return 7
     return next((code for kind, code in codes if isinstance(error, kind)), 1)
 
 

@@ -2,7 +2,7 @@
 
 import warnings
 
-from kalprox._memory import memory_of_machine, shown_bytes
+from kalprox._memory import address_space, memory_of_machine, shown_bytes
 from kalprox.structures import Structure
 
 __all__ = ["MATRICES", "check_memory"]
@@ -39,8 +39,9 @@ def check_memory(columns: int, memory: int, structure: Structure | None = None) 
     need, there = MATRICES * size, memory_of_machine()
     text = f"{columns:,} columns need about {shown_bytes(need)} of memory for {what} of the model ({MATRICES} of "
     text += f"{shown_bytes(size)})"
-    if there is not None and need > there:
-        raise MemoryError(f"{text}, and this machine has {shown_bytes(there)}. {fewer}")
+    if there is not None and need > max(there, _SMALL):
+        has = "this machine has" if address_space() is None else "the limit of this process (ulimit -v) leaves it"
+        raise MemoryError(f"{text}, and {has} {shown_bytes(there)}. {fewer}")
     if need > max(memory, _SMALL):
         warnings.warn(
             f"{text}; the {shown_bytes(memory)} of --memory bound only the rows that are read at a time. {fewer}",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kalprox import model_file
+from kalprox._memory import check_address_space
 from kalprox._text import code, count
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.restoring import checked_columns, checked_record, conforms
@@ -176,6 +177,7 @@ class TableModel:
     @classmethod
     def load(cls, file: str | PathLike[str]) -> "TableModel":
         """Read a model file; anything else raises `ModelFileError`."""
+        check_address_space()
         return cls.from_parts(file, *model_file.read(file))
 
     def with_rows(self, block: Block, skipped: int = 0) -> "TableModel":

@@ -8,6 +8,7 @@ browser here under a name of its own.
 import base64
 import hashlib
 import json
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -50,7 +51,7 @@ class LivePage:
     def __init__(self, state: Callable[[], Mapping[str, Any]], port: int) -> None:
         self.state = state
         try:
-            self._server = ThreadingHTTPServer((_HOST, port), self._handler)
+            self._server = _Server((_HOST, port), self._handler)
         except OSError as error:
             raise OSError(
                 f"The page cannot be served on port {port}: {error.strerror}. Choose another --watch."
@@ -103,6 +104,13 @@ class LivePage:
             live = page
 
         return Handler
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that went away; report other errors."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

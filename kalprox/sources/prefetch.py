@@ -60,7 +60,12 @@ def prefetch(blocks: Iterator[T], depth: int = 2) -> Iterator[T]:
     thread.start()
     try:
         while True:
-            block, error = buffer.get()
+            try:
+                block, error = buffer.get(timeout=1.0)
+            except queue.Empty:
+                if thread.is_alive() or not buffer.empty():
+                    continue
+                raise MemoryError("The thread that reads ahead has ended, as it does where memory is short.") from None
             if error is not None:
                 raise error
             if block is _END:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from kalprox._memory import check_address_space
 from kalprox.sources.files import MAX_RECORD, STDIN, Replay, SourceError, format_of, refuse_pipe
 from kalprox.sources.readers.base import RawBlock, Reader, Wanted
 
@@ -51,6 +52,7 @@ def reader(
     from kalprox.sources.readers.notation import Notation
 
     refuse_pipe(path)
+    check_address_space()
     notation = Notation(decimal, thousands)
     kind, _, compression = format_of(path, format).partition(".")
     if kind in ("parquet", "arrow") and path == STDIN:

@@ -122,11 +122,17 @@ class Reader(Protocol):
 def guarded(file: str, kind: str) -> Iterator[None]:
     """Turn any error into `Unreadable`: for a damaged file pyarrow raises errors of every kind.
 
-    That the machine has no room for another thread says nothing about the file, and is an `OSError`.
+    That the machine has no memory, or no room for another thread, says nothing about the file.
     """
     try:
         yield
     except SourceError:
+        raise
+    except pa.ArrowMemoryError as error:
+        raise MemoryError(
+            f"There is not enough memory to read {file} ({error}). A smaller --memory needs less."
+        ) from error
+    except MemoryError:
         raise
     except Exception as error:
         first_line = (str(error).splitlines() or [""])[0][:200]

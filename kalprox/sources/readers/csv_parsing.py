@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from kalprox._memory import check_address_space
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.arrow_arrays import from_bytes
 from kalprox.sources.cell_parsing import MISSING, certainly_exact
@@ -17,6 +18,7 @@ __all__ = ["CsvParser"]
 
 _arrow_csv = load("pyarrow.csv")
 _EMPTY = [""]  # the missing cells of most files: the fewer there are to look for, the faster pyarrow is
+_COLUMN = 1 << 17  # bytes of addresses that pyarrow takes for a column; measured
 _BLANK = re.compile(rb"[\r\n]*")
 
 
@@ -103,6 +105,7 @@ class CsvParser:
     def _read(self, data: bytes, types: dict[str, Any], refuse: Any = None, missing: list[str] = MISSING) -> Any:
         if data.startswith(BOM):  # part of a cell; pyarrow would remove it, unless an empty line comes first
             data = b"\n" + data
+        check_address_space(min(len(data), _COLUMN) * len(self.kept))
         quoted = b'"' in data
         return _arrow_csv.read_csv(
             pa.BufferReader(data),

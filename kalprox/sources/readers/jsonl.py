@@ -12,7 +12,7 @@ import numpy as np
 from kalprox._checks import LARGEST
 from kalprox.sources._arrow import load, pa
 from kalprox.sources.arrow_arrays import from_bytes, from_numpy
-from kalprox.sources.cell_parsing import certainly_exact, why_bad
+from kalprox.sources.cell_parsing import MISSING, NUMBER, certainly_exact, why_bad
 from kalprox.sources.files import MAX_RECORD, SourceError
 from kalprox.sources.prefetch import map_ahead
 from kalprox.sources.quarantine import Reason
@@ -24,6 +24,7 @@ __all__ = ["JsonReader", "parse_lines"]
 _arrow_json = load("pyarrow.json")
 _PIECE = 1 << 17  # bytes of a chunk that are parsed together where pyarrow refuses the chunk
 _BOOLEAN, _INTEGER = pa.bool_(), pa.int64()
+_NUMBER = re.compile(NUMBER)
 _MINUS_ZERO = re.compile(rb"[:\s]-0[,}\s]")
 
 
@@ -273,9 +274,13 @@ def _load(line: bytes) -> Any:
 
 
 def _number(value: Any, at: int, name: str, bad: list[Cell]) -> str | None:
-    """A number as it is written; booleans as 1 and 0."""
+    """A number as it is written, also as text, as in CSV; booleans as 1 and 0."""
     if value is None or isinstance(value, bool):
         return value if value is None else str(int(value))
+    if isinstance(value, str) and value in MISSING:
+        return None
+    if isinstance(value, str) and _NUMBER.match(value):
+        value = _Number(value.strip())
     number = float(value) if isinstance(value, _Number) else None
     if isinstance(value, _Number) and number is not None and abs(number) <= LARGEST:
         return value
