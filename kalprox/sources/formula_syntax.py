@@ -132,7 +132,7 @@ def _check_powers(formula: str) -> None:
 def _text(factor: Any) -> str:
     """A factor of formulaic's as text from which it can be made again; levels that are numbers become text."""
     text = unmarked(factor.expr)
-    if factor.eval_method.value == "lookup" and (not text.isidentifier() or keyword.iskeyword(text)):
+    if factor.eval_method.value == "lookup" and (not text.isidentifier() or text != factor.expr):
         return f"`{text}`"
     return re.sub(r"(\b(?:Treatment|treatment)\((?:\w+ ?= ?)?)(-?[0-9.]+)(?=[,)])", r"\1'\2'", text)
 
@@ -175,7 +175,8 @@ def parse_factor(text: str) -> Factor:
             raise ValueError
         tree = ast.parse(code.strip(), mode="eval").body
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        raise SourceError(f"formula must have expressions of Python as factors; got {text[:200]!r}.") from None
+        hint = f" If it is a column, write `{text}`, in backticks." if keyword.iskeyword(text) else ""
+        raise SourceError(f"formula must have expressions of Python as factors; got {text[:200]!r}.{hint}") from None
     walk = _Walk(text, names)
     if isinstance(tree, ast.Name):
         return Factor(text, lookup=walk.name(tree))

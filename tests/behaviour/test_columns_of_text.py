@@ -79,6 +79,8 @@ def test_columns_named_like_keywords_of_python(tmp_path):
     frame.to_csv(tmp_path / "rows.csv", index=False)
     code, said = kalprox("fit", tmp_path / "rows.csv", "--formula", keywords, "--out", tmp_path / "m")
     assert code == 0, said
+    with pytest.raises(ValueError, match="If it is a column, write `class`, in backticks"):
+        KalproxRegressor.from_formula("`return` ~ class", frame)
     np.testing.assert_allclose(KalproxRegressor.load(tmp_path / "m").coef_, found.coef_, rtol=1e-9)
 
 
