@@ -82,11 +82,10 @@ def from_statsmodels(s, page):
     for ratio in (s.ratio_ols, s.ratio_wls, s.ratio_stream):
         np.testing.assert_allclose(ratio, 1, atol=1e-10)
     np.testing.assert_allclose([s.model.intercept_, *s.model.coef_], s.ols.params, rtol=1e-10)
-    assert s.ratio_robust.min() > 0.98 and s.ratio_robust.max() < 1.03
-    assert s.ratio_clustered.min() > 0.98 and s.ratio_clustered.max() < 1.05
+    np.testing.assert_allclose([s.ratio_robust, s.ratio_clustered], 1, atol=1e-8)
     larger = s.cluster.bse / s.ols.bse
     assert larger.min() > 1.4 and larger.max() < 2.5
-    assert 0.65 < s.ratio_few.min() < 0.75
+    assert 0.56 < s.ratio_few.min() < 0.58
     assert min(s.digits_kalprox) > 10 and max(s.digits_scipy) < 9
     assert len(s.y) == 20_190 and s.X.shape[1] == 9
     known = {"weights": "precision", "noise": 1.0, "link": s.adsorption, "start": [500.0, 1e-4]}

@@ -16,7 +16,7 @@ from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import TUNED_CLUSTERS, Estimate
 from kalprox.learning.path import Path
-from kalprox.learning.sandwich import Sandwich, row_scores, scores_at
+from kalprox.learning.sandwich import Sandwich, excess_of, row_scores, scores_at
 from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Bernoulli, Categorical
@@ -209,6 +209,7 @@ class Belief(PickledFields, ABC):
             counts = np.ones(len(block)) if counts is None else counts
             u = (u.T * shares(self.settings.forgetting, counts, self._times(block, before.time))).T
         weights, relative = block.weights, before.relative_variance(block.X)
+        sandwich = sandwich.with_excess(D, self._excess(block, before, D))
         if block.noise is not None:
             relative = block.noise if relative is None else relative * block.noise
         if self.settings.coef_cov == "robust":
@@ -221,6 +222,14 @@ class Belief(PickledFields, ABC):
         if relative is not None:
             weights = (1.0 if weights is None else weights) / np.sqrt(relative)
         return replace(self, sandwich=sandwich.after_cluster(D, u, weights, information, block.groups))
+
+    def _excess(self, block: Block, before: "Belief", D: Array) -> Array | None:
+        """Return by how much the information of rows exceeds the second derivative of their loss; see `excess_of`."""
+        if not self.settings.likelihood.majorizes or not before.predicts:
+            return None
+        f = before._value(before.design.rows(block.X, block.offset))[0]
+        variance = before.posterior.output_variance(f, D)
+        return excess_of(before.posterior.likelihood, block.y, f, block.weights, variance)
 
     def _times(self, block: Block, since: float | None) -> Array | None:
         """Return the times of a block that comes after the time `since`; None unless rows are forgotten by time."""
@@ -518,6 +527,8 @@ class Belief(PickledFields, ABC):
         M = sandwich.total(self.design)
         infinite = np.isinf(unit)
         V = np.where(infinite, 0.0, unit)
+        if sandwich.excess is not None:  # V^-1 is the information and the penalty
+            V = np.linalg.solve(np.eye(len(V)) - V @ sandwich.excess, V)
         C = V @ (M[0] if posterior.targets is None else M) @ V
         if kind == "clustered":
             C *= sandwich.count / (sandwich.count - 1)

@@ -11,6 +11,7 @@ from kalprox._arrays import Array, masked
 from kalprox.learning.design import Design
 from kalprox.learning.saved import Saved, expect
 from kalprox.likelihoods import Likelihood
+from kalprox.likelihoods.robust import Robust
 from kalprox.models import Model
 from kalprox.sources import Block
 from kalprox.sources.weighting import relative_precision
@@ -19,6 +20,7 @@ __all__ = [
     "NEEDS_GROUPS",
     "UNNAMED",
     "Sandwich",
+    "excess_of",
     "moved",
     "next_unnamed",
     "restored_labels",
@@ -60,14 +62,18 @@ class Sandwich:
         The sum of the scores of each cluster that was named by a label, and may go on, and that of its inputs, each by
         its weight in the information; see `inputs_of`. A batch without labels has the label None until it ends, and
         then one that begins with `UNNAMED`, as long as there are few of them.
+    excess : array of shape (p, p), or None
+        By how much the information exceeds the second derivative of the loss: the rows of a likelihood that is not
+        convex have information that is never negative. None where they are the same.
     """
 
     center: Array | None
     M: Array
     clusters: float = 0.0
     groups: Mapping[Hashable, Array] = field(default_factory=dict)
+    excess: Array | None = None
 
-    _SAVED: ClassVar[tuple[str, ...]] = ("center", "M", "clusters", "labels", "sums")
+    _SAVED: ClassVar[tuple[str, ...]] = ("center", "M", "clusters", "labels", "sums", "excess")
 
     @classmethod
     def zero(cls, center: Array | None, p: int, targets: int | None) -> "Sandwich":
@@ -95,7 +101,14 @@ class Sandwich:
         size = u if weights is None else u * np.sqrt(weights)[:, None]
         with np.errstate(over="ignore", invalid="ignore"):
             M = self.M + np.stack([(D * column[:, None]).T @ (D * column[:, None]) for column in size.T])
-        return Sandwich(self.center, _finite(M), self.clusters + int(known.sum()), self.groups)
+        return replace(self, M=_finite(M), clusters=self.clusters + int(known.sum()))
+
+    def with_excess(self, D: Array, excess: Array | None) -> "Sandwich":
+        """Return the sum with what the information of rows exceeds the second derivative of their loss by."""
+        if excess is None:
+            return self
+        more = (D.T * np.nan_to_num(excess)) @ D
+        return replace(self, excess=more if self.excess is None else self.excess + more)
 
     def after_cluster(
         self, D: Array, u: Array, weights: Array | None, information: Array, labels: Array | None = None
@@ -113,7 +126,7 @@ class Sandwich:
         scores = np.column_stack([u if weights is None else u * weights[:, None], information])
         if labels is None:
             s = scores.T @ D
-            return Sandwich(self.center, self.M, self.clusters, {**self.groups, None: self.groups.get(None, 0) + s})
+            return replace(self, groups={**self.groups, None: self.groups.get(None, 0) + s})
         names, place = np.unique(labels, return_inverse=True)
         sums = np.zeros((len(names), scores.shape[1], D.shape[1]))
         for j, column in enumerate(scores.T):
@@ -121,7 +134,7 @@ class Sandwich:
         groups = dict(self.groups)
         for name, s in zip(names.tolist(), sums, strict=True):
             groups[name] = groups[name] + s if name in groups else s
-        return Sandwich(self.center, self.M, self.clusters, groups)
+        return replace(self, groups=groups)
 
     def closed(self) -> "Sandwich":
         """Return the sum with the cluster of the rows without a label completed, if there are any.
@@ -140,7 +153,7 @@ class Sandwich:
         s = np.stack([groups.pop(name) for name in unnamed])[:, :-1].transpose(1, 0, 2)
         with np.errstate(over="ignore", invalid="ignore"):
             M = self.M + s.transpose(0, 2, 1) @ s
-        return Sandwich(self.center, _finite(M), self.clusters + len(unnamed), groups)
+        return replace(self, M=_finite(M), clusters=self.clusters + len(unnamed), groups=groups)
 
     def with_open_batch(self) -> "Sandwich":
         """Return the sum in which the rows with the label "" are those of a batch without labels that goes on."""
@@ -149,7 +162,8 @@ class Sandwich:
     def forget(self, rho: float) -> "Sandwich":
         """Return the sum with the weight of every row multiplied by rho."""
         groups = {name: rho * s for name, s in self.groups.items()}
-        return Sandwich(self.center, rho**2 * self.M, self.clusters, groups)
+        excess = None if self.excess is None else rho * self.excess
+        return replace(self, M=rho**2 * self.M, groups=groups, excess=excess)
 
     def merge(self, other: "Sandwich") -> "Sandwich":
         """Return the sum of both; clusters with the same label are one cluster."""
@@ -163,20 +177,25 @@ class Sandwich:
         for label, s in other.groups.items():
             s, name = s if J is None else s @ J.T, moved(label, first)
             groups[name] = groups[name] + s if name in groups else s
-        return Sandwich(self.center, self.M + M, self.clusters + other.clusters, groups)
+        excess = self.excess if other.excess is None else other.excess
+        if self.excess is not None and other.excess is not None:
+            excess = self.excess + other.excess
+        return Sandwich(self.center, self.M + M, self.clusters + other.clusters, groups, excess)
 
     __add__ = merge
 
     def in_coordinates(self, J: Array) -> "Sandwich":
         """Return the same sum for parameters t, where those of this one are J t; for a nonlinear model."""
         groups = {name: s @ J for name, s in self.groups.items()}
-        return Sandwich(None, J.T @ self.M @ J, self.clusters, groups)
+        excess = None if self.excess is None else J.T @ self.excess @ J
+        return Sandwich(None, J.T @ self.M @ J, self.clusters, groups, excess)
 
     def with_features(self, more: int) -> "Sandwich":
         """Return the same sum with more inputs, which were 0 in all rows."""
         center = None if self.center is None else np.pad(self.center, (0, more))
         groups = {name: np.pad(s, ((0, 0), (0, more))) for name, s in self.groups.items()}
-        return Sandwich(center, np.pad(self.M, ((0, 0), (0, more), (0, more))), self.clusters, groups)
+        excess = None if self.excess is None else np.pad(self.excess, (0, more))
+        return Sandwich(center, np.pad(self.M, ((0, 0), (0, more), (0, more))), self.clusters, groups, excess)
 
     def about(self, center: Array) -> "Sandwich":
         """Return the same sum about another centre."""
@@ -186,7 +205,7 @@ class Sandwich:
         """Return the sum times a number for each target, shape () or (k,)."""
         factor = np.atleast_1d(factor)
         groups = {name: np.append(np.sqrt(factor), 1.0)[:, None] * s for name, s in self.groups.items()}
-        return Sandwich(self.center, factor[:, None, None] * self.M, self.clusters, groups)
+        return replace(self, M=factor[:, None, None] * self.M, groups=groups)
 
     @property
     def count(self) -> float:
@@ -230,20 +249,21 @@ class Sandwich:
 
     def saved(self) -> dict[str, Any]:
         """Return the sums as values that can be saved; see `kalprox.learning.saved`."""
-        parts = self.center, self.M, self.clusters, saved_labels(self.groups), self._sums()
+        parts = self.center, self.M, self.clusters, saved_labels(self.groups), self._sums(), self.excess
         return dict(zip(self._SAVED, parts, strict=True))
 
     @classmethod
     def restored(cls, saved: Saved, name: str = "sandwich") -> "Sandwich":
         """Return the sums saved under `name`; raise a ValueError if their shapes do not fit."""
-        center, M, clusters, labels, sums = (saved[f"{name}.{part}"] for part in cls._SAVED)
+        center, M, clusters, labels, sums, excess = (saved[f"{name}.{part}"] for part in cls._SAVED)
         expect(M.ndim == 3 and M.shape[1] == M.shape[2] and sums.ndim == 3)
         expect(sums.shape[1:] == (M.shape[0] + 1, M.shape[1]))
         expect(center is None or center.shape == (M.shape[1] - 1,))
         expect(clusters.shape == () and clusters >= 0)
         names = restored_labels(labels)
         expect(len(set(names)) == len(names))
-        return cls(center, M, float(clusters), dict(zip(names, sums, strict=True)))
+        expect(excess is None or excess.shape == M.shape[1:])
+        return cls(center, M, float(clusters), dict(zip(names, sums, strict=True)), excess)
 
 
 def next_unnamed(labels: Iterable[Hashable]) -> int:
@@ -289,10 +309,21 @@ def row_scores(
     relative precisions, if there are any; see `kalprox.sources.weighting.relative_precision`.
     """
     slope, curvature = likelihood.expand(y, f)
+    if likelihood.majorizes:  # whose information has other curvatures than those of its descent
+        curvature = likelihood.matched(y, f, np.zeros(np.shape(f)))[1]
     u = _scaled(-slope, curvature * leverage, precision, seen=seen)
     if u.ndim == 1:
         return D, u, np.asarray(curvature)
     return (u[:, :, None] * D).sum(axis=1), np.ones(len(u)), np.zeros(len(u))
+
+
+def excess_of(likelihood: Likelihood, y: Array, f: Array, weights: Array | None, variance: Any = 0.0) -> Array | None:
+    """Return by how much the information of each row exceeds the second derivative of its loss; None if it does not."""
+    if not isinstance(likelihood, Robust):
+        return None
+    found = likelihood.matched(y, f, np.broadcast_to(variance, f.shape))[1]
+    found = found - likelihood.bend(likelihood.standardised(y, f, variance))
+    return found if weights is None else weights * found
 
 
 def _scaled(e: Array, leverage: Array, precision: Array | None, *, seen: bool) -> Array:
@@ -354,6 +385,8 @@ def scores_at(
         leverage = np.zeros(y.shape) if V is None else _leverage(design.rows(X), V, faded)
         D, e = none.inputs(X), _scaled(y - design.predictor(X, theta), leverage, own, seen=True)
         curvature = np.ones(len(X))
+    if center is None:
+        none = none.with_excess(D, excess_of(likelihood, y, f + design.offset, w))
     if V is None:
         return none.after_cluster(D, e, w, curvature if w is None else w * curvature, block.groups)
     return none.after_rows(D, e, w if faded is None else w * faded)

@@ -286,3 +286,25 @@ def test_robust_errors_of_few_rows_cover():
 
     # Of 300 at 95%, fewer than 273 have a probability below 1e-2; 83% were inside.
     assert coverage(model_of, 150).mean() >= 273 / 300
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_sandwich_of_a_student_likelihood_has_the_second_derivative_of_its_loss(grouped):
+    from kalprox.likelihoods import Student
+
+    rng = np.random.default_rng(12)
+    X = rng.normal(size=(400, 2))
+    y = X @ [1.0, -1.0] + rng.normal(size=400) * (0.1 + 1.5 * np.abs(X[:, 0]))
+    groups = rng.integers(0, 40, size=400) if grouped else None
+    how = {} if grouped else {"coef_cov": "robust"}
+    model = KalproxRegressor(penalty=None, likelihood=Student(dof=4.0, scale=0.5), **how).fit(X, y, groups=groups)
+    A, nu = np.column_stack([np.ones(400), X]), 4.0
+    r = (y - A @ np.r_[model.intercept_, model.coef_]) / 0.5
+    slope, bend = (nu + 1) * r / (nu + r**2), (nu + 1) * (nu - r**2) / (nu + r**2) ** 2
+    H = np.linalg.inv((A.T * bend) @ A)
+    scores = A * (0.5 * slope)[:, None]
+    if grouped:
+        scores = np.stack([scores[groups == g].sum(axis=0) for g in set(groups)])
+    expected = np.sqrt(np.diag(H @ scores.T @ scores @ H))[1:]
+    # What is left are the corrections for the coefficients fitted: of leverage, and of clusters.
+    np.testing.assert_allclose(model.coef_std_, expected, rtol=0.03)
