@@ -67,6 +67,9 @@ class PredictingClasses(LearnerEstimator):
     def predict_proba(self, X: Any, return_std: bool = False, *, time: Any = None, offset: Any = None) -> Any:
         """Return the probabilities of the classes, averaged over the posterior.
 
+        The posterior is taken as normal, which makes the probabilities of a class with fewer than ten rows or so too
+        large on average: twice as large with a single row.
+
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d), a Dask collection or a Spark frame
