@@ -118,9 +118,10 @@ class LearnerEstimator(BaseEstimator):
     def _with_std(self) -> Belief:
         """The belief, for reading standard errors: warns if there are none, or if they are known to be too small."""
         belief = self._belief
-        self._warn_of_warmup(belief, stacklevel=4)
         if belief.why_no_std:
             warnings.warn(belief.why_no_std, RuntimeWarning, stacklevel=3)
+        else:
+            self._warn_of_warmup(belief, stacklevel=4)
         with self._lock:
             doubt = self._fitted.std_doubt
         if doubt:

@@ -9,6 +9,7 @@ from kalprox._arrays import Array, masked, namespace
 from kalprox.information.triangular import Information, merge
 from kalprox.likelihoods import Categorical, Likelihood
 from kalprox.linalg.factor import Factor
+from kalprox.linalg.row_space import WideFactor
 from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.linalg.triangle import sum_of_squares
 from kalprox.models import GLM, Model, Predictor, predictor
@@ -190,7 +191,7 @@ def output_leverage(model: GLM, theta: Array, X: Array, leverage: Array, noise_v
     return np.where(np.isfinite(found), found, np.inf), np.where(np.isfinite(share), share, 1.0)
 
 
-def curved_variance(model: Model, theta: Array, X: Array, factor: Factor, noise_var: float) -> Array:
+def curved_variance(model: Model, theta: Array, X: Array, factor: Factor | WideFactor, noise_var: float) -> Array:
     """Return the variance of h that is not linear in theta, for each output, in units of the noise variance.
 
     It is the mean square of the distance of h from its tangent at theta, at points to both sides of theta along

@@ -134,6 +134,7 @@ LEARNERS = {
 
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.filterwarnings("ignore:The noise level cannot be learned", "ignore:With .* rows for")
+@pytest.mark.filterwarnings("ignore:The warm-up of the stream has not ended")
 def test_prequential_is_predict_then_partial_fit_row_by_row(name):
     X, y, _ = behind_link("tanh", 160, 3) if name == "link" else (*linear(160, 3), None)
     first = 100 if name == "link" else 40
