@@ -388,7 +388,7 @@ def restored_gaps(d: int, saved: Saved) -> Gaps:
         expect_moderate(moments.mean, *(() if moments.cov is None else (moments.cov,)))
     if "gaps_held" in saved:
         X, y = saved["gaps_held.X"], saved["gaps_held.y"]
-        about = {name: saved.arrays.get(f"gaps_held.{name}") for name in _ABOUT}
+        about: dict[str, Any] = {name: saved.arrays.get(f"gaps_held.{name}") for name in _ABOUT}
         if labels := saved.header.get("gaps_held.groups"):
             about["groups"] = np.array(json.loads(labels))
         expect(X.ndim == 2 and X.shape[1] == d and len(y) == len(X) and not np.isinf(X).any())
