@@ -121,7 +121,7 @@ class StructuredState(PickledFields):
         self._warn()
         return self.posterior.cov()
 
-    def _warn(self) -> None:
+    def _warn(self, stacklevel: int = 3) -> None:
         """Warn, once for each state, of variances that are too small."""
         if "_warned" in self.__dict__ or is_traced(self):
             return
@@ -129,12 +129,13 @@ class StructuredState(PickledFields):
         lost = float(self.data.dropped)
         if lost > _LOST:
             warnings.warn(
-                f"The variances of single parameters are too small: of {lost:.0%} of the precision that the rows have "
-                "added, the structure keeps no correlations, and without them every parameter seems better known than "
-                "it is. Predictions are affected far less; their std is measured by kp.run(..., calibrate=True), and "
-                "conformal intervals correct it. A higher rank, or structure='dense', keeps more.",
+                "The variances of single parameters, and of the mean along contrasts of correlated inputs, are too "
+                f"small: of {lost:.0%} of the precision that the rows have added, the structure keeps no correlations, "
+                "and without them everything seems better known than it is. Predictions that include the noise are "
+                "affected far less; their std is measured by kp.run(..., calibrate=True), and conformal intervals "
+                "correct it. A higher rank, or structure='dense', keeps more.",
                 UnderstatedWarning,
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
 
     @full_precision
@@ -146,11 +147,16 @@ class StructuredState(PickledFields):
         X : array of shape (n, ...)
         sigma : float or array of shape (n,), optional
             The standard deviation of the noise of the new rows, relative to that of a row of weight 1 (the default).
+            With 0 the std is that of the mean alone. Do not rely on it for a network, whose misfit counts as noise, or
+            where the structure drops correlations, of which a warning tells: it is too small. That of new rows, noise
+            included, is what the verdict of a calibration judges.
 
         Returns
         -------
         Predictive
         """
+        if sigma is not None and (given := concrete(sigma)) is not None and not np.any(given):
+            self._warn(stacklevel=4)
         xp, mean = namespace(X), self.mean
         parts: list[tuple[Array, Array]] = []
         start, most = 0, 1 if mean.nbytes > _BYTES else min(len(X), 16)

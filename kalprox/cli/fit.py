@@ -87,7 +87,7 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     type=StructureName(),
     help="For many columns: keep of the information its diagonal, or also R directions (20 by default) instead of a "
     "matrix. Rows stay sparse, and are learned in one pass, with a ridge penalty or none. Standard errors of "
-    "coefficients are then too small where columns go together; predictions are affected far less.",
+    "coefficients are then too small where columns go together; predictions with their noise are affected far less.",
 )
 @click.option(
     "--dates",

@@ -10,12 +10,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
 from kalprox._arrays import Array
+from kalprox.calibration import Calibration, calibration_for
 from kalprox.estimators.networks import GAINS, Dense, DenseStart, Scalar, prior_stds
 from kalprox.estimators.regressor import KalproxRegressor
+from kalprox.predictive import Student
 
 __all__ = ["KalproxNetClassifier", "KalproxNetRegressor"]
 
 _FIRST = 1000  # rows whose residuals from a linear fit give the first noise variance of a regression
+_PIECE = 64  # rows that are predicted, scored and then learned together
 _FEW = 30  # rows from which the scale of the inputs is known badly: a standard deviation to 13%
 
 
@@ -69,6 +72,7 @@ class _Net(BaseEstimator):
         alg = proximal_filter(model, Zero(), gamma=gamma, structure=structure, likelihood=likelihood)
         v0 = (self.prior_std * stds) ** 2 / np.asarray(1.0 if noise is None else noise, X.dtype)
         self._filter, self._state, self.n_rows_seen_ = alg, alg.init(mean, v0), 0
+        self._score = calibration_for(likelihood)
 
     def _warn_of_few(self, X: Array) -> None:
         """Warn if the rows of the first call of `partial_fit` are too few to know the scale of the inputs."""
@@ -81,9 +85,19 @@ class _Net(BaseEstimator):
             )
 
     def _learn(self, X: Array, y: Array) -> Self:
-        self._state = self._filter.step(self._state, self._scaled(X), y)
+        X, state, score = self._scaled(X), self._state, self._score
+        for start in range(0, len(X), _PIECE):
+            rows = slice(start, start + _PIECE)
+            predicted = self._in_units(state.predict(X[rows]))
+            score = score.add(predicted, self._in_units(y[rows]))
+            state = self._filter.step(state, X[rows], y[rows])
+        self._state, self._score = state, score
         self.n_rows_seen_ += len(X)
         return self
+
+    def _in_units(self, found: Any) -> Any:
+        """Return targets, or a prediction of them, in the units in which they were given."""
+        return found
 
     def _scaled(self, X: Array) -> Array:
         found: Array = ((X - self.center_) / self.scale_).astype(self.center_.dtype)
@@ -103,6 +117,16 @@ class _Net(BaseEstimator):
         check_is_fitted(self)
         return self._state.problem.model.unflatten(self._state.mean)
 
+    @property
+    def diagnostics_(self) -> Calibration:
+        """How well predictions were calibrated: every row was predicted before it was learned, 64 rows at a time.
+
+        Its `verdict` judges the predictive distributions of new observations, noise included, and not the band of the
+        function alone.
+        """
+        check_is_fitted(self)
+        return self._score
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
 
@@ -114,6 +138,10 @@ class KalproxNetRegressor(RegressorMixin, _Net):
     it. Inputs and targets are centred and scaled by the mean and standard deviation of the rows of the first call, all
     rows for `fit`; give `partial_fit` some hundred rows first. The noise variance is learned from the errors of all
     predictions, those of the first rows included, and is too large as long as these are many.
+
+    What may be trusted: the predictive intervals of new observations, which `diagnostics_` judges on every row before
+    it is learned. The variance of the function alone, without the noise, is too small: where the network cannot follow
+    the function, its misfit is learned as noise, and adds nothing to what is stated about the weights.
 
     Parameters
     ----------
@@ -133,6 +161,8 @@ class KalproxNetRegressor(RegressorMixin, _Net):
 
     Attributes
     ----------
+    diagnostics_ : kalprox.calibration.Calibration
+        The score of all rows, each predicted before it was learned; `diagnostics_.verdict()` sums it up.
     n_rows_seen_ : int
     noise_var_ : float
     params_ : pytree
@@ -205,9 +235,8 @@ class KalproxNetRegressor(RegressorMixin, _Net):
         std : array of shape (n,)
             Only if `return_std`.
         """
-        found = self._predictive(X)
-        mean = self._y_center + self._y_scale * found.mean
-        return (mean, self._y_scale * found.std) if return_std else mean
+        found = self._in_units(self._predictive(X))
+        return (found.mean, found.std) if return_std else found.mean
 
     def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
         """Return central predictive intervals.
@@ -224,9 +253,8 @@ class KalproxNetRegressor(RegressorMixin, _Net):
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie strictly between 0 and 1; got {level!r}.")
-        found = self._predictive(X)
-        low, high = (self._y_center + self._y_scale * found.quantile(p) for p in ((1 - level) / 2, (1 + level) / 2))
-        return low, high
+        found = self._in_units(self._predictive(X))
+        return found.quantile((1 - level) / 2), found.quantile((1 + level) / 2)
 
     @property
     def noise_var_(self) -> float:
@@ -246,6 +274,11 @@ class KalproxNetRegressor(RegressorMixin, _Net):
         noise = linear.noise_var_ if len(y) > 1 else np.nan
         self._make(X, 0, Gaussian(), float(np.clip(noise, 0.01, 1.0)) if np.isfinite(noise) else 1.0)
 
+    def _in_units(self, found: Any) -> Any:
+        if isinstance(found, Student):
+            return Student(self._in_units(found.mean), self._y_scale * found.std, found.dof)
+        return self._y_center + self._y_scale * found
+
     def _unit(self, y: Array) -> Array:
         found: Array = ((y - self._y_center) / self._y_scale).astype(y.dtype)
         return found
@@ -257,6 +290,8 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
     The weights have a normal belief, which the proximal filter updates block by block. Probabilities are averages over
     it, and so less extreme where it is wide. Inputs are centred and scaled by the mean and
     standard deviation of the rows of the first call, all rows for `fit`; give `partial_fit` some hundred rows first.
+    What may be trusted are the probabilities, which `diagnostics_` judges on every row before it is learned, and not
+    the variance of the log odds alone: misfit adds nothing to it.
 
     Parameters
     ----------
@@ -278,6 +313,8 @@ class KalproxNetClassifier(ClassifierMixin, _Net):
     Attributes
     ----------
     classes_ : array of shape (m,)
+    diagnostics_ : kalprox.calibration.Calibration
+        The score of all rows, each predicted before it was learned; `diagnostics_.verdict()` sums it up.
     n_rows_seen_ : int
     params_ : pytree
 

@@ -17,8 +17,11 @@ from kalprox.learning.quantiles import INTERVALS
 from kalprox.learning.targets import check_offset
 from kalprox.predictive import Mixture, Student
 from kalprox.sources.times import time_numbers
+from kalprox.structures import UnderstatedWarning
 
 __all__ = ["Predicting"]
+
+_SHARE = 0.01  # of the variance of a prediction: what a structure drops of less than that does not matter
 
 
 class Predicting(LearnerEstimator):
@@ -50,7 +53,8 @@ class Predicting(LearnerEstimator):
             The standard deviation of the noise of the new rows, relative to that of a row of weight 1 (of any row with
             weights="frequency"): 1 / sqrt(weight) in the units of `sample_weight`. The predictive variance is
             `noise_var_` * (sigma^2 + leverage). The default is 1; 0 leaves out the noise, so that `std` is that of the
-            mean.
+            mean. With a `structure` that drops correlations, that is too small along contrasts of correlated columns:
+            a warning tells where it is more than a hundredth of the variance.
         minimax : bool
             Whether to predict by the forecaster of Vovk, Azoury and Warmuth instead of the mean, for targets that may
             be chosen by an adversary. It is the fit as if the row to predict had been learned with the target m, where
@@ -103,13 +107,26 @@ class Predicting(LearnerEstimator):
                 if not return_std:
                     return self._learner.mean(X)
                 found = self._learner.predict(X)
+                self._warn_of_structure(found.std)
                 return found.mean, found.std
         if not return_std and sigma is None and added is None and (exact or self._fitted.settings.structure):
             if good is not None and not good.any():
                 return self._nothing(len(good))
             return _filled(self._reader(X, time=at).mean(X), good)
         found = self._predictive(X, good, added, sigma, at)
-        return (found.mean, found.std) if return_std else found.mean
+        if not return_std:
+            return found.mean
+        self._warn_of_structure(found.std, sigma)
+        return found.mean, found.std
+
+    def _warn_of_structure(self, std: Array, sigma: Any = None) -> None:
+        """Warn if a structure drops correlations, and what is not known of the mean is part of the std of some row."""
+        learner = self._fitted
+        if not (learner.settings.likelihood.quadratic and learner.structure_doubt):
+            return
+        noise = learner.noise.variance * (1.0 if sigma is None else np.asarray(sigma, float)) ** 2
+        if (std**2 * (1 - _SHARE) > noise).any():
+            warnings.warn(learner.structure_doubt, UnderstatedWarning, stacklevel=3)
 
     def _predict_collection(
         self, X: Any, return_std: bool, sigma: Any, offset: Any, exposure: Any, time: float | None

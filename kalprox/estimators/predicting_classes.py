@@ -1,5 +1,6 @@
 """Predictions of a classifier: probabilities averaged over the posterior, classes and log odds."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from kalprox.estimators.checks import batch_of
 from kalprox.estimators.class_source import block_rows
 from kalprox.estimators.plain import Rows
 from kalprox.sources.times import time_numbers
+from kalprox.structures import UnderstatedWarning
 
 __all__ = ["PredictingClasses", "of_both"]
 
@@ -116,6 +118,8 @@ class PredictingClasses(LearnerEstimator):
             proba = of_both(proba)
         if not return_std:
             return proba
+        if doubt := self._fitted.structure_doubt:
+            warnings.warn(doubt, UnderstatedWarning, stacklevel=2)
         std = self._by_rows(X, lambda reader, rows, **more: reader.probability_std(rows, **more), **about)
         return proba, std if std.ndim == 2 else np.column_stack([std, std])
 

@@ -275,7 +275,7 @@ class Gaps:
     due : int
         The number of rows at which those that are held are learned again.
     early : int
-        The number of rows until the moments were reliable, if those before could not be held, or were not all of them.
+        The number of rows until the moments were known well, if the rows before could not be learned again.
     held : tuple of Block, or None
         All rows so far as they came, to be learned again; None once their moments are reliable.
     """
@@ -317,8 +317,8 @@ class Gaps:
 
     def counted(self, rows: int, *, relearned: bool) -> "Gaps":
         """Return the account after so many rows in all: these are early ones, unless they are held and `relearned`."""
-        waits = self.moments is not None and not self.moments.reliable and (self.held is None or not relearned)
-        return replace(self, early=rows) if waits else self
+        few = self.moments is not None and self.moments.known_together < _ENOUGH / 2
+        return replace(self, early=rows) if few and (self.held is None or not relearned) else self
 
     def std_doubt(self, rows: int) -> str:
         """Return why standard errors after so many rows may be too small, in a sentence; empty if they are not."""
@@ -388,7 +388,7 @@ def restored_gaps(d: int, saved: Saved) -> Gaps:
         expect_moderate(moments.mean, *(() if moments.cov is None else (moments.cov,)))
     if "gaps_held" in saved:
         X, y = saved["gaps_held.X"], saved["gaps_held.y"]
-        about = {name: saved.arrays.get(f"gaps_held.{name}") for name in _ABOUT}
+        about: dict[str, Any] = {name: saved.arrays.get(f"gaps_held.{name}") for name in _ABOUT}
         if labels := saved.header.get("gaps_held.groups"):
             about["groups"] = np.array(json.loads(labels))
         expect(X.ndim == 2 and X.shape[1] == d and len(y) == len(X) and not np.isinf(X).any())

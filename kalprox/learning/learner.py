@@ -581,6 +581,11 @@ class Learner:
         return self.belief.std_doubt or self.gaps.std_doubt(self.n_rows)
 
     @property
+    def structure_doubt(self) -> str:
+        """What a structure drops, as of the last fold, in a sentence; empty if that is nothing."""
+        return "" if self._belief is None or self.settings.structure is None else self._belief.std_doubt
+
+    @property
     def is_fitted(self) -> bool:
         """Whether any row has been learned."""
         return self._belief is not None

@@ -277,10 +277,10 @@ class StructuredBelief(Belief):
         if not lost > _LOST:
             return ""
         return (
-            f"The standard errors of coefficients may be too small: of {lost:.0%} of the precision of the rows the "
-            "structure keeps no correlations, and without them every coefficient seems better known than it is. "
-            "Predictions are affected far less. Use a structure of a higher rank, or structure=None if the columns "
-            "are few enough."
+            "The standard errors of coefficients, and the std of the mean along contrasts of correlated columns, may "
+            f"be too small: of {lost:.0%} of the precision of the rows the structure keeps no correlations, and "
+            "without them everything seems better known than it is. Intervals of new rows that include the noise are "
+            "affected far less. Use a structure of a higher rank, or structure=None if the columns are few enough."
         )
 
     def covariance_of(self, some: Array) -> Array:

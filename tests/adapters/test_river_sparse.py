@@ -120,6 +120,7 @@ def test_a_diagonal_equals_the_recursion(intercept, weights):
         np.testing.assert_allclose(found.coef_std_, std, rtol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore::kalprox.structures.UnderstatedWarning")
 def test_batches_equal_the_estimator():
     """Those of a diagonal are learned one by one, and others together."""
     rows, y = mixed_rows(60)

@@ -166,7 +166,7 @@ def test_streams_of_correlated_features_cover_row_by_row(case):
     about, settings, batch = {
         "clustered": ({"groups": np.arange(n)}, {"coef_cov": "clustered"}, 1),
         "batches": ({}, {"coef_cov": "clustered"}, 5),
-        "times": ({"times": np.arange(n) * 1.0}, {"forget": kp.ByTime(1e6)}, 1),
+        "times": ({"times": np.arange(n) * 1.0}, {"forget": kp.forgetting.ByTime(1e6)}, 1),
     }[case]
     assert _covered(40, n, about, batch, **settings) >= 120 - binom.ppf(0.999, 120, 0.07)
 

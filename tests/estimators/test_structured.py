@@ -11,6 +11,9 @@ from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 from kalprox import KalproxClassifier, KalproxRegressor, _memory
 from kalprox.structures import Blocks, Diagonal, LowRank, UnderstatedWarning
 
+# What a structure drops is said wherever a std is read; that it is said has tests of its own.
+pytestmark = pytest.mark.filterwarnings("ignore::kalprox.structures.UnderstatedWarning")
+
 
 def _rows(n, d, per_row, seed=0, noise=0.5):
     rng = np.random.default_rng(seed)

@@ -15,6 +15,9 @@ from kalprox.likelihoods import Bernoulli, Huber, Poisson, Student
 from kalprox.model_file import ModelFileError
 from kalprox.structures import Blocks, Diagonal, LastLayer, LowRank, UnderstatedWarning
 
+# What a structure drops is said wherever a std is read; that it is said has tests of its own.
+pytestmark = pytest.mark.filterwarnings("ignore::kalprox.structures.UnderstatedWarning")
+
 
 def _classes(n, d, seed=0, sparse=False):
     rng = np.random.default_rng(seed)

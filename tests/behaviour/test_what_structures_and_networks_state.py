@@ -1,0 +1,125 @@
+"""Structures that drop correlations say so where a std is given, and networks judge their predictions."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import kalprox as kp
+from kalprox import KalproxClassifier, KalproxNetClassifier, KalproxNetRegressor, KalproxRegressor
+
+
+def autoregressive(seed, n, d=12, rho=0.85):
+    rng, i = np.random.default_rng(seed), np.arange(d)
+    X = rng.normal(size=(n, d)) @ np.linalg.cholesky(rho ** np.abs(i[:, None] - i)).T
+    coef = rng.normal(size=d)
+    return X, X @ coef + rng.normal(size=n), coef
+
+
+CONTRASTS = np.eye(12)[:-1] - np.eye(12)[1:]
+
+
+@pytest.mark.parametrize("structure", ["diagonal", kp.structures.LowRank(3)])
+@pytest.mark.parametrize("length", [None, 50])
+def test_the_std_of_the_mean_says_what_a_structure_drops(structure, length):
+    X, y, _ = autoregressive(31, 600)
+    model = KalproxRegressor(structure=structure, fit_intercept=False)
+    for i in range(0, 600, length or 600):
+        model.partial_fit(X[i : i + (length or 600)], y[i : i + (length or 600)])
+    for rows in (CONTRASTS, CONTRASTS[:1]):
+        with pytest.warns(UserWarning, match="along contrasts of correlated columns"):
+            model.predict(rows, return_std=True, sigma=0)
+        with pytest.warns(UserWarning, match="along contrasts of correlated columns"):
+            model.predict_interval(rows, sigma=0)
+    with pytest.warns(UserWarning, match="along contrasts of correlated columns"):  # with the noise, far from all rows
+        model.predict(100 * CONTRASTS, return_std=True)
+
+
+def test_the_std_along_contrasts_is_too_small_as_the_warning_says():
+    """Were it right, the mean of 11 squares over 6 models would be above 2 with a probability below 1e-6."""
+    z = []
+    for seed in range(6):
+        X, y, coef = autoregressive(seed + 50, 1500)
+        model = KalproxRegressor(structure="diagonal", fit_intercept=False).fit(X, y)
+        with pytest.warns(UserWarning, match="may be too small"):
+            mean, std = model.predict(CONTRASTS, return_std=True, sigma=0)
+        z.append((mean - CONTRASTS @ coef) / std)
+    assert np.mean(np.square(z)) > 2
+
+
+def test_nothing_is_said_where_nothing_is_lost_or_the_noise_is_nearly_all():
+    X, y, _ = autoregressive(32, 3000)
+    exact = KalproxRegressor(fit_intercept=False).fit(X, y)
+    diagonal = KalproxRegressor(structure="diagonal", fit_intercept=False).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exact.predict(CONTRASTS, return_std=True, sigma=0)
+        diagonal.predict(CONTRASTS, return_std=True)
+        diagonal.predict(CONTRASTS)
+
+
+def test_the_std_of_probabilities_says_it_too():
+    X, y, _ = autoregressive(33, 800)
+    model = KalproxClassifier(structure="diagonal").partial_fit(X, y > 0, classes=[False, True])
+    with pytest.warns(UserWarning, match="along contrasts of correlated columns"):
+        model.predict_proba(X[:3], return_std=True)
+
+
+def test_a_filter_warns_of_the_std_of_the_mean():
+    X, y, _ = autoregressive(34, 300)
+    alg = kp.proximal_filter(kp.models.Linear(), kp.regularizers.Ridge(1.0), structure="diagonal")
+    state = alg.step(alg.init(np.zeros(12), 1.0), X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        state.predict(CONTRASTS)
+    with pytest.warns(UserWarning, match="along contrasts of correlated inputs"):
+        state.predict(CONTRASTS, sigma=0)
+
+
+def waves(seed, n):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n, 2))
+    return X, 50 + 10 * np.sin(3 * X[:, 0]) + 5 * np.abs(X[:, 1]) + 2 * rng.normal(size=n)
+
+
+def test_a_network_has_a_verdict():
+    X, y = waves(40, 200)
+    score = KalproxNetRegressor((2,)).fit(X, y).diagnostics_
+    assert float(score.rows) + float(score.undetermined) == 200 and score.verdict().rows > 100
+
+
+@pytest.mark.slow
+def test_a_network_judges_its_predictions_of_new_rows_in_their_units():
+    X, y = waves(41, 1500)
+    model = KalproxNetRegressor((20,)).fit(X, y)
+    score = model.diagnostics_
+    assert float(score.rows) + float(score.undetermined) == 1500
+    assert score.verdict().word == "calibrated"
+    new, target = waves(42, 400)
+    error = np.sqrt(np.mean((model.predict(new) - target) ** 2))
+    assert 0.8 * error < float(score.rmse) < 3 * error  # that of the first rows, of which little was known, is larger
+    low, high = model.predict_interval(new, 0.9)
+    assert binom.ppf(1e-4, 400, 0.85) < ((low <= target) & (target <= high)).sum() < binom.ppf(1 - 1e-4, 400, 0.94)
+
+
+@pytest.mark.slow
+def test_the_rows_of_a_stream_are_judged_by_what_was_known_before_them():
+    X, y = waves(43, 400)
+    model = KalproxNetRegressor((8,)).partial_fit(X[:200], y[:200])
+    before, mean = model.diagnostics_, model.predict(X[200:264])
+    after = model.partial_fit(X[200:264], y[200:264]).diagnostics_
+    assert float(after.rows - before.rows) == 64
+    np.testing.assert_allclose(float(after.squared_errors - before.squared_errors), ((y[200:264] - mean) ** 2).sum())
+    worse = KalproxNetRegressor((8,)).partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:] + 40).diagnostics_
+    assert worse.verdict().word != "calibrated"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_network_of_classes_judges_its_probabilities(classes):
+    X, y = waves(44, 1200)
+    labels = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
+    score = KalproxNetClassifier((10,)).fit(X, labels).diagnostics_
+    assert float(score.rows) + float(score.undetermined) == 1200
+    assert score.verdict().kind == "classes" and 0 < score.log_loss < np.log(classes)
