@@ -184,7 +184,7 @@ class FilteredBelief(Belief):
         """Return this belief with the scores of the rows of its warm-up, from their residuals at the estimate."""
         parts = [one for one in reversed(blocks) if one is not None]
         names = ("X", "y", "weights", "offset", "times")
-        rows = {
+        rows: dict[str, Any] = {
             name: None if getattr(parts[0], name) is None else np.concatenate([getattr(one, name) for one in parts])
             for name in names
         }
@@ -450,8 +450,8 @@ class FilteredBelief(Belief):
             if rows.groups is not None:
                 first = next_unnamed(self.held_groups if self.sandwich is None else self.sandwich.groups)
                 rows = replace(rows, groups=np.array([moved(one, first) for one in rows.groups.tolist()]))
-            after, found = self.scored(rows)
-            return after.observing(rows, found, self)
+            after, innovations = self.scored(rows)
+            return after.observing(rows, innovations, self)
         if self.state.held is not None:
             return other.merge(self)
         mine, theirs = self.state.posterior.data, other.state.posterior.data
