@@ -94,8 +94,9 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         own = ("hash_bits", "classes")
         parameters = {name: value for name, value in self._get_params().items() if name not in own}
         check_for_names(parameters)
-        weights = {} if self.class_weight is None else {"weights": "precision"}  # no row counts more than once
-        model = KalproxClassifier(**parameters, **weights)
+        if self.class_weight is not None:  # no row counts more than once
+            parameters["weights"] = "precision"
+        model = KalproxClassifier(**parameters)
         if len(self._codes) > 2:
             model.classes_ = np.array(list(self._codes))
         return model

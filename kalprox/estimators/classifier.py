@@ -554,18 +554,15 @@ class KalproxClassifier(
             yield
         except BaseException:
             del self.classes_, self._balanced
-            vars(self).update(before)
+            self.__dict__.update(before)
             raise
 
     def _learner_parameters(self) -> dict[str, Any]:
         classes, weights = vars(self).get("classes_"), None
-        if self.class_weight is not None:
-            given = isinstance(self.class_weight, Mapping) and classes is not None
-            weights = (
-                tuple(float(self.class_weight.get(label, 1.0)) for label in classes.tolist())
-                if given
-                else self._balanced
-            )
+        if isinstance(self.class_weight, Mapping) and classes is not None:
+            weights = tuple(float(self.class_weight.get(label, 1.0)) for label in classes.tolist())
+        elif self.class_weight is not None:
+            weights = self._balanced
         likelihood = "bernoulli" if classes is None or len(classes) == 2 else "categorical"
         return super()._learner_parameters() | {"likelihood": likelihood, "class_weights": weights}
 

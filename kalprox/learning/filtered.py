@@ -211,7 +211,7 @@ class FilteredBelief(Belief):
         """Return this belief with the scores of the rows of its warm-up, from their residuals at the estimate."""
         parts = [one for one in reversed(blocks) if one is not None]
         names = ("X", "y", "weights", "offset", "times")
-        rows = {
+        rows: dict[str, Any] = {
             name: None if getattr(parts[0], name) is None else np.concatenate([getattr(one, name) for one in parts])
             for name in names
         }

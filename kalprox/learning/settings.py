@@ -190,7 +190,7 @@ class Settings:
         """Raise a ValueError for what a model with a structure does not offer."""
         if self.structure is None:
             return
-        given = self.parameters | {"coef_cov": self.coef_cov}
+        given = {**self.parameters, "coef_cov": self.coef_cov}
         refused = {name: given[name] for name in ("missing", "coef_cov", "method")}
         refused = {name: value for name, value in refused.items() if value not in ("raise", "model", "exact")}
         refused |= {"alpha": "auto"} if self.penalty.alpha == "auto" else {}
