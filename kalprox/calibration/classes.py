@@ -146,6 +146,7 @@ class Probabilities(ShownClasses, Calibration):
         if rows > 0:
             slope, bias, curve = self._checks(cells, event or self.event, several)
             bend = self.curvature.check(scores, several)
+            bend = bend._replace(found=bend.found and not bias.found)  # a bias depends on the probability, too
             if self.pull is not None and slope.found and slope.word == "under-confident" and not bend.found:
                 if cells.explained(self.pull):
                     checks = tuple(check._replace(found=check.found and check is not drift) for check in checks)

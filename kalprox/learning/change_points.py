@@ -151,7 +151,9 @@ class ChangeDetector:
         if likelihood.location:
             return np.empty((len(f), 0)), block.y - LINKS[str(settings.link)](f)[0]
         learned = dict(zip(_learned_parameter(settings), self.reference[1 + d :], strict=True))
-        slope, curvature = replace(likelihood, **learned).expand(block.y, f)
+        if learned:
+            likelihood = type(likelihood)(**learned)
+        slope, curvature = likelihood.expand(block.y, f)
         return np.empty((len(f), 0)), -np.asarray(slope) / np.sqrt(np.asarray(curvature))
 
     def _learned(self, table: Array, hazard: float, new_dof: float) -> "ChangeDetector":
