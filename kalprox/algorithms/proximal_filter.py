@@ -667,7 +667,9 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
     convex = problem.model.linear and problem.likelihood.log_concave  # there is no other minimum
     large = found >= MAX_LEVERAGE
-    alone, many = (leverage >= _ALONE, _MANY) if convex else (bent[large].any(), _VERY_MANY)
+    alone, many = leverage >= _ALONE, _MANY
+    if not convex:  # with a loss that bounds the slope of a row, the few may be rows that lie
+        alone, many = bent[large].any() or not problem.likelihood.log_concave, _VERY_MANY
     few = not alone and large.mean() <= _RARE and held.rows >= many * state.data.d
     settled = (
         held.may_end(problem.warmup)
