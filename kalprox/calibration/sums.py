@@ -290,7 +290,9 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         order |= self.curvature.merge(other.curvature)._asdict()
         names = (f.name for f in fields(self) if f.name not in order and not f.metadata.get("static"))
         both = {name: (getattr(self, name), getattr(other, name)) for name in names}
-        totals = {name: a.merge(b) if isinstance(a, Calibration) else a + b for name, (a, b) in both.items()}
+        totals: dict[str, Any] = {
+            name: a.merge(b) if isinstance(a, Calibration) else a + b for name, (a, b) in both.items()
+        }
         return type(self)(**totals, **order, not_judged=self.not_judged or other.not_judged)
 
     @property
