@@ -51,7 +51,7 @@ def frame(X, y, day, weights=None):
 def reference(X, y, day, kind, weights=None):
     """Standard errors by statsmodels, the intercept first."""
     model = sm.WLS(y, sm.add_constant(X), weights=np.ones(len(y)) if weights is None else weights)
-    options = {"cov_type": "HC1"} if kind == "robust" else {"cov_type": "cluster", "cov_kwds": {"groups": day}}
+    options = {"cov_type": "HC3"} if kind == "robust" else {"cov_type": "cluster", "cov_kwds": {"groups": day}}
     return model.fit(**options).bse
 
 
