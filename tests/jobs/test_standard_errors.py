@@ -55,16 +55,22 @@ def reference(X, y, day, kind, weights=None):
     return model.fit(**options).bse
 
 
+def about(kind, day):
+    """The clusters, for clustered standard errors: given with others, they are an error."""
+    return {"groups": day} if kind == "clustered" else {}
+
+
 def errors(model):
     return np.array([model.intercept_std_, *model.coef_std_])
 
 
-def sandwich(J, e, V, kind, day, rows, edf, meat=None):
-    """The covariance V M V by hand; `meat` multiplies the scores of the rows."""
+def sandwich(J, e, V, kind, day, rows, edf, meat=None, leverage=None):
+    """The covariance V M V by hand; `meat` multiplies the scores of the rows, and `leverage` is that of robust ones."""
     scores = J * (e if meat is None else meat * e)[:, None]
     n, G = rows, len(np.unique(day))
     if kind == "robust":
-        return V @ scores.T @ scores @ V * n / (n - edf)
+        scores = scores / (1 - leverage)[:, None]
+        return V @ scores.T @ scores @ V
     sums = np.array([scores[day == g].sum(axis=0) for g in np.unique(day)])
     return V @ sums.T @ sums @ V * (n - 1) / (n - edf) * G / (G - 1)
 
@@ -78,7 +84,7 @@ def test_on_threads_they_are_those_of_statsmodels(kind, weights):
     X, y, day = rows()
     w = None if weights is None else np.random.default_rng(1).integers(0, 4, len(y)).astype(float)
     settings = {"penalty": None, "coef_cov": kind, "weights": weights or "frequency"}
-    model = KalproxRegressor(engine="local", **settings).fit(X, y, w, groups=day)
+    model = KalproxRegressor(engine="local", **settings).fit(X, y, w, **about(kind, day))
     if weights == "frequency":
         repeated = [np.repeat(a, w.astype(int), axis=0) for a in (X, y, day)]
         expected = reference(*repeated, kind)
@@ -93,7 +99,7 @@ def test_on_threads_they_are_those_of_statsmodels(kind, weights):
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_processes(kind):
     X, y, day = rows()
-    model = KalproxRegressor(penalty=None, coef_cov=kind, engine="processes").fit(X, y, groups=day)
+    model = KalproxRegressor(penalty=None, coef_cov=kind, engine="processes").fit(X, y, **about(kind, day))
     np.testing.assert_allclose(errors(model), reference(X, y, day, kind), rtol=1e-9)
 
 
@@ -101,7 +107,7 @@ def test_on_processes(kind):
 def test_on_dask(client, kind):
     X, y, day = rows()
     lazy = da.from_array(X, chunks=(900, 3)), da.from_array(y, chunks=1000)
-    model = KalproxRegressor(penalty=None, coef_cov=kind).fit(*lazy, groups=da.from_array(day, chunks=500))
+    model = KalproxRegressor(penalty=None, coef_cov=kind).fit(*lazy, **about(kind, da.from_array(day, chunks=500)))
     np.testing.assert_allclose(errors(model), reference(X, y, day, kind), rtol=1e-9)
 
 
@@ -124,14 +130,15 @@ def test_of_a_nonlinear_model_they_are_the_formula(kind, weights, engine):
     X, y, day = rows(1500, link="exp")
     w = np.ones(len(y)) if weights is None else np.random.default_rng(1).integers(0, 4, len(y)).astype(float)
     settings = {"link": "exp", "penalty": None, "coef_cov": kind, "weights": weights or "frequency", "engine": engine}
-    model = KalproxRegressor(**settings).fit(X, y, None if weights is None else w, groups=day)
+    model = KalproxRegressor(**settings).fit(X, y, None if weights is None else w, **about(kind, day))
     Z = sm.add_constant(X)
     mean = np.exp(Z @ [model.intercept_, *model.coef_])
     J = Z * mean[:, None]
     V = np.linalg.inv(J.T @ (J * w[:, None]))
     meat = np.sqrt(w) if (kind, weights) == ("robust", "frequency") else w
     n = w.sum() if weights == "frequency" else (w > 0).sum()
-    C = sandwich(J, y - mean, V, kind, day, n, 4, meat)
+    leverage = ((J @ V) * J).sum(axis=1) * (w if weights == "precision" else 1)
+    C = sandwich(J, y - mean, V, kind, day, n, 4, meat, leverage)
     np.testing.assert_allclose(errors(model), np.sqrt(np.diag(C)), rtol=1e-6)
     np.testing.assert_allclose(model.covariance_, C[1:, 1:], rtol=1e-6, atol=1e-9)
 
@@ -145,7 +152,7 @@ def test_with_forgetting_the_scores_fade_as_the_rows_do():
     V = np.linalg.inv(J.T @ (J * w[:, None]))
     n = w.sum() ** 2 / (w**2).sum()
     edf = np.trace(V @ (J.T @ (J * (w**2)[:, None]))) / ((w**2).sum() / w.sum())
-    C = sandwich(J, y - mean, V, "robust", day, n, edf, w)
+    C = sandwich(J, y - mean, V, "robust", day, n, edf, w, w * ((J @ V) * J).sum(axis=1))
     np.testing.assert_allclose(errors(model), np.sqrt(np.diag(C)), rtol=0.01)
 
 
@@ -153,16 +160,18 @@ def test_with_forgetting_the_scores_fade_as_the_rows_do():
 def test_several_targets_and_a_penalty(kind):
     X, y, day = rows()
     Y = np.column_stack([y, X @ [1.0, 1.0, 1.0] + np.random.default_rng(2).normal(size=len(y))])
-    model = KalproxRegressor(alpha=50.0, coef_cov=kind).fit_source(ArrayAsSource(X, Y, day), 3)
+    model = KalproxRegressor(alpha=50.0, coef_cov=kind).fit_source(
+        ArrayAsSource(X, Y, day if kind == "clustered" else None), 3
+    )
     for j in range(2):
-        one = KalproxRegressor(alpha=50.0, coef_cov=kind, engine="local").fit(X, Y[:, j], groups=day)
+        one = KalproxRegressor(alpha=50.0, coef_cov=kind, engine="local").fit(X, Y[:, j], **about(kind, day))
         np.testing.assert_allclose(model.coef_std_[j], one.coef_std_, rtol=1e-9)
         np.testing.assert_allclose(model.intercept_std_[j], one.intercept_std_, rtol=1e-9)
     Z = X - X.mean(axis=0)
     V = np.linalg.inv(Z.T @ Z + 50 * np.eye(3))
     edf = 1 + np.trace(V @ Z.T @ Z)
     e = Y[:, 0] - model.predict(X)[:, 0]
-    C = sandwich(Z, e, V, kind, day, len(y), edf)
+    C = sandwich(Z, e, V, kind, day, len(y), edf, leverage=1 / len(y) + ((Z @ V) * Z).sum(axis=1))
     np.testing.assert_allclose(model.coef_std_[0], np.sqrt(np.diag(C)), rtol=1e-9)
 
 
@@ -210,9 +219,10 @@ def test_one_cluster_tells_nothing_and_says_so():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_goes_on_from_there(kind):
     X, y, day = rows()
-    model = KalproxRegressor(penalty=None, coef_cov=kind, engine="local").fit(X[:2000], y[:2000], groups=day[:2000])
-    groups = {"groups": day[2000:]} if kind == "clustered" else {}
-    model.partial_fit(X[2000:], y[2000:], **groups)
+    model = KalproxRegressor(penalty=None, coef_cov=kind, engine="local").fit(
+        X[:2000], y[:2000], **about(kind, day[:2000])
+    )
+    model.partial_fit(X[2000:], y[2000:], **about(kind, day[2000:]))
     np.testing.assert_allclose(errors(model), reference(X, y, day, kind), rtol=0.02)
 
 
@@ -251,8 +261,8 @@ def test_the_command_on_an_engine_and_as_a_stream(folder, tmp_path, kind):
     np.testing.assert_allclose(errors(found["engine"]), reference(X, y, day, kind), rtol=1e-9)
     np.testing.assert_allclose(errors(found["stream"]), reference(X, y, day, kind), rtol=0.02)
     np.testing.assert_allclose(errors(found["parts"]), errors(found["stream"]), rtol=1e-9)
-    memory = KalproxRegressor(penalty=None, coef_cov=kind).fit(X, y, groups=day)
-    np.testing.assert_allclose(errors(found["stream"]), errors(memory), rtol=1e-9)
+    memory = KalproxRegressor(penalty=None, coef_cov=kind).fit(X, y, **about(kind, day))
+    np.testing.assert_allclose(errors(memory), reference(X, y, day, kind), rtol=1e-9)  # which has the residuals
 
 
 def test_the_options_name_each_other(folder, tmp_path):
@@ -262,7 +272,7 @@ def test_the_options_name_each_other(folder, tmp_path):
         in invoke("fit", source, *FIT, "--coef-cov", "clustered", *out, code=2).output
     )
     wrong = invoke("fit", source, *FIT, "--coef-cov", "robust", "--clusters", "day", *out, code=2)
-    assert "--clusters requires --coef-cov clustered; got --coef-cov robust" in wrong.output
+    assert "--clusters requires --coef-cov auto or clustered; got --coef-cov robust" in wrong.output
     table = Table(str(source), Columns("y", numeric=NAMES))
     with pytest.raises(ValueError, match=r"name its column in Columns\.cluster"):
         FitJob(table, {"coef_cov": "clustered"}).run()
@@ -353,7 +363,11 @@ def test_the_scores_of_a_pass_are_saved_bit_for_bit(labels):
     D, u = rng.normal(size=(3, 4)), rng.normal(size=3)
     for center in (rng.normal(size=3), None):
         none = Sandwich.zero(center, 4, None)
-        total = none.after_rows(D, u, None) if labels is None else none.after_cluster(D, u, None, np.array(labels))
+        total = (
+            none.after_rows(D, u, None)
+            if labels is None
+            else none.after_cluster(D, u, None, np.ones(3), np.array(labels))
+        )
         assert can_be_saved(total)
         (found,) = load_totals(*save_totals([Folded(total, Counts(3, 3, 0))]))
         assert found.counts == Counts(3, 3, 0) and found.total.count == 3
@@ -369,14 +383,16 @@ def test_the_scores_of_a_pass_are_saved_bit_for_bit(labels):
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_copied_and_pickled_models_go_on_bit_for_bit(tmp_path, kind, engine):
     X, y, day = rows(3000)
-    model = KalproxRegressor(penalty=None, coef_cov=kind, engine=engine).fit(X[:2000], y[:2000], groups=day[:2000])
-    model.partial_fit(X[2000:2400], y[2000:2400], groups=day[2000:2400])
+    model = KalproxRegressor(penalty=None, coef_cov=kind, engine=engine).fit(
+        X[:2000], y[:2000], **about(kind, day[:2000])
+    )
+    model.partial_fit(X[2000:2400], y[2000:2400], **about(kind, day[2000:2400]))
     model.save(tmp_path / "model")
     others = [KalproxRegressor.load(tmp_path / "model"), copy.deepcopy(model), pickle.loads(pickle.dumps(model))]
-    model.partial_fit(X[2400:], y[2400:], groups=day[2400:])
+    model.partial_fit(X[2400:], y[2400:], **about(kind, day[2400:]))
     model.save(tmp_path / "expected")
     for other in others:
-        other.partial_fit(X[2400:], y[2400:], groups=day[2400:])
+        other.partial_fit(X[2400:], y[2400:], **about(kind, day[2400:]))
         assert errors(other).tobytes() == errors(model).tobytes()
         for mine, theirs in zip(*(m.predict_interval(X, 0.9, method="conformal") for m in (model, other)), strict=True):
             assert mine.tobytes() == theirs.tobytes()
@@ -435,7 +451,7 @@ def test_merged_models_have_the_errors_of_all_rows(tmp_path, kind, engine):
     # An estimator whose clusters are numbers merges with a model of files, in which they are text.
     estimator = KalproxRegressor.load(models[0])
     del estimator.feature_names_in_
-    other = KalproxRegressor(**estimator.get_params()).partial_fit(X[1500:], y[1500:], groups=day[1500:])
+    other = KalproxRegressor(**estimator.get_params()).partial_fit(X[1500:], y[1500:], **about(kind, day[1500:]))
     estimator.merge(other)
     np.testing.assert_allclose(errors(estimator), reference(X, y, day, kind), rtol=0.02)
 
