@@ -172,11 +172,11 @@ class CategoryCalibration(Probabilities):
         parts = self.parts()
         m = len(parts)
         verdicts = [
-            replace(part, pull=self.pull).verdict_among(1 + m, f"class {c + 1} of {m} came")
+            replace(part, pull=self.pull)._verdict_among(1 + m, f"class {c + 1} of {m} came")
             for c, part in enumerate(parts)
         ]
         return min(
-            [self.verdict_among(1 + m), *(one for one in verdicts if one.findings)], key=lambda one: one.importance
+            [self._verdict_among(1 + m), *(one for one in verdicts if one.findings)], key=lambda one: one.importance
         )
 
     def _rights(self, p: Array, y: Array) -> Array:

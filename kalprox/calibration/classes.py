@@ -132,7 +132,7 @@ class Probabilities(ShownClasses, Calibration):
         """
         return super().verdict()
 
-    def verdict_among(self, several: int, event: str = "") -> Verdict:
+    def _verdict_among(self, several: int, event: str = "") -> Verdict:
         rows, cells, sequence = float(self.rows), self.cells, self._sequence
         scores, sizes = Dependence.of_sequence(sequence)
         shape = Shape.of(np.asarray(self.powers, float))

@@ -403,12 +403,12 @@ and 68.0% (expected 45.6% to 54.4%, 76.4% to 83.5% and 93.0% to 96.8%).
         if self.targets:
             k = len(self.targets)
             verdicts = [
-                one.verdict_among(k)._replace(whose=f"target {j} of {k}") for j, one in enumerate(self.targets, 1)
+                one._verdict_among(k)._replace(whose=f"target {j} of {k}") for j, one in enumerate(self.targets, 1)
             ]
             return min(verdicts, key=lambda one: one.importance)
-        return self.verdict_among(1)
+        return self._verdict_among(1)
 
-    def verdict_among(self, several: int) -> Verdict:
+    def _verdict_among(self, several: int) -> Verdict:
         """Return the verdict on one of several targets or classes, whose false alarms together are those of one.
 
         Parameters

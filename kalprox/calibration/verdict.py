@@ -328,6 +328,7 @@ def coverage_range(n: float, level: float, material: float = MATERIAL, several: 
 
 _ORDER = (  # of the words, the most important first
     "drifting",
+    "informative missingness",
     "correlated",
     "nonlinear",
     "unequal spread",

@@ -15,6 +15,7 @@ __all__ = ["lock_of"]
 _WAIT = 5.0  # seconds in which threads may finish what they are learning
 _estimators: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _guard = threading.RLock()  # held while estimators are added, and while a process is forked
+_holding = threading.local()  # `locks`: how many locks of estimators a thread holds
 _taken: list[Any] = []  # the locks that the thread which forks has taken
 _busy: list[Any] = []  # the estimators whose lock it could not take
 
@@ -23,7 +24,26 @@ def lock_of(estimator: Any) -> Any:
     """Return a new lock for an estimator, which a thread may take again while it holds it."""
     with _guard:
         _estimators.add(estimator)
-    return threading.RLock()
+    return _Lock()
+
+
+class _Lock:
+    """A lock that a thread may take again while it holds it. Others wait behind a fork that waits for it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        held = getattr(_holding, "locks", 0)
+        if not held:  # a thread that holds another lock must go on, or the fork would wait for it in vain
+            with _guard:
+                pass
+        self.lock.acquire()
+        _holding.locks = held + 1
+
+    def __exit__(self, *_: object) -> None:
+        _holding.locks -= 1
+        self.lock.release()
 
 
 class _Lost:
@@ -43,9 +63,10 @@ def _before() -> None:
     _guard.acquire()
     until = time.monotonic() + _WAIT
     for estimator in list(_estimators):
-        lock = vars(estimator).get("_lock")
-        if isinstance(lock, _Lost) or lock is None:
+        gate = vars(estimator).get("_lock")
+        if not isinstance(gate, _Lock):
             continue
+        lock = gate.lock
         if lock.acquire(timeout=max(0.0, until - time.monotonic())):
             _taken.append(lock)
         else:

@@ -265,9 +265,10 @@ class Belief(PickledFields, ABC):
         rows are divided by 1 - leverage, and those of clusters multiplied by (rows - 1) / (rows - edf). Without a
         penalty the covariances are then those that statsmodels calls HC3 and cluster.
         """
-        settings, posterior = self.settings, self.posterior
+        settings = self.settings
         if settings.coef_cov == "model":
             return self
+        posterior = self.posterior
         assert isinstance(posterior, InformationPosterior)
         theta = np.asarray(posterior.mean)
         robust, kind = settings.coef_cov == "robust", (settings.weights, settings.class_weights)

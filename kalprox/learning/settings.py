@@ -227,9 +227,11 @@ class Settings:
         if self.is_exact:
             return
         if self.penalty.alpha == "auto" and not self._has_laplace_evidence:
+            if self.likelihood.location or self.likelihood.learns_noise:
+                raise ValueError(f"alpha='auto' needs {self.exact_needs}; give a number.")
             raise ValueError(
-                f"alpha='auto' needs {self.exact_needs}, or classes or counts with penalty='ridge', link='identity' "
-                "and a forget that is a number or ByTime; give a number."
+                "alpha='auto' of classes and counts needs penalty='ridge', link='identity', structure=None and a "
+                "forget that is a number or ByTime; give a number."
             )
         if self.noise_depends_on_inputs:
             raise ValueError(f"noise='inputs' needs {self.exact_needs}; use 'learn', or a number.")

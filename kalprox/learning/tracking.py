@@ -64,7 +64,7 @@ class Tracking:
         changes = None if self.detector is None else self.detector.changes
         missingness = None if (informative := self.informative) is None else informative.check()
         targets = self.scores if len(self.scores) > 1 else ()
-        whole = reduce(Calibration.merge, self.scores)
+        whole = reduce(lambda one, other: one.merge(other), self.scores)
         about: dict[str, Any] = {"changes": changes, "targets": targets, "missingness": missingness}
         return replace(whole, not_judged=self.not_judged, **about)
 
@@ -150,7 +150,7 @@ class Tracking:
         """Return the tracking of both streams."""
         if self.detector is not None or other.detector is not None:
             raise ValueError("merge needs change_points=False: with change points the order of all rows matters.")
-        scores = tuple(map(Calibration.merge, self.scores, other.scores))
+        scores = tuple(mine.merge(theirs) for mine, theirs in zip(self.scores, other.scores, strict=True))
         not_judged, missingness = self.not_judged or other.not_judged, self.missingness or other.missingness
         if self.missingness is not None and other.missingness is not None:
             missingness = self.missingness.merge(other.missingness)

@@ -101,7 +101,7 @@ def test_a_hint_for_unseen_levels_is_allowed_where_it_is_given(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "lacks"),
     [
-        ({"likelihood": "poisson"}, "likelihood='gaussian'"),
+        ({"likelihood": "huber"}, "likelihood='gaussian'"),
         ({"link": "exp"}, "link='identity'"),
         ({"method": "paper", "v0": 1.0, "noise": 1.0}, "method='exact'"),
     ],

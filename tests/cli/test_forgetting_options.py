@@ -107,7 +107,7 @@ def test_a_fit_resumes_from_its_checkpoint_with_its_times(table, monkeypatch):
         (["--half-life", 3, "--time", "t", "--shuffle", 1], "--shuffle changes the order"),
         (["--window", 5, "--walk", 1], "--window and --walk are different kinds"),
         (["--forget", 0.9, "--walk-intercept", 1], "--forget and --walk-intercept are different kinds"),
-        (["--window", 50, "--likelihood", "student"], "--window 50 needs --link identity"),
+        (["--window", 50, "--likelihood", "student"], "--window 50 needs --likelihood gaussian"),
         (["--walk", 0.1, "--coef-cov", "robust"], "--walk 0.1 needs --coef-cov model"),
         (["--directional", 0.9, "--engine", "local"], "got --directional 0.9"),
         (["--window", 50, "--no-samples"], "would hold its 50 rows"),

@@ -50,6 +50,7 @@ def test_precision_weights_are_weighted_least_squares(factor):
         np.testing.assert_allclose(high, expected["mean_ci_upper"], rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:The warm-up of the stream has not ended")
 def test_precision_weights_of_a_nonlinear_model_are_those_of_curve_fit():
     rng = np.random.default_rng(1)
     x, sigma = rng.normal(size=(80, 1)), rng.uniform(0.1, 1, 80)

@@ -231,7 +231,7 @@ def test_a_class_without_a_good_row_is_an_error(tmp_path):
         (["-y", "n", "--likelihood", "huber,scale=x"], 2, "expected a parameter such as scale=2 after 'huber'"),
         (["-y", "n", "--positive", "1"], 2, "--positive is about classes"),
         (["-y", "late", "--likelihood", "bernoulli", "--positive", "ja"], 3, "--positive must be one of the classes"),
-        (["-y", "late", "--likelihood", "bernoulli", "--alpha", "auto"], 2, "--alpha auto needs"),
+        (["-y", "n", "--likelihood", "huber", "--alpha", "auto"], 2, "--alpha auto needs --likelihood gaussian"),
         (["-y", "n", "--likelihood", "poisson", "--exposure", "b"], 4, "exposure not positive"),
         (["-y", "c", "--likelihood", "poisson"], 4, "negative count"),
     ],

@@ -115,9 +115,9 @@ def test_passes_leave_no_totals_behind(engine, tmp_path, monkeypatch):
 
     sources, fit_learner = [], refining.fit_learner
 
-    def watched(settings, passes, source):
+    def watched(settings, passes, source, *start):
         sources.append(weakref.ref(source))
-        return fit_learner(settings, passes, source)
+        return fit_learner(settings, passes, source, *start)
 
     monkeypatch.setattr("kalprox.jobs.refining.fit_learner", watched)
     monkeypatch.setattr("kalprox.jobs.engine_run.fit_learner", watched)

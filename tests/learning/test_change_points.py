@@ -212,10 +212,10 @@ def test_nonlinear_models_find_a_change_of_level(settings):
 def test_two_classes_find_a_change_of_their_shares(size):
     rng = np.random.default_rng(10)
     X = rng.normal(size=(1200, 2))
-    y = rng.random(1200) < 1 / (1 + np.exp(-X[:, 0] + 2 * (np.arange(1200) >= 700)))
+    y = rng.random(1200) < 1 / (1 + np.exp(-X[:, 0] + 2 * (np.arange(1200) >= 600)))
     model = _learned(KalproxClassifier(change_points=True), X, y, size, classes=[False, True])
     (point,) = model.change_points_
-    assert 700 < point.row < 800
+    assert 600 < point.row < 700
 
 
 def test_many_columns_use_the_residuals(tmp_path):

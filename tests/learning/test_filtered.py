@@ -162,7 +162,7 @@ def test_counts_that_begin_with_zeros(likelihood):
     assert before.predict(X, exposure=np.ones(1500)).max() < 0.1
     assert np.max(np.abs(model.coef_ - poisson.coef_) / poisson.coef_std_) < 0.1
     assert np.abs(np.log(model.coef_std_ / poisson.coef_std_)).max() < 0.3
-    assert model.diagnostics_.verdict().word not in ("calibrated", "too few rows to say")
+    assert model.diagnostics_.verdict().word != "calibrated"
 
 
 @pytest.mark.parametrize("likelihood", ["poisson", "quasi-poisson", "negative-binomial"])
