@@ -134,7 +134,7 @@ def _predicted(model: KalproxRegressor, s: Stream, scored: bool) -> tuple[Kalpro
                 low, high = model.predict_interval(s.X[rows], LEVEL, method=method)
                 found[name][rows] = (low <= y) & (y <= high)
             if scored:
-                found["log score"][rows] = model._predictive(s.X[rows], None).log_prob(y)
+                found["log score"][rows] = model._predictive(s.X[rows], None, None, None).log_prob(y)
         model.partial_fit(s.X[rows], s.y[rows])
     return model, found
 

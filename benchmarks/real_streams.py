@@ -154,7 +154,7 @@ def _kalprox(X: np.ndarray, y: np.ndarray, noise: str, forget: float, alpha: flo
     model, scores, inside = KalproxRegressor(noise=noise, forget=forget, alpha=alpha), [], []
     for rows in batches(len(y), DAY):
         if rows.start >= FIRST:
-            scores.append(model._predictive(X[rows], None).log_prob(y[rows]))
+            scores.append(model._predictive(X[rows], None, None, None).log_prob(y[rows]))
             low, high = model.predict_interval(X[rows], LEVEL)
             inside.append((low <= y[rows]) & (y[rows] <= high))
         model.partial_fit(X[rows], y[rows])

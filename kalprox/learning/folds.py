@@ -191,6 +191,7 @@ class Folds:
     ) -> "Folds":
         """Return the folds saved as "folds"; raise a ValueError if the arrays are invalid."""
         sums = [restored_information(saved, f"folds.{i}", d, targets, forget) for i in range(FOLDS + 2)]
+        sums = [replace(one, T=np.asfortranarray(one.T)) for one in sums]  # as folds make them, to the last bit
         fold, left, fade = saved.count("folds.fold"), saved["folds.left"], saved["folds.fade"]
         expect(fold < FOLDS and left.shape == fade.shape == () and left > 0 and 0 < fade <= 1)
         before = saved.arrays.get("folds.before")

@@ -142,7 +142,7 @@ class Penalty(ABC):
         array of shape (m,)
             For "l1" and "group" the first is the smallest alpha at which all coefficients are zero.
         """
-        largest = self.largest_alpha(R, z.reshape(len(z), -1))
+        largest = self.largest_alpha(R, z[:, None] if z.ndim == 1 else z)
         return (largest * (1 + 1e-13) or 1.0) * _ALPHAS  # 1e-13 more, lest rounding leave a coefficient nonzero
 
 
