@@ -51,6 +51,7 @@ def test_the_excess_log_loss_is_that_of_cross_validation(n, d, size, m):
     assert ours < 1.1 * theirs
 
 
+@pytest.mark.integration  # scikit-learn looks how many cores there are
 def test_counts_are_told_as_well_as_by_cross_validation():
     ours, theirs = [], []
     for seed in range(5):
@@ -139,7 +140,7 @@ def test_what_cannot_choose_says_what_to_do(tmp_path):
     with pytest.raises(ValueError, match="fit the first rows"):
         KalproxClassifier().fit(X, y).set_params(alpha="auto").partial_fit(X, y)
     for settings in ({"penalty": "l1"}, {"forget": "auto"}):
-        with pytest.raises(ValueError, match="classes or counts with penalty='ridge'"):
+        with pytest.raises(ValueError, match="classes and counts needs penalty='ridge'"):
             KalproxClassifier(alpha="auto", **settings).fit(X, y)
     for likelihood in ("huber", "student", "quasi-poisson"):
         with pytest.raises(ValueError, match="alpha='auto' needs"):
