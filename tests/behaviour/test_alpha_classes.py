@@ -51,6 +51,7 @@ def test_the_excess_log_loss_is_that_of_cross_validation(n, d, size, m):
     assert ours < 1.1 * theirs
 
 
+@pytest.mark.slow
 @pytest.mark.integration  # scikit-learn looks how many cores there are
 def test_counts_are_told_as_well_as_by_cross_validation():
     ours, theirs = [], []
