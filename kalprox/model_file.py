@@ -3,7 +3,7 @@
 The layout is that of safetensors, so any safetensors library can read the arrays: the length of a JSON text (8 bytes,
 little endian), the text, which describes each array, and the bytes of the arrays, one array after the other. The
 layout is read and written here, in `_pack` and `_unpack`, because the safetensors library does not keep three promises
-that these files make (`tests/test_model_file.py` shows each):
+that these files make (`tests/units/test_model_file.py` shows each):
 
 * The same model gives the same bytes. `safetensors.numpy.save` writes its metadata in random order.
 * Any damage raises `ModelFileError`. `safetensors.safe_open` maps the file into memory, and a file that is truncated

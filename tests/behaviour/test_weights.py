@@ -90,7 +90,7 @@ def test_precision_weights_are_saved_and_scored(tmp_path):
     again = KalproxRegressor.load(tmp_path / "m.kalprox")
     assert again.weights == "precision" and again.noise_dof_ == model.noise_dof_
     again.partial_fit(X[:50], y[:50], w[:50])
-    assert float(again._belief.information.rows) == 2050
+    assert again.n_rows_seen_ == 2050
 
 
 def test_a_relative_noise_std_of_new_rows():

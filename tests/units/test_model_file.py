@@ -29,6 +29,8 @@ ARRAYS = {
     "flag": np.array([True, False]),
 }
 
+OLD = sorted((Path(__file__).parents[1] / "files" / "models-0.1.0").glob("*.kalprox"))
+
 
 @pytest.fixture
 def file(tmp_path):
@@ -53,7 +55,9 @@ def test_the_same_model_gives_the_same_bytes(file):
         assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("old", sorted((Path(__file__).parent / "files" / "models-0.1.0").glob("*.kalprox")), ids=str)
+@pytest.mark.parametrize(
+    "old", sorted((Path(__file__).parents[1] / "files" / "models-0.1.0").glob("*.kalprox")), ids=str
+)
 def test_a_file_of_an_earlier_version_is_read_and_written_with_the_same_bytes(old, tmp_path):
     write(tmp_path / "model", *read(old))
     assert (tmp_path / "model").read_bytes() == old.read_bytes()

@@ -1,14 +1,11 @@
 """One estimator used by several threads: no row is lost, and every reading is that of one moment."""
 
-import copy
-import dataclasses
 import pickle
 import sys
 import threading
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 from kalprox import KalproxRegressor
 
@@ -63,7 +60,7 @@ def test_no_row_is_lost(size, diagnose):
     parts = np.array_split(np.arange(len(X)), 4)
     together(*(learning(model, X[part], y[part], size) for part in parts))
     whole = KalproxRegressor(penalty=None).fit(X, y)
-    assert model.n_rows_seen_ == len(X) == float(model._belief.information.rows)
+    assert model.n_rows_seen_ == len(X)
     np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-10)
     np.testing.assert_allclose(model.coef_std_, whole.coef_std_, rtol=1e-10)
     if diagnose:
@@ -127,23 +124,3 @@ def test_two_models_can_be_merged_into_each_other_at_once():
     a, b = (KalproxRegressor().fit(X[some], y[some]) for some in (slice(0, 100), slice(100, 200)))
     together(*[lambda: a.merge(b, allow_overlap=True), lambda: b.merge(a, allow_overlap=True)])
     assert min(a.n_rows_seen_, b.n_rows_seen_) == 200
-
-
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), clone])
-def test_a_copy_has_its_own_lock(copied):
-    model = KalproxRegressor().fit(*rows(50))
-    with model._lock:  # which another thread would wait for
-        new = copied(model)
-        together(learning(new, *rows(20)))
-    assert new._lock is not model._lock and model.n_rows_seen_ == 50
-
-
-def test_what_is_pickled_does_not_grow_while_it_is():
-    """Another thread that reads the model computes cached properties, which made pickling fail now and then."""
-    X = np.random.default_rng(0).normal(size=(100, 2))
-    model = KalproxRegressor().fit(X, X.sum(axis=1))
-    _ = model.coef_std_, model.predict(X, return_std=True)
-    belief = model._learner._belief
-    assert {"posterior", "design"} <= set(vars(belief))
-    for part in (belief, belief.design, belief.information):
-        assert set(part.__getstate__()) == {field.name for field in dataclasses.fields(part)}

@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from drifting import stream
 
 from kalprox import KalproxRegressor
 from kalprox.cli import main
 from kalprox.forgetting import ByTime, Directional, RandomWalk, Window
 from kalprox.jobs.model import TableModel
-from tests.drifting import stream
 
 
 def run(*arguments):

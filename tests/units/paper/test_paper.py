@@ -219,7 +219,7 @@ def test_a_constant_step_diverges_only_where_its_step_on_g_expands():
 
 
 def test_the_page_about_the_paper_says_of_a_constant_step_what_is_measured():
-    text = (Path(__file__).parents[2] / "docs" / "explanation" / "paper.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "explanation" / "paper.md").read_text()
     found = claim_measurements.constant_step({})
     assert f"{found['below_two']:.3g} with gamma lambda = 1.9, {found['above_two']:.3g} at 2.1" in text
     assert "cannot diverge" not in text

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import invoke
 
 from kalprox import KalproxClassifier, KalproxRegressor
-from tests.command import invoke
 
 
 @pytest.fixture

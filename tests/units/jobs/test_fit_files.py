@@ -547,7 +547,7 @@ def test_wrong_usage_is_said(arguments, code, says, data, monkeypatch):
 
 
 def test_the_documentation_is_that_of_the_commands():
-    written = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+    written = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
     assert written.read_text() == page(), "python -m kalprox.cli.docs > docs/reference/cli.md"
     for name, command in main.commands.items():
         assert f"## kalprox {name}" in page() and "Example:" in (command.help or "")

@@ -9,7 +9,7 @@ import pytest
 from kalprox import KalproxRegressor
 from kalprox.jobs.model import TableModel
 
-FOLDER = Path(__file__).parents[1] / "files" / "models-0.1.0"
+FOLDER = Path(__file__).parents[2] / "files" / "models-0.1.0"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(120, 3)) + [0, 5, 0]

@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 import numpy as np
 import pandas as pd
 import pytest
+from drifting import least_squares, stream
 from sklearn.base import clone
 
 from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.forgetting import ByRow, ByTime, Directional, RandomWalk, Window
-from tests.drifting import least_squares, stream
 
 KINDS = [ByRow(0.99), ByTime(50.0), Directional(0.95), Window(64), RandomWalk(1e-3), RandomWalk((1e-3, 0, 0), 0.1)]
 NAMES = [f"{type(kind).__name__}{i}" for i, kind in enumerate(KINDS)]

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from command import invoke
 
 from kalprox.cli.terminal import Reporter
 from kalprox.jobs.fit import FitJob
@@ -12,7 +13,6 @@ from kalprox.jobs.model import TableModel
 from kalprox.reports import model as report
 from kalprox.sources.columns import Columns
 from kalprox.sources.table import Table
-from tests.command import invoke
 
 JUMPS = 400, 900
 

@@ -115,7 +115,7 @@ def test_claims_follow_from_the_numbers(small, tmp_path):
     assert verdict("posterior is exact") == claims.CONDITIONS
     assert verdict("any v0, gamma and lambda") == claims.FAILS
     assert all(claim.evidence and "nan" not in claim.evidence for claim in found)
-    text = (Path(__file__).parents[2] / "docs" / "explanation" / "paper.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "explanation" / "paper.md").read_text()
     assert all(claim.why in text for claim in found if "stable" not in claim.says)  # its words depend on the numbers
     table = claims.section(found).tables[0]
     assert len(table.rows) == len(found) >= 10

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from drifting import least_squares, stream
 
 from kalprox.forgetting import Window
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.learning.window import WindowRows
 from kalprox.sources import Block
-from tests.drifting import least_squares, stream
 
 
 def learned(size, X, y, batch, weights=None, **settings):

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from drifting import least_squares, stream
 
 from kalprox.forgetting import ByTime
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.sources import ArraySource, Block
-from tests.drifting import least_squares, stream
 
 HALF_LIFE = 40.0
 

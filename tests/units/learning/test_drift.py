@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from drifting import directional, kalman, stream, walking_information
 
 from kalprox.forgetting import Directional, RandomWalk
 from kalprox.learning import drift
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
-from tests.drifting import directional, kalman, stream, walking_information
 
 WALKS = {
     "all": (RandomWalk(0.01), [0.01] * 4),

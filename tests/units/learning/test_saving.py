@@ -17,7 +17,7 @@ from kalprox.learning.paper import PaperBelief
 from kalprox.learning.saving import from_parts
 from kalprox.model_file import ModelFileError
 
-OLD = sorted((Path(__file__).parents[1] / "files" / "models-0.1.0").glob("*.kalprox"))
+OLD = sorted((Path(__file__).parents[2] / "files" / "models-0.1.0").glob("*.kalprox"))
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(200, 3))
 Y = np.tanh(X @ [0.5, -0.5, 0.2]) + RNG.normal(size=200)

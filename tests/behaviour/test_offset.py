@@ -95,7 +95,7 @@ def test_prequential_predicts_each_row_with_its_offset(data, settings, n):
         np.testing.assert_allclose(exposed, mean, rtol=1e-12)
 
 
-def test_single_rows_with_exposures_are_learned_by_a_filter_and_saved_with_it(data, tmp_path):
+def test_single_rows_with_exposures_are_learned_and_saved(data, tmp_path):
     X, y, hours = data
     model = KalproxRegressor(likelihood="poisson").partial_fit(X[:3000], y[:3000], exposure=hours[:3000])
     one, other = model, pickle.loads(pickle.dumps(model))
@@ -107,7 +107,6 @@ def test_single_rows_with_exposures_are_learned_by_a_filter_and_saved_with_it(da
         if i == 3100:
             other.save(tmp_path / "m")
             other = KalproxRegressor.load(tmp_path / "m")
-            assert len(other._learner._rows) == 101
     for found in (one.coef_, one.predict(X[:1], return_std=True, exposure=hours[:1])):
         assert np.isfinite(found).all()
     np.testing.assert_array_equal(one.coef_, other.coef_)
