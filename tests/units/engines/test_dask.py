@@ -267,7 +267,7 @@ def kill_and_compare(kills):
     """The bits of the total are the same when `kills` workers are killed; an error of a part is raised, not logged."""
     partitions = cut(sample(5, 4000), 30, 5)
     expected = bits(information(EngineSource(LocalEngine(), partitions)))
-    with engines.open("dask", workers=2) as engine:
+    with engines.open("dask", workers=2, timeout=600) as engine:  # new workers start slowly on a busy machine
         client, left = engine.client, kills
         while left > 0:
             when = (4, 17)[: min(2, left)]

@@ -14,16 +14,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.learning.belief import ApproximateMerge
 from kalprox.model_file import ModelFileError
-
-
-@parametrize_with_checks([KalproxClassifier(), KalproxClassifier(penalty="l1", alpha=0.1)])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

