@@ -108,6 +108,7 @@ def test_the_examples_on_gaps_print_what_the_page_says(capsys):
     assert all(f"`{name}`" in page for name in ("n_rows_unlabelled_", "n_rows_dropped_", "max_pending", "learn_late"))
 
 
+@pytest.mark.slow
 def test_the_example_of_a_model_of_files_in_python_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

@@ -37,6 +37,7 @@ def test_every_public_name_is_found_and_listed():
         _ = kalprox.nothing
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("code", "unwanted"),

@@ -69,6 +69,7 @@ def test_what_is_refused_is_told_from_what_succeeds():
         expect(ran(6, err="Error: no"), 6)
 
 
+@pytest.mark.slow
 def test_a_trial_is_repeated_by_its_seed(launcher):
     one, two = (attempt("poison", FAMILIES["poison"].attack, 3, launcher) for _ in range(2))
     assert one == two and one.verdict == "refused"

@@ -126,6 +126,7 @@ def test_frames_and_their_names(frame):
         model.predict(frame(dict(zip("dcba", X.T, strict=True))))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_linear_route_never_imports_jax():
     code = """

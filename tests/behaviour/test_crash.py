@@ -155,6 +155,7 @@ def kill_again_and_again(job, kills, seed):
     return after
 
 
+@pytest.mark.slow
 def test_killed_three_times_it_comes_to_the_same_bytes(job):
     assert kill_again_and_again(job, kills=3, seed=0) >= 1
 
@@ -203,6 +204,7 @@ def test_interrupted_and_out_of_disk_it_keeps_the_last_checkpoint(job):
     assert one.result() == job.bytes
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_really_full(linear):
     """A file system of 64 kB, in a namespace of its own; what is left there is copied before it goes."""
     one, saved = linear.new("full"), linear.new("saved")
@@ -287,6 +289,7 @@ def test_another_job_is_refused_with_what_differs(linear, tmp_path):
     assert_same_arrays(one, linear)
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_and_the_first_is_not_disturbed(linear):
     one = linear.new("twice")
     first = one.start()

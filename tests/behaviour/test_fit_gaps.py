@@ -32,6 +32,7 @@ def table(tmp_path, monkeypatch):
     return lost
 
 
+@pytest.mark.slow
 def test_missing_features_and_targets_of_a_file(table):
     fit = ["fit", "t.csv", "--target", "y", "--penalty", "none", "--out", "m.kalprox"]
     assert "missing" in invoke(*fit, code=4).output

@@ -79,6 +79,7 @@ def run(script):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_child_has_whole_models():
     assert run(LEARNING) == "[0, 0, 0, 0, 0, 0] 200"
 

@@ -30,6 +30,7 @@ def rows(seed, n, gaps):
     return X, y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["marginalize", "impute"])
 def test_gaps_that_depend_on_the_target_are_named(how, tmp_path):
     X, y = rows(11, 600, "target")

@@ -203,6 +203,7 @@ def test_series_with_missing_values():
         assert (model.n_rows_seen_, model.n_rows_pending_) == (3, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structure", ["diagonal", LowRank(20)])
 def test_sparse_rows_of_many_columns_wait_as_they_are(structure, tmp_path):
     rng, d = np.random.default_rng(1), 200_000

@@ -26,6 +26,7 @@ def wide(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("megabytes", [420, 800, 1500, 2100])
 def test_many_columns(megabytes, wide, tmp_path):
     done = run(megabytes * 1000, "fit", wide, "-y", "y", "--out", tmp_path / "m.kalprox")
@@ -34,6 +35,7 @@ def test_many_columns(megabytes, wide, tmp_path):
     assert not (tmp_path / "m.kalprox").exists()
 
 
+@pytest.mark.slow
 def test_a_model_of_one_column(tmp_path):
     """A limit that is large enough; and one with which `predict` did not end."""
     (tmp_path / "rows.csv").write_text("x,y\n" + "".join(f"{i},{2 * i + i % 3}\n" for i in range(100)))

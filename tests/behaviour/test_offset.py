@@ -219,6 +219,7 @@ def test_frames_have_the_columns_of_the_files(data, tmp_path):
     assert np.max(np.abs(model.coef_ - whole.coef_) / whole.coef_std_) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("m", [2, 3])
 def test_a_classifier_of_files_learns_frames_with_their_text(tmp_path, m):

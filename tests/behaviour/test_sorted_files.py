@@ -78,6 +78,7 @@ def test_a_shuffled_file_does_not_drift_and_gives_the_same_model(folder, sources
     np.testing.assert_allclose(shuffled.coef_std_, plain.coef_std_, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_seed_determines_the_order(folder):
     write(gems(1_000, 22), folder / "few.csv")  # of which the last rows count
     first, again, other = (fitted(folder, ["few.csv"], "--forget", 0.9, "--shuffle", i)[0].coef_ for i in (4, 4, 5))

@@ -98,6 +98,7 @@ def test_a_feeder_that_dies_inside_a_row(format, resume, tmp_path):
         np.testing.assert_allclose(resumed.coef_, straight.coef_, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_pipe_that_ends_inside_a_row_is_not_taken_for_a_file(tmp_path):
     """A file without a last newline is whole, unless it has a checkpoint, which is resumed when the file has grown."""
@@ -169,6 +170,7 @@ def test_a_quote_that_never_closes_costs_one_row_of_a_file(tmp_path):
     assert "62 read, 61 learned, 1 refused" in said
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_quote_that_may_still_close_is_said(tmp_path):
     data = b'a,y\n1,2\n"2,3\n' + b"3,4.5\n4,6\n" * 30

@@ -209,6 +209,7 @@ def test_a_linear_stream_is_efficient(penalty, n):
     assert low < efficiency("identity", penalty, seeds, n, d, batch=7 if n == 10 else 500) < high
 
 
+@pytest.mark.slow
 def test_a_sigmoid_stream_is_efficient_behind_its_warm_up():
     """e'I e / d -> 1 with I = sum_t h'(x_t'theta)^2 x_t x_t' / noise, although every row is linearised only once.
 

@@ -35,6 +35,7 @@ def unbuffered(*arguments, stdout):
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_predictions_that_do_not_fit_on_the_disk(files, tmp_path):
     with open(tmp_path / "out.csv", "wb") as out:
         code, said = unbuffered("predict", files / "m.kalprox", files / "rows.csv", stdout=out)
@@ -42,6 +43,7 @@ def test_predictions_that_do_not_fit_on_the_disk(files, tmp_path):
     assert (tmp_path / "out.csv").read_text().count("\n") < 901
 
 
+@pytest.mark.slow
 def test_a_stream_does_not_learn_a_row_whose_answer_was_cut(files, tmp_path):
     options = [files / "rows.csv", "-y", "y", "--checkpoint", tmp_path / "c.ckpt"]
     with open(tmp_path / "out.csv", "wb") as out:

@@ -183,6 +183,7 @@ def zipf_texts(n, seed=0):
     return [{f"w{i}": float(k) for i, k in Counter(text).items()} for text in words.tolist()], y
 
 
+@pytest.mark.slow
 def test_many_words_take_little_memory_and_are_learned():
     """2,000 dense rows of 2^18 columns would take 4 GiB, and the information 512 GiB.
 

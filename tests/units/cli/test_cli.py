@@ -52,6 +52,7 @@ def test_the_installed_command_answers():
     assert "kalprox, version" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_demo_ends_with_the_path_of_a_page_that_shows_its_table(small, tmp_path):
     lines = invoke("demo", "--out", tmp_path / "demo", "--seed", 3)

@@ -38,6 +38,7 @@ def straight(tmp_path, data, *options):
         return done(process, 0)[0].splitlines(keepends=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_ends(tmp_path, number, code):
     lines = lines_of(300)
@@ -109,6 +110,7 @@ def test_the_first_rows_are_answered_as_they_come():
         done(process, 0)
 
 
+@pytest.mark.slow
 def test_no_row_is_lost_or_doubled_over_kills(tmp_path):
     kills(tmp_path, 2000, 2, "skip", every=97)
 

@@ -290,6 +290,7 @@ def test_ten_killed_workers_change_no_bit():
     kill_and_compare(10)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_in_a_refinement(client, cluster):
     arrays = sample(6)
     partitions = cut(arrays, 6, 6)
@@ -456,6 +457,7 @@ class Collected(logging.Handler):
         self.messages.append(record.getMessage())
 
 
+@pytest.mark.slow
 def test_only_the_clients_that_we_open_are_silent(cluster, client):
     async def log(message):
         for name in ("distributed.client", "distributed.core", "tornado.application", "asyncio"):

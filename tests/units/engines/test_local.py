@@ -72,6 +72,7 @@ def test_processes_give_the_single_machine_fit(processes, kind):
     check_equal(processes, kind, 5, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_killed_process_changes_no_bit(processes, tmp_path):
     partitions = cut(sample(5), 9, 5)

@@ -38,6 +38,7 @@ def test_without_spark_the_message_says_what_to_install(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_refine_takes_arrays_sources_and_partitions(tmp_path):
     write(tmp_path, [table(80, seed) for seed in range(3)])
     files = Table(str(tmp_path), COLUMNS)

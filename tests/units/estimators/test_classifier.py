@@ -262,6 +262,7 @@ def test_eight_machines_and_a_few_passes(two):
     assert machines[0].n_passes_ <= 6
 
 
+@pytest.mark.slow
 def test_merge_refuses_the_same_rows_and_other_classes(two, three):
     X, y = two
     one, same = streamed(KalproxClassifier(), X, y), streamed(KalproxClassifier(), X, y, 77)

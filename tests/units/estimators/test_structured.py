@@ -104,6 +104,7 @@ def test_all_directions_give_the_exact_standard_errors():
     np.testing.assert_allclose(draws.std(axis=0), dense.coef_std_, rtol=5 * 0.0112)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::kalprox.structures.UnderstatedWarning")
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("penalty", ["ridge", "l1"])

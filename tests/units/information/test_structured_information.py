@@ -271,6 +271,7 @@ def test_rows_of_weight_zero_at_the_end_take_no_place():
         np.testing.assert_allclose(padded.variances(), plain.variances(), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_many_rows_on_jax_arrays_are_truncated_in_the_step_that_learns_them():
     X, y, w, m0, p0 = rows(n=388)
     with jax.enable_x64(True):
@@ -290,6 +291,7 @@ def test_many_rows_on_jax_arrays_are_truncated_in_the_step_that_learns_them():
         np.testing.assert_allclose(folded.mean, plain.fold(X[:4], y[:4], w[:4]).mean, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_of_large_models_as_many_rows_as_the_rank_are_truncated_at_once(monkeypatch):
     X, y, w, m0, p0 = rows(n=4)
     with jax.enable_x64(True):
@@ -302,6 +304,7 @@ def test_of_large_models_as_many_rows_as_the_rank_are_truncated_at_once(monkeypa
         np.testing.assert_allclose(large.variances(), small.variances(), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_jax", [False, True])
 def test_a_quadratic_form_is_that_of_the_matrix(on_jax):
     X, y, w, m0, p0 = rows(n=30)

@@ -284,6 +284,7 @@ def test_a_lost_scheduler_costs_one_pass(folder, tmp_path):
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.slow
 def test_an_unreadable_partition_is_named_or_skipped(folder, tmp_path, client):
     shutil.copytree(folder, tmp_path / "parts")
     (tmp_path / "parts" / "part-4.parquet").write_bytes(b"PAR1 and then nothing")

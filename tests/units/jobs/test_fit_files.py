@@ -121,6 +121,7 @@ def assert_same(model, expected, rtol=1e-10):
 # any format, split and block size: the model in memory
 
 
+@pytest.mark.slow
 def test_the_command_fits_what_memory_fits_and_says_so(data, delays):
     assert_same(delays.found.model, delays.memory)
     assert delays.found.columns.names == NAMES
@@ -277,6 +278,7 @@ def test_all_columns_are_features_by_default(data):
     assert_same(model, KalproxRegressor().fit(data.X[:, :3], data.y))
 
 
+@pytest.mark.slow
 def test_shuffled_rows_give_the_same_linear_model_and_another_order_to_the_paper(data, delays):
     source = data.folder / "parts"
     assert_same(fitted(data, source, *DELAY, "--shuffle", 1), delays.memory)
@@ -321,6 +323,7 @@ def test_predictions_are_those_in_memory_in_order_with_bad_rows_in_place(source,
     assert found[~keep].isna().all(axis=None) and len(pd.read_csv(bad)) == (~keep).sum() > 0
 
 
+@pytest.mark.slow
 def test_a_pipeline(data, delays):
     """Standard input to standard output, as text and with nothing else in it."""
     source, out = data.folder / "all.csv", data.folder / "piped.kalprox"
@@ -351,6 +354,7 @@ def test_a_failed_prediction_leaves_no_file(data, delays):
 # merging
 
 
+@pytest.mark.slow
 def test_two_halves_merge_to_the_whole(data, delays):
     first, second, both = (data.folder / f"{name}.kalprox" for name in ("first", "second", "both"))
     half = len(data.frame) // 2
@@ -464,6 +468,7 @@ def test_events_are_those_documented(data, delays):
     assert read_events(file)[1]["rows"] == len(data.frame)
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_bar(data):
     ours, theirs = pty.openpty()
     options = [*DELAY, "--max-bad", "5%", "--memory", "1MB", "--out", data.folder / "bar.kalprox"]

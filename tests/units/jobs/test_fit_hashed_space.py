@@ -85,6 +85,7 @@ def test_a_structure_that_keeps_all_is_the_ridge_solution(file):
     assert "568 rows, each predicted before it was learned" in " ".join(said.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structure", ["diagonal", "low-rank:4"])
 def test_many_columns_are_fitted_predicted_shown_and_reported(file, structure):
     model, said = fitted(file, "--hash-bits", 15, "--structure", structure)

@@ -115,6 +115,7 @@ def test_a_nonlinear_fit_of_several_passes_has_all_levels(data):
     assert model.belief.converged and len(model.columns.categorical["carrier"]) == 16
 
 
+@pytest.mark.slow
 def test_a_fit_is_resumed_with_the_levels_of_its_files(data, monkeypatch):
     whole, checkpoint = fitted(data, "sorted.csv"), data / "c.ckpt"
     options = ["--checkpoint", checkpoint, "--every", 1000, "--memory", "256kB"]
@@ -133,6 +134,7 @@ def test_a_fit_is_resumed_with_the_levels_of_its_files(data, monkeypatch):
     assert not checkpoint.exists()
 
 
+@pytest.mark.slow
 def test_predictions_do_not_depend_on_the_contrast_without_a_penalty(data):
     plain = predictions(data, fitted(data, "sorted.csv", "--penalty", "none"))
     for options in (["--drop-first"], ["--no-intercept"]):

@@ -103,6 +103,7 @@ def test_several_classes_are_statsmodels_mnlogit(data, frame, engine):
     np.testing.assert_allclose((found[1:] - found[0]).T, peer.params, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "likelihood", "options"),
     [("n", "poisson", ("--exposure", "hours")), ("late", "bernoulli", ()), ("kind", "categorical", ())],

@@ -422,6 +422,7 @@ def test_rows_one_by_one_go_on_bit_for_bit_after_loading(tmp_path, kind):
     assert (tmp_path / "model").read_bytes() == (tmp_path / "straight").read_bytes()
 
 
+@pytest.mark.slow
 def test_labels_of_clusters_may_be_longer_than_the_header_of_a_file(tmp_path):
     X, y, _ = rows(500)
     groups = np.array([5000 * '"' + str(i) for i in range(500)])
@@ -527,6 +528,7 @@ def test_the_tables_say_which_errors_they_have(folder, tmp_path, kind):
         assert words in page and "clustered std error" in page and "Conformal intervals" in page
 
 
+@pytest.mark.slow
 def test_a_damaged_sandwich_is_named(folder, tmp_path):
     from kalprox import model_file
 

@@ -117,6 +117,7 @@ def test_rows_without_a_target_are_predicted_and_not_learned(tmp_path):
     same_model(tmp_path / "s.kalprox", tmp_path / "f.kalprox", 1e-10)
 
 
+@pytest.mark.slow
 def test_late_targets_find_their_rows(tmp_path):
     """Targets come 20 rows late, in CSV as rows with empty cells, and in JSON as a key and a target."""
     rows = [{"id": i, **row} for i, row in enumerate(rows_of(400))]
@@ -142,6 +143,7 @@ def test_late_targets_find_their_rows(tmp_path):
             same_model(model, tmp_path / "f.kalprox", 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["1", "64"])
 def test_texts_in_many_columns_are_learned_and_their_late_targets_too(tmp_path, flush):
     """80 directions keep all of the information of 64 columns. The intercept has a prior at the mean of the first rows.
@@ -167,6 +169,7 @@ def test_texts_in_many_columns_are_learned_and_their_late_targets_too(tmp_path, 
         same_model(tmp_path / f"{name}.kalprox", tmp_path / "f.kalprox", 8e-5)
 
 
+@pytest.mark.slow
 def test_a_stream_of_a_million_columns(tmp_path):
     rows = [{"y": i % 7, "text": f"a{i} b{i % 7}"} for i in range(30)]
     options = ["--words", "text", "--hash-bits", 20, "--structure", "diagonal", "--out", tmp_path / "m.kalprox"]
@@ -224,6 +227,7 @@ def test_bad_rows_are_those_of_fit_and_stop_nothing(tmp_path):
     stream(tmp_path, text, "--max-bad", "2%", name="rows.csv")
 
 
+@pytest.mark.slow
 def test_targets_that_the_model_refuses_are_bad_rows(tmp_path):
     rng = np.random.default_rng(1)
     x = rng.standard_normal(200)

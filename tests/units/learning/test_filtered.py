@@ -381,6 +381,7 @@ def test_small_batches_of_a_warm_up_are_not_learned_again_and_again(monkeypatch)
     assert made and max(made) <= 8 * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 3000])
 def test_wide_classes_are_judged_by_what_the_rows_say(length):
     """A penalty much weaker than right makes early probabilities too extreme.

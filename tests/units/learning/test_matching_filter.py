@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pytest
 from scipy import optimize, special
 
 from kalprox import KalproxClassifier
@@ -18,6 +19,7 @@ def stream(n, d=1, m=3, seed=0):
     return X, (X @ rng.normal(size=(d, m)) - np.log(-np.log(rng.random((n, m))))).argmax(axis=1)
 
 
+@pytest.mark.slow
 def test_rows_equal_those_that_the_belief_takes_one_by_one():
     X, y = stream(260)
     targets = np.eye(3)[y]

@@ -338,6 +338,7 @@ def test_the_score_is_that_of_the_likelihood(name):
     assert type(tracking.score) is CALIBRATIONS[name] and len(tracking.scores) == (1 if name == "categorical" else 3)
 
 
+@pytest.mark.slow
 def test_prequential_scores_of_a_classifier_are_those_of_its_predictions(monkeypatch):
     monkeypatch.setattr("kalprox.learning.filtered._FEW", 0)  # rows of the warm-up are predicted one by one otherwise
     X, y = yes_or_no(6000)
@@ -358,6 +359,7 @@ def test_prequential_scores_of_a_classifier_are_those_of_its_predictions(monkeyp
     assert score.verdict().word == "calibrated"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_saved_classifier_continues_bit_for_bit(classes, tmp_path):
     X, y = yes_or_no(3000)

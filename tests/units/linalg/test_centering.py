@@ -37,6 +37,7 @@ def folded(xp, X, y, weights, length, rho=1.0):
     return info, weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", [0.0, 3e5, -1e12])
 @pytest.mark.parametrize(("xp", "length"), [(np, 1), (np, 20), (np, 200), (jnp, 20), (jnp, 200)])
 def test_the_shift_follows_the_rows(xp, then, length):
@@ -100,6 +101,7 @@ def test_graded_triangle_has_the_gram_matrix_of_its_rows():
     np.testing.assert_allclose(T.T @ T, rows.T @ rows, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_no_fold_is_compiled_twice():
     rng = np.random.default_rng(4)
     X, y = jnp.asarray(rng.normal(size=(40, 3))), jnp.asarray(rng.normal(size=40))

@@ -90,6 +90,7 @@ def lines(n, seed, names=("temperature", "humidity"), shift=0.0):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_page_in_a_browser(tmp_path):
     options = ["--target", "rides", "--infer-rows", 50, "--watch", 0, "--quarantine", tmp_path / "bad.csv"]

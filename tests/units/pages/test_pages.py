@@ -298,6 +298,7 @@ def test_a_page_is_the_same_bytes_again_and_its_figures_lie_in_the_folder(page, 
     assert written == {f"{name}.{form}" for name in DRAWINGS for form in ("json", "png")}
 
 
+@pytest.mark.slow
 def test_a_page_refers_to_nothing_outside_and_every_inner_reference_is_met(page):
     text = page.read_text()
     assert "http" not in text.replace("http-equiv", "")
@@ -423,6 +424,7 @@ def test_figures_have_names_for_those_who_do_not_see_them(driver, page):
     assert {svg.aria_role for svg in drawn} <= {"img", "image"}
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_hostile_words_stay_words_in_a_browser(driver, tmp_path):
     one = Figure("a", HOSTILE, HOSTILE, {}, DRAWINGS["estimates"])

@@ -185,6 +185,7 @@ def test_order_progress_and_a_failing_task(tmp_path):
 # --- the ridge experiment
 
 
+@pytest.mark.slow
 def test_ridge_pipg_falls_and_depends_less_on_gamma_than_ipg(ridges):
     for results in ridges:
         pipg, ipg = results["pipg"], results["ipg"]
@@ -290,6 +291,7 @@ def objective(theta, rows):
     return (misfit @ misfit) / 2 + 1e-5 * (np.sqrt(1 + theta**2 / 0.01) - 1).sum() + theta @ theta / 200
 
 
+@pytest.mark.slow
 def test_sparse_refined_is_the_minimiser_and_its_error_no_worse_than_the_streams(sparses):
     assert sparses["converged"].all()
     for i, size in enumerate(SPARSE.sizes):

@@ -97,6 +97,7 @@ def test_counts(tmp_path):
     assert again.columns == columns and np.array_equal(again.belief.coef, model.belief.coef)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_browsers_show_it(classes, tmp_path):
     path = write_page(report.page(classes[0], "model"), tmp_path / "page.html")
