@@ -212,6 +212,7 @@ def test_poisson_rows_one_by_one_and_in_blocks_end_near_the_estimate_and_predict
         assert predicted.log_prob(y).mean() == pytest.approx(reference.llf / 800, abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 40, 1000])
 @pytest.mark.parametrize("kind", ["even", "rare", "counts", "dispersed"])
 def test_a_shuffled_stream_ends_within_a_tenth_of_a_standard_error_of_the_batch(kind, length):

@@ -124,6 +124,7 @@ def test_effective_dof_at_the_ends():
     assert effective_dof(X, rg.Ridge(1e18), zeros) == pytest.approx((X**2).sum() / 1e18, abs=1e-14)
 
 
+@pytest.mark.slow
 def test_no_effective_dof_where_theta_is_no_minimum():
     g = rg.Cauchy(50.0, 0.5)  # at theta = 1 its curvature is -48: more than these data can hold
     assert np.isnan(effective_dof(np.eye(2), g, np.ones(2)))

@@ -51,6 +51,7 @@ def test_what_it_compares_with(alg):
     assert_full(alg.step, alg.init(MEAN, 0.1), X[0], Y[0])
 
 
+@pytest.mark.slow
 def test_the_proximal_filter_and_what_it_is_made_of():
     alg = kp.proximal_filter(kp.models.Linear(), RIDGE, gamma=1.0)
     state = alg.init(MEAN)

@@ -199,6 +199,7 @@ def latency(arguments, lines):
     return np.array(seconds)
 
 
+@pytest.mark.slow
 def test_a_row_of_fifty_numbers_takes_less_than_two_milliseconds():
     """The fastest half, which other programs on the machine hardly change; the page on living data has the 99%."""
     found = latency([*MODEL, "--infer-rows", 1], lines_of(1500, d=50))
@@ -220,6 +221,7 @@ def soak(rows, first):
     return found
 
 
+@pytest.mark.slow
 def test_the_memory_stays_flat():
     first, last = soak(60_000, 20_000)
     assert last - first < 4 << 20  # the buffers of rows are 8 MiB at most, and are full by then

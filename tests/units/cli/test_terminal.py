@@ -33,6 +33,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_commands_begin_with_the_same_lines(folder):
     model = folder / "messy.kalprox"
     expected = str(TableModel.load(model).headline())

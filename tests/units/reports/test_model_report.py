@@ -382,6 +382,7 @@ def test_a_model_that_was_saved_and_loaded_has_the_same_page(models, pages, tmp_
         assert again.read_bytes() == pages[name].read_bytes()
 
 
+@pytest.mark.slow
 def test_hostile_names_stay_words_on_the_page_and_in_figures(models, pages):
     text = pages["hostile"].read_text()
     assert not re.search(r"<script|<b>[^<]*alert", text)

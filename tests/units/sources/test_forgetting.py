@@ -59,6 +59,7 @@ def test_counts_and_squares_add_fade_and_are_taken_away():
     np.testing.assert_allclose([left.rows, left.squares], [29, 29])
 
 
+@pytest.mark.slow
 def test_jax_counts_the_same_and_compiles_once():
     rng = np.random.default_rng(2)
     X, y, weights = rng.normal(size=(4, 24, 2)), rng.normal(size=(4, 24)), np.tile([1.0, 2.5, 0.0, 0.5], 6)

@@ -225,6 +225,7 @@ def model(path, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_a_model_file_is_read_back_and_predicts_files_of_other_formats(model, frame, path, tmp_path):
     fitted = TableModel.load(model)
     columns = fitted.columns

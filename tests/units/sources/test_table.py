@@ -149,6 +149,7 @@ def test_inferred_columns_are_the_same_for_every_format(sources, columns):
     assert Columns.from_json(json.loads(json.dumps(columns.to_json()))) == columns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_same_rows(frame, sources, columns, suffix):
     X, y, rows, good = joined(read(str(sources / f"one.{suffix}"), columns))
@@ -167,6 +168,7 @@ def test_same_rows(frame, sources, columns, suffix):
         assert np.array_equal(weights, frame["weight"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_blocks_are_the_same_whichever_thread_parses_them(sources, columns, suffix):
     for memory in (1 << 18, 1 << 28):
@@ -226,6 +228,7 @@ def test_types(tmp_path, kind, column, suffix):
 # resuming at any cursor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [None, 7])
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_resume(sources, columns, suffix, shuffle):
@@ -409,6 +412,7 @@ def test_target_is_not_needed_to_predict(sources, columns):
 COLUMNS = Columns("y", numeric=("a",), categorical={"c": ("u", "v, w", 'x "y"', "z")})
 
 
+@pytest.mark.slow
 def test_a_quote_that_never_closes_costs_one_row(tmp_path):
     """Also in a file longer than a record may be; and so does a line that never ends."""
     path = tmp_path / "p.csv"
