@@ -23,7 +23,7 @@ __all__ = ["run"]
 ROOT = Path(__file__).parents[1]
 
 _ALL_DIGITS = re.compile(r"-?\d+\.\d{12,}(?:e[-+]\d+)?")
-_PROGRESS = re.compile(r" *\d+%  [\d,]+ rows")
+_PROGRESS = re.compile(r" *\d+%  (pass \d+, )?[\d,]+ rows")
 
 
 def run(page: str, scope: dict[str, Any] | None = None) -> str:
