@@ -45,7 +45,7 @@ wheel-test: .venv/.dev
 attack: .venv/.dev
 	$(BIN)/python -m tests.attack --page after $(ARGS)
 
-# kalprox beside its peers, in an environment of their own: make bench, make bench ARGS=--quick
+# kalprox beside its peers, in an environment of their own. The main jobs before and after, in three minutes: make bench ARGS=--quick
 bench: .bench/.run
 	.bench/bin/python -m benchmarks $(ARGS)
 

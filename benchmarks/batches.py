@@ -18,11 +18,10 @@ from benchmarks.linear import floor
 _BEFORE = 65_536
 
 
-def cases(quick: bool) -> list[Case]:
-    sizes = (16, 256) if quick else (16, 64, 256, 512, 1024, 4096)
+def cases() -> list[Case]:
     found = []
-    for d in (10,) if quick else (10, 30, 100):
-        for size in sizes:
+    for d in (10, 30, 100):
+        for size in (16, 64, 256, 512, 1024, 4096):
             long = {"d": d, "n": 65_536, "batch": size, "before": _BEFORE}
             found.append(Case(f"batches of {size}, long stream", long))
             if size in (16, 256, 1024):

@@ -23,15 +23,20 @@ _PIECE = 100_000  # rows of the long file that are made at a time
 _FORMATS = {"Parquet": "parquet", "CSV": "csv", "Arrow": "arrow", "JSON lines": "jsonl"}
 
 
-def cases(quick: bool) -> list[Case]:
-    n, long = (20_000, 200_000) if quick else (100_000, 5_000_000)
+def place(name: str) -> str:
+    """Return the path of a file that is removed when the benchmark ends."""
+    return str(Path(_folder.name) / name)
+
+
+def cases() -> list[Case]:
+    n, long = 100_000, 5_000_000
     others = tuple(peer.name for peer in PEERS if peer.name not in (_KALPROX, _VW))
     return [
         *(
-            Case(f"from files, {name}", {"d": 20, "n": n, "file": str(Path(_folder.name) / f"rows.{ending}")}, others)
+            Case(f"from files, {name}", {"d": 20, "n": n, "file": place(f"rows.{ending}")}, others)
             for name, ending in _FORMATS.items()
         ),
-        Case("commands", {"d": 20, "n": long, "file": str(Path(_folder.name) / "long.csv")}, (_KALPROX, _VW)),
+        Case("commands", {"d": 20, "n": long, "file": place("long.csv")}, (_KALPROX, _VW)),
     ]
 
 

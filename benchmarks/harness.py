@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FLOOR", "Case", "Data", "Peer", "Settings", "at_most", "measure", "one_core"]
+__all__ = ["FLOOR", "Case", "Data", "Peer", "Settings", "at_most", "cpu_time", "measure", "one_core"]
 
 Data = dict[str, np.ndarray]
 Settings = Mapping[str, Any]
@@ -176,9 +176,9 @@ def _serve(pipe: Any, module: str, name: str, settings: dict[str, Any], folder: 
         pipe.send(_resident() - before)
         before = _forget_peak()
         while pipe.recv():
-            wall, cpu = time.perf_counter(), _cpu()
+            wall, cpu = time.perf_counter(), cpu_time()
             answer = go()
-            cpu, wall = _cpu() - cpu, time.perf_counter() - wall
+            cpu, wall = cpu_time() - cpu, time.perf_counter() - wall
             pipe.send((cpu, wall, answer, _peak() - before))
     except EOFError:
         pass
@@ -186,7 +186,7 @@ def _serve(pipe: Any, module: str, name: str, settings: dict[str, Any], folder: 
         pipe.send(f"{type(error).__name__}: {str(error)[:300]}")
 
 
-def _cpu() -> float:
+def cpu_time() -> float:
     """Return the CPU time of this process and of the commands that it has run."""
     commands = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + commands.ru_utime + commands.ru_stime

@@ -13,9 +13,8 @@ from benchmarks.harness import FLOOR, Case, Data, Peer, Settings
 from benchmarks.linear import floor
 
 
-def cases(quick: bool) -> list[Case]:
-    sizes = [(50, 5000)] if quick else [(100, 20_000), (300, 20_000)]
-    return [Case("L1 to optimality", {"d": d, "n": n}) for d, n in sizes]
+def cases() -> list[Case]:
+    return [Case("L1 to optimality", {"d": d, "n": 20_000}) for d in (100, 300)]
 
 
 def data(settings: Settings) -> Data:

@@ -17,13 +17,7 @@ _ROWS = {10: 400_000, 30: 200_000, 100: 100_000, 300: 40_000, 1000: 16_384}
 _FEW = (FLOOR, "kalprox Information.fold, 4,096", "kalprox partial_fit, 4,096", "scikit-learn SGDRegressor, 4,096")
 
 
-def cases(quick: bool) -> list[Case]:
-    if quick:
-        return [
-            Case("linear", {"d": 100, "n": 12_500, "twin": 0.0}),
-            Case("linear, ill-conditioned", {"d": 100, "n": 12_500, "twin": 1e-7}, _folds()),
-            Case("linear, against n", {"d": 100, "n": 16_384, "twin": 0.0}, _FEW),
-        ]
+def cases() -> list[Case]:
     found = [
         Case("linear", {"d": d, "n": n, "twin": 0.0}, None if d in (10, 100) else _quick_ones())
         for d, n in _ROWS.items()

@@ -14,11 +14,11 @@ from benchmarks.harness import FLOOR, Case, Data, Peer, Settings, at_most
 from benchmarks.linear import floor
 
 
-def cases(quick: bool) -> list[Case]:
+def cases() -> list[Case]:
     ridge = tuple(peer.name for peer in PEERS if peer.name not in _SETTINGS)
-    found = [Case("one row, then one prediction", {"d": 50, "n": 1000 if quick else 2500}, ridge)]
-    for d in (20,) if quick else (20, 50):
-        settings = {"d": d, "n": 400, "before": 2000 if quick else 2600}
+    found = [Case("one row, then one prediction", {"d": 50, "n": 2500}, ridge)]
+    for d in (20, 50):
+        settings = {"d": d, "n": 400, "before": 2600}
         found.append(Case("one row, then one prediction, by setting", settings, _BY_SETTING))
     return found
 

@@ -17,8 +17,8 @@ LAM, DELTA, V0, Q, GAMMA = 1e-5, 0.1, 100.0, 1e-4, 1.0
 _FAR = 10**9  # rows between two records: none is made
 
 
-def cases(quick: bool) -> list[Case]:
-    return [Case("sigmoid", {"d": 50, "n": 20_000 if quick else 300_000})]
+def cases() -> list[Case]:
+    return [Case("sigmoid", {"d": 50, "n": 300_000})]
 
 
 def data(settings: Settings) -> Data:

@@ -16,8 +16,8 @@ LAM = 0.01
 GAMMAS = np.linspace(0.005, 0.2, 40)
 
 
-def cases(quick: bool) -> list[Case]:
-    sizes = [(20, 500)] if quick else [(20, 5000), (100, 1000)]
+def cases() -> list[Case]:
+    sizes = [(20, 5000), (100, 1000)]
     return [Case("sweep of 40 step sizes", {"d": d, "n": n, "times": len(GAMMAS)}) for d, n in sizes]
 
 

@@ -30,7 +30,7 @@ def one_line(result: dict[str, Any]) -> str:
     return (
         f"{result['date']}, {machine['cpu']}, {machine['cores']} cores, one core a peer, Python {machine['python']}; "
         f"load {machine['load_before'][0]} before and {result['load_after'][0]} after, {result['minutes']} minutes"
-        f"{', --quick' if result['quick'] else ''}{_only(result)}."
+        f"{_only(result)}."
     )
 
 
