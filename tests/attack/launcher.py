@@ -29,7 +29,7 @@ __all__ = ["NOBODY", "Launcher", "Ran"]
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534  # the user that a child becomes where permissions are to count for root too
-TIMEOUT = 60.0  # seconds after which a trial hangs; it takes one or two on a busy machine
+TIMEOUT = 300.0  # seconds after which a trial hangs; it takes one or two, and many more where all cores are busy
 MODULES = (
     "jax.numpy",
     "matplotlib.figure",
