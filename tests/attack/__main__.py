@@ -28,7 +28,7 @@ def main() -> int:
     with Launcher() as launcher:
         for family in options.family.split(","):
             begin, found[family] = time.monotonic(), []
-            for seed in range(options.seed, options.seed + (options.n or FAMILIES[family].all)):
+            for seed in range(options.seed, options.seed + (options.n or FAMILIES[family].trials)):
                 keep = None if options.keep is None else options.keep / f"{family}-{seed}"
                 trial = attempt(family, FAMILIES[family].attack, seed, launcher, keep)
                 found[family].append(trial)
