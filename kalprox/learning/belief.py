@@ -699,7 +699,7 @@ class Belief(PickledFields, ABC):
         It includes the noise of relative std `sigma` (default 1), and the variance of the output that missing features
         leave open, if there are any.
         """
-        return self.posterior.predict(*self._value(self.design.rows(X, offset)), sigma, left_open)
+        return self.posterior.predict(*self._expected(X, offset), sigma, left_open)
 
     def output(self, X: Array, offset: Array | None = None) -> Array:
         """Return the output of the model for rows of X at the estimate, shape (n,) or (n, m)."""
@@ -710,14 +710,14 @@ class Belief(PickledFields, ABC):
 
         For several classes, they are the logarithms of the probabilities less their mean, shape (n, m).
         """
-        f, D = self._value(self.design.rows(X, offset))
+        f, D = self._expected(X, offset)
         likelihood, leverage = self.settings.likelihood, self._output_variance(f, D, left_open)
         yes, no = (np.log(likelihood.predict(g, leverage, self.noise).mean) for g in (f, -f))
         return yes - no if f.ndim == 1 else yes - yes.mean(axis=-1, keepdims=True)
 
     def probability_std(self, X: Array, offset: Array | None = None, left_open: Array | None = None) -> Array:
         """Return the standard deviations of the probabilities of classes for rows of X, which the rows leave."""
-        f, D = self._value(self.design.rows(X, offset))
+        f, D = self._expected(X, offset)
         likelihood = self.settings.likelihood
         assert isinstance(likelihood, (Bernoulli, Categorical))
         return likelihood.probability_std(f, self._output_variance(f, D, left_open))
@@ -730,6 +730,11 @@ class Belief(PickledFields, ABC):
         """Return the output of the model at the estimate, and its Jacobian."""
         f, D = self.model.linearize_rows(np.asarray(self.posterior.mean), inputs)
         return (f + self.design.offset_rest) + self.design.offset, D
+
+    def _expected(self, X: Array, offset: Array | None) -> tuple[Array, Array]:
+        """Return the output of the model at the mean of the posterior, over which predictions average; its Jacobian."""
+        (f, D), posterior = self._value(self.design.rows(X, offset)), self.posterior
+        return (f if posterior.expected is posterior.mean else f + D @ (posterior.expected - posterior.mean)), D
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
         """Draw n times from the posterior: coef (n, d) or (n, k, d), and intercept (n,) or (n, k)."""
