@@ -204,7 +204,7 @@ class Posterior(ABC):
                 "sample needs a posterior with finite variances, but some are infinite: add rows, or a penalty that "
                 "determines every coefficient."
             )
-        mean = np.asarray(self.mean)
+        mean = np.asarray(self.expected)
         columns = mean.reshape(len(mean), -1)
         k = columns.shape[1]
         variance, dof = (np.broadcast_to(np.asarray(v), k) for v in (self.noise.variance, self.noise.dof))

@@ -207,10 +207,8 @@ def skew_of(model: Model, posterior: InformationPosterior, rows: Block | Source)
     likelihood = posterior.likelihood
     if not model.linear or likelihood.quadratic or likelihood.location or not posterior.proper:
         return None
-    source = _source(rows) if isinstance(rows, Block) else rows
-    V = np.asarray(posterior.cov())
-    if not np.isfinite(V).all():
-        return None
+    source, noise_var = _source(rows) if isinstance(rows, Block) else rows, float(posterior.noise.variance)
+    V = np.asarray(posterior.factors[0].covariance()) * (1.0 if np.isnan(noise_var) else noise_var)
     with np.errstate(all="ignore"):
         found = source.fold(partial(skewness, model, likelihood, np.asarray(posterior.mean), V)).total
     return found if found is not None and np.isfinite(found).all() else None

@@ -7,6 +7,7 @@ import pytest
 import statsmodels.api as sm
 
 from kalprox import KalproxClassifier, KalproxRegressor
+from kalprox.structures import UnderstatedWarning
 
 SLOPES = np.array([0.7, -0.4])
 
@@ -103,6 +104,24 @@ def test_a_stream_of_weighted_classes_has_the_errors_of_fit(rows, n):
     np.testing.assert_allclose(stream.coef_std_, whole.coef_std_, rtol=0.15)
     model = KalproxClassifier(penalty=None, class_weight={1: 9.0}, coef_cov="model").fit(X, y)
     assert (model.coef_std_ < 0.7 * whole.coef_std_).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "change"), [({"structure": "diagonal"}, "structure=None"), ({"forget": "auto"}, "a forget other than")]
+)
+def test_weights_that_are_taken_for_repetitions_are_said(settings, change):
+    _, X, y = rare(6, 300)
+    model = KalproxClassifier(class_weight={1: 9.0}, **settings).partial_fit(X, y, classes=[0, 1])
+    for read in (lambda: model.coef_std_, lambda: model.coef_interval(), lambda: model.covariance_):
+        with pytest.warns(UnderstatedWarning, match=f"repetitions, and are too small where .* need {change}"):
+            read()
+    assert "for repetitions" in " ".join(str(model.summary()).split())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        meant = KalproxClassifier(class_weight={1: 9.0}, coef_cov="model", **settings).partial_fit(X, y, classes=[0, 1])
+        if "forget" in settings:  # a diagonal has a doubt of its own
+            assert np.isfinite(meant.coef_std_).all()
+        model.predict_proba(X)
 
 
 def coverage(model_of, seeds):
