@@ -135,7 +135,13 @@ class Verdict(NamedTuple):
 
     @property
     def importance(self) -> tuple[int, float]:
-        """The smaller, the more important: by the word, and then by how far the errors are from what was stated."""
+        """The smaller, the more important: by the word, and then by how far the errors are from what was stated.
+
+        Of probabilities, a wrong level and a wrong spread entail each other: the one that is more certain comes first.
+        """
+        if self.kind == "classes" and self.word in (*_SPREADS, "biased"):
+            p_value = min(check.p_value for check in self.checks if check.found and check.word == self.word)
+            return _ORDER.index(_SPREADS[0]), p_value
         return _ORDER.index(self.word), -abs(math.log(self.nis)) if self.nis > 0 else 0.0
 
     @property
@@ -341,6 +347,7 @@ _ORDER = (  # of the words, the most important first
     "too few rows to say",
     "calibrated",
 )
+_SPREADS = ("over-confident", "under-confident")
 _TAIL = SPREAD_ALARMS / 4  # two tests, two sides
 _MANY = 1e9  # rows, beyond which `MATERIAL` alone decides; quantiles of larger binomials take long, or overflow
 
