@@ -122,6 +122,8 @@ class Verdict(NamedTuple):
         >>> print(Verdict.not_judged("all rows were learned at once"))
         not judged, because all rows were learned at once.
         """
+        if not isinstance(reason, str):
+            raise TypeError(f"reason must be a text; got {type(reason).__name__}.")
         (nis, coverage), nan = expected_ranges(0), math.nan
         return cls("not judged", 0.0, 0.0, 0.0, nan, nis, nan, coverage, nan, reason=reason.rstrip("."))
 
@@ -129,6 +131,8 @@ class Verdict(NamedTuple):
         """Return the verdict with one more check, of what is worse than all but a drift."""
         if check is None:
             return self
+        if not isinstance(check, Check):
+            raise TypeError(f"check must be a Check, or None; got {type(check).__name__}.")
         place = int(self.findings[:1] == ("drifting",))
         findings = (*self.findings[:place], *[check.word] * check.found, *self.findings[place:])
         return self._replace(word=[*findings, self.word][0], checks=(*self.checks, check), findings=findings)

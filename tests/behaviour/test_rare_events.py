@@ -133,7 +133,7 @@ def test_merged_models_average_as_one_fit_does():
 
 
 def test_many_events_need_no_shift():
-    _, X, y, new, _ = rows(9, n=4000, share=0.3)
+    _, X, y, *_ = rows(9, n=4000, share=0.3)
     model = KalproxClassifier().fit(X, y)
     assert events(model, X) == pytest.approx(y.sum(), rel=2e-3)
 
