@@ -151,9 +151,9 @@ def _covariances(D: Array, covariance: "Array | Spread") -> Array:
 
 
 def skewness(model: Model, likelihood: Likelihood, theta: Array, covariance: Array, block: Block) -> Array:
-    """Return by how much the mean of the gradient of a block's log-likelihood over N(theta, V) differs from that at theta.
+    """Return how the mean of the gradient of a block's log-likelihood over N(theta, V) differs from that at theta.
 
-    It is that to third order, for a linear model; shape (d,). The mean of the gradient of the log posterior is zero over
+    That is to third order, for a linear model; shape (d,). The mean of the gradient of the log posterior is zero over
     the posterior, and so is the gradient at its mode: the skewness of all rows moves the mean from the mode.
     """
     f, D = model.linearize_rows(theta, block.X)
