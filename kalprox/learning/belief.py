@@ -562,7 +562,8 @@ class Belief(PickledFields, ABC):
         a cluster have a noise in common whose variance is learned from the sums of their scores. A cluster with the sum
         of inputs m and the weight n then adds s2 (v'm)^2 / n + s2 (n / all) v'W v + t2 (v'm)^2 to the variance of c't,
         with v = V c, W the information within clusters, s2 the variance of single rows and t2 that of the clusters; the
-        degrees of freedom of a sum of such terms are Satterthwaite's [1]_.
+        degrees of freedom of a sum of such terms are Satterthwaite's [1]_. Small clusters that are not known one by one
+        are taken for equal ones with the variance of their scores.
 
         References
         ----------
@@ -576,22 +577,25 @@ class Belief(PickledFields, ABC):
         V = V if K is None else K @ V
         count = 0.0 if self.sandwich is None else self.sandwich.count
         found = np.full(V.shape[:-1], count - 1)
-        named = self.sandwich is not None and not self.sandwich.clusters
-        if self.sandwich is None or not named or not self._has_constant or count < 3:
+        if self.sandwich is None or not self.sandwich.groups or not self._has_constant or count < 3:
             return found
         assert isinstance(posterior, InformationPosterior)
         m, sums = self.sandwich.inputs_of(self.design)
         m, n, s = (a[sums[:, -1] > 0] for a in (m, sums[:, -1], sums[:, :-1]))
-        variance, total, R = np.asarray(posterior.noise.variance), n.sum(), np.asarray(posterior.data.compact()[0])
+        variance, R = np.asarray(posterior.noise.variance), np.asarray(posterior.data.compact()[0])
+        M, rest, total = self.sandwich.complete(self.design), self.sandwich.clusters, n.sum()
         with np.errstate(invalid="ignore", divide="ignore"):
             shared = np.clip(((s**2).sum(axis=0) - total * variance) / ((n**2).sum() - total), 0.0, variance)
             shared = shared[0] if posterior.targets is None else shared[:, None, None]
             single = (variance if posterior.targets is None else variance[:, None, None]) - shared
             z = V @ m.T  # of each parameter and cluster
             own = z**2 / n
-            within = np.maximum(((V @ R.T) ** 2).sum(axis=-1) - own.sum(axis=-1), 0.0)[..., None] * n / total
+            known = total if not rest or not self.design.intercept else max(float((R[:, 0] ** 2).sum()), total)
+            within = np.maximum(((V @ R.T) ** 2).sum(axis=-1) - own.sum(axis=-1), 0.0)[..., None] * n / known
             parts = single * (own + within) + shared * z**2
-            worth = parts.sum(axis=-1) ** 2 / (parts**2).sum(axis=-1)
+            others = ((V @ (M[0] if posterior.targets is None else M)) * V).sum(axis=-1)
+            squares = (parts**2).sum(axis=-1) + others**2 / max(rest, 1.0)
+            worth = (parts.sum(axis=-1) + others) ** 2 / squares
         return np.where(np.isfinite(worth), np.clip(worth - 1, 1.0, count - 1), found)
 
     @property
