@@ -1,5 +1,8 @@
 """Checks of arguments. Each message says what was expected, what was given, and which argument to change."""
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,38 @@ _ROWS_AT_ONCE = 4096  # rows checked at a time, so that the search for NaN takes
 # squares of sums of w x e over n rows, e a difference of two values, and (2 n LARGEST^2)^2 is finite for n = 1e12.
 LARGEST = 1e70
 _LARGEST_SQUARE = LARGEST**2
+
+
+_OFTEN = ("loss", "matched_row")  # methods that are called for every row, and do nothing but arithmetic
+
+
+class Speaking:
+    """A class whose methods take arrays, and are too short to check them: their errors speak of the arguments.
+
+    An AttributeError or IndexError of a public method of the library becomes a TypeError that says what was given.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, method in list(vars(cls).items()):
+            own = cls.__module__.startswith("kalprox.") and inspect.isfunction(method) and not name.startswith("_")
+            if own and name not in _OFTEN and not hasattr(method, "__wrapped__"):
+                setattr(cls, name, _speaking(method))
+
+
+def _speaking(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return method(self, *args, **options)
+        except (AttributeError, IndexError) as error:
+            given = ", ".join(type(one).__name__ for one in (*args, *options.values()))
+            raise TypeError(
+                f"{type(self).__name__}.{method.__name__} takes arrays of numbers and the objects that its docstring "
+                f"names; got {given}: {error}."
+            ) from error
+
+    return call
 
 
 def concrete(value: Any) -> np.ndarray | None:

@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["address_space", "check_address_space", "check_matrix", "memory_of_machine", "shown_bytes"]
+__all__ = ["address_space", "check_address_space", "check_matrix", "check_room", "memory_of_machine", "shown_bytes"]
 
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 _ANYWHERE = 1 << 24  # bytes that every machine has
@@ -41,6 +41,22 @@ def check_address_space(more: int = 0) -> None:
         raise MemoryError(
             f"Libraries and their threads take about {shown_bytes(_LIBRARIES + more)} of addresses, and this "
             f"process may have {shown_bytes(limit)} (ulimit -v). Raise this limit, or bound the memory of a container "
+            "instead, which counts what is used."
+        )
+
+
+def check_room(size: int, what: str) -> None:
+    """Raise a MemoryError if this process may not address some bytes more, besides those that it addresses already."""
+    limit = address_space()
+    if limit is None:
+        return
+    used = 0
+    with suppress(OSError, ValueError):  # where there is no such file
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    if limit < used + size:
+        raise MemoryError(
+            f"{what} takes about {shown_bytes(size)} of addresses, and of the {shown_bytes(limit)} that this process "
+            f"may have (ulimit -v) {shown_bytes(used)} are taken. Raise this limit, or bound the memory of a container "
             "instead, which counts what is used."
         )
 

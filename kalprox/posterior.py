@@ -50,6 +50,11 @@ class Posterior(ABC):
         """The estimate, shape (d,) or (d, k)."""
 
     @property
+    def expected(self) -> Array:
+        """The mean of the posterior, over which predictions are averaged: `mean`, its mode, unless it is skewed."""
+        return self.mean
+
+    @property
     @abstractmethod
     def factors(self) -> list[Factor | WideFactor]:
         """Factors of the covariance in units of the noise variance: one per target, or one that all targets share."""
@@ -199,7 +204,7 @@ class Posterior(ABC):
                 "sample needs a posterior with finite variances, but some are infinite: add rows, or a penalty that "
                 "determines every coefficient."
             )
-        mean = np.asarray(self.mean)
+        mean = np.asarray(self.expected)
         columns = mean.reshape(len(mean), -1)
         k = columns.shape[1]
         variance, dof = (np.broadcast_to(np.asarray(v), k) for v in (self.noise.variance, self.noise.dof))
@@ -246,6 +251,9 @@ class InformationPosterior(Posterior):
     elapsed : float
         The share of all weights that is left after the time since the last row. What is known of theta has faded by it,
         while c above is that of the last row: without g the covariance has grown by 1 / elapsed.
+    skew : array of shape (d,), optional
+        By how much the gradient of the log-likelihood, averaged over the posterior, differs from that at its mode; see
+        `kalprox.information.linearized.skewness`. The posterior mean is `mean` + (R'R + Hess g)^-1 skew.
     """
 
     def __init__(
@@ -260,6 +268,7 @@ class InformationPosterior(Posterior):
         likelihood: Likelihood | None = None,
         unpenalised: int | None = None,
         elapsed: float = 1.0,
+        skew: Array | None = None,
     ) -> None:
         if prior is not None and certainly(prior.T == 0):
             prior = None  # an empty prior
@@ -267,6 +276,7 @@ class InformationPosterior(Posterior):
         self.targets = data.targets
         self.likelihood = Gaussian() if likelihood is None else likelihood
         self._given, self._start_given, self._unpenalised, self._elapsed = mean, start, unpenalised, elapsed
+        self._skew = skew
 
     @property
     def penalties(self) -> list[Regularizer]:
@@ -330,6 +340,10 @@ class InformationPosterior(Posterior):
     @property
     def mean(self) -> Array:
         return self._found[0]
+
+    @cached_property
+    def expected(self) -> Array:
+        return self.mean if self._skew is None else self.mean + self.metric_factors[0].covariance() @ self._skew
 
     @property
     def converged(self) -> bool:

@@ -113,7 +113,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
         y : label
             The class: a boolean, a text or a number.
         w : float
-            How often the row counts.
+            How often the row counts; with `class_weight`, how much it counts for, without being more than one row.
 
         Examples
         --------

@@ -39,6 +39,7 @@ from kalprox.algorithms.warmup import (
     far_rows,
     leverages,
     refine_held,
+    skew_of,
 )
 from kalprox.forgetting import ByTime, Forgetting
 from kalprox.information import Information, merge
@@ -89,6 +90,7 @@ class ProximalState:
     cut_short: bool = static(default=False)  # whether a memory limit has cut the warm-up short, or the rows after it
     learned: Learned | None = None  # of the likelihood's parameter; None if it has none, or nothing has been learned
     time: float | None = static(default=None)  # of the last row, if rows are forgotten by time
+    skew: Array | None = None  # of the rows that were refined: those learned since are by their means; see `skew_of`
     elapsed: float = static(default=1.0)  # what the time since the last row has left; see `later`
 
     def __repr__(self) -> str:
@@ -113,7 +115,18 @@ class ProximalState:
     def _about(self) -> dict[str, Any]:
         """What a posterior takes of the state besides the information."""
         about = {"gamma": self.problem.gamma, "prior": self.prior, "likelihood": self.likelihood}
-        return about | {"elapsed": self.elapsed}
+        return about | {"elapsed": self.elapsed, "skew": self._skew}
+
+    @cached_property
+    def _skew(self) -> Array | None:
+        """The skewness of the rows that were refined, those of a warm-up before its first check included."""
+        if not self._refines:
+            return self.skew
+        fit, p = self._refined, self.problem
+        about: dict[str, Any] = {"gamma": p.gamma, "prior": self.prior, "likelihood": fit.likelihood}
+        posterior = InformationPosterior(fit.information, self.inner, mean=fit.mean, **about)
+        assert self.held is not None
+        return skew_of(p.model, posterior, self.held.block(p.forget, p.weights)) if fit.converged else None
 
     @cached_property
     def linearization(self) -> InformationPosterior:
@@ -205,7 +218,7 @@ class ProximalState:
         -------
         Predictive
         """
-        f, D = self.problem.model.linearize_rows(self.mean, X)
+        f, D = self.problem.model.linearize_rows(self.posterior.expected, X)
         return self.posterior.predict(f, D, sigma)
 
     def interval(self, X: Array, level: float = 0.95, sigma: Any = None) -> tuple[Array, Array]:
@@ -401,6 +414,7 @@ def later(state: ProximalState, time: float) -> ProximalState:
     left = float(forget.left(time - state.time))
     about: dict[str, Any] = {"held": None, "extrapolating": None, "time": time, "elapsed": left}
     about["learned"] = learned_by(state._refined) if state._refines else state.learned
+    about["skew"] = None if state._skew is None else left * state._skew
     return _reestimated(replace(state, data=found.data.forget(left), estimate=found.mean, **about))
 
 
@@ -410,14 +424,18 @@ def _learned(state: ProximalState, block: Block) -> ProximalState:
     counts = counts_of(block.weights, problem.weights)
     weights, counts, squares, left = faded(block.weights, problem.forget, counts, block.times, state.time)
     before = state.data if left is None else state.data.forget(left)
+    state = state if state.skew is None or left is None else replace(state, skew=left * state.skew)
     if problem.exact:
         return replace(state, data=_if_finite(before.fold(block.X, block.y, weights, counts, squares), state.data))
     block = replace(block, weights=weights, counts=counts, squares=squares)
     V = _finite_cov(state)
     if problem.likelihood.parameter is not None and state.learned is None:
         state = replace(state, learned=first_numbers(problem.model, problem.likelihood, state.estimate, block))
-    at = expand(problem.model, state.likelihood, state.estimate, block, V, descent=V is None)
+    theta = state.estimate if V is None else state.linearization.expected
+    at = expand(problem.model, state.likelihood, theta, block, V, descent=V is None)
     check_expansion(at, len(block))
+    if state.skew is not None and V is not None:  # what follows is about steps from the estimate
+        at = at._replace(targets=at.targets + at.D @ (theta - state.estimate))
     learned = state.learned
     if learned is not None and (V is not None or is_traced(at.D, state)):  # else the predictions say nothing
         learned = next_numbers(learned, problem.likelihood, at, block, V, left, held=state.held is not None)
@@ -662,7 +680,7 @@ def _held(state: ProximalState, block: Block) -> ProximalState:
     fit, rows = state._refined, held.block(problem.forget, problem.weights)
     found, bent, far = leverages(problem.model, state.linearization, rows)
     leverage = float(found.max())
-    state = replace(state, data=fit.information, estimate=fit.mean, learned=learned_by(fit))
+    state = replace(state, data=fit.information, estimate=fit.mean, learned=learned_by(fit), skew=state._skew)
     rest, done = ExtrapolatingRows.of(rows).split(far)
     fits = rest is None or rest.bytes <= _HOLD  # what does not would be linearised at once, for good
     convex = problem.model.linear and problem.likelihood.log_concave  # there is no other minimum

@@ -10,6 +10,7 @@ rows, because rows that were folded while others that lie had the majority are n
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,12 @@ import numpy as np
 from kalprox._arrays import Array, pytree, static
 from kalprox.algorithms.refine import Refined, refine
 from kalprox.information import Information
-from kalprox.information.linearized import curved_variance, expand, output_leverage
+from kalprox.information.linearized import curved_variance, expand, output_leverage, skewness
 from kalprox.likelihoods import Likelihood
 from kalprox.models import GLM, Model
 from kalprox.posterior import InformationPosterior
 from kalprox.regularizers import Regularizer
-from kalprox.sources import ArraySource, Block
+from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.forgetting import faded
 from kalprox.sources.weighting import counts_of
 
@@ -37,6 +38,7 @@ __all__ = [
     "far_rows",
     "leverages",
     "refine_held",
+    "skew_of",
 ]
 
 MAX_LEVERAGE = 0.1  # the warm-up ends when all leverages are below this; see docs/explanation/proximal_filter.md
@@ -188,9 +190,28 @@ def refine_held(
     tol: float = TOL,
 ) -> Refined:
     """Refine the held rows to convergence, to a relative precision of `tol`, starting from `start`."""
-    source = ArraySource(rows.X, rows.y, rows.weights, counts=rows.counts, squares=rows.squares)
+    source = _source(rows)
     passes = _PASSES * (4 if likelihood.learns else 1)
     return refine(model, regularizer, source, start, prior=prior, max_passes=passes, tol=tol, likelihood=likelihood)
+
+
+def _source(rows: Block) -> ArraySource:
+    return ArraySource(rows.X, rows.y, rows.weights, counts=rows.counts, squares=rows.squares)
+
+
+def skew_of(model: Model, posterior: InformationPosterior, rows: Block | Source) -> Array | None:
+    """Return the `skewness` of rows that were refined, over their posterior. One pass.
+
+    None if h is not linear, if the loss is symmetric, and if a direction of theta is undetermined.
+    """
+    likelihood = posterior.likelihood
+    if not model.linear or likelihood.quadratic or likelihood.location or not posterior.proper:
+        return None
+    source, noise_var = _source(rows) if isinstance(rows, Block) else rows, float(posterior.noise.variance)
+    V = np.asarray(posterior.factors[0].covariance()) * (1.0 if np.isnan(noise_var) else noise_var)
+    with np.errstate(all="ignore"):
+        found = source.fold(partial(skewness, model, likelihood, np.asarray(posterior.mean), V)).total
+    return found if found is not None and np.isfinite(found).all() else None
 
 
 def leverages(model: Model, posterior: InformationPosterior, rows: Block) -> tuple[Array, Array, Array]:

@@ -122,6 +122,8 @@ class Verdict(NamedTuple):
         >>> print(Verdict.not_judged("all rows were learned at once"))
         not judged, because all rows were learned at once.
         """
+        if not isinstance(reason, str):
+            raise TypeError(f"reason must be a text; got {type(reason).__name__}.")
         (nis, coverage), nan = expected_ranges(0), math.nan
         return cls("not judged", 0.0, 0.0, 0.0, nan, nis, nan, coverage, nan, reason=reason.rstrip("."))
 
@@ -129,13 +131,21 @@ class Verdict(NamedTuple):
         """Return the verdict with one more check, of what is worse than all but a drift."""
         if check is None:
             return self
+        if not isinstance(check, Check):
+            raise TypeError(f"check must be a Check, or None; got {type(check).__name__}.")
         place = int(self.findings[:1] == ("drifting",))
         findings = (*self.findings[:place], *[check.word] * check.found, *self.findings[place:])
         return self._replace(word=[*findings, self.word][0], checks=(*self.checks, check), findings=findings)
 
     @property
     def importance(self) -> tuple[int, float]:
-        """The smaller, the more important: by the word, and then by how far the errors are from what was stated."""
+        """The smaller, the more important: by the word, and then by how far the errors are from what was stated.
+
+        Of probabilities, a wrong level and a wrong spread entail each other: the one that is more certain comes first.
+        """
+        if self.kind == "classes" and self.word in (*_SPREADS, "biased"):
+            p_value = min(check.p_value for check in self.checks if check.found and check.word == self.word)
+            return _ORDER.index(_SPREADS[0]), p_value
         return _ORDER.index(self.word), -abs(math.log(self.nis)) if self.nis > 0 else 0.0
 
     @property
@@ -341,6 +351,7 @@ _ORDER = (  # of the words, the most important first
     "too few rows to say",
     "calibrated",
 )
+_SPREADS = ("over-confident", "under-confident")
 _TAIL = SPREAD_ALARMS / 4  # two tests, two sides
 _MANY = 1e9  # rows, beyond which `MATERIAL` alone decides; quantiles of larger binomials take long, or overflow
 

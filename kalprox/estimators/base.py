@@ -32,6 +32,7 @@ __all__ = ["LearnerEstimator"]
 
 _SHORT = 6  # entries of an array that are shown as such
 _MADE_AGAIN = ("_lock", "_last_columns", "_encoders")  # what a copy has to make for itself
+_FEW_CLUSTERS = 3.5  # as many equal clusters, below which the intervals of a stream covered less than 90%
 _NOT_SETTINGS = (
     "block_size",
     "on_bad_rows",
@@ -137,6 +138,16 @@ class LearnerEstimator(BaseEstimator):
         """Warn if the intervals of coefficients are known not to cover, at one look or at any."""
         if belief.interval_doubt and not anytime:
             warnings.warn(belief.interval_doubt, PenaltyTooStrong, stacklevel=3)
+        if belief.settings.coef_cov == "clustered" and not anytime:
+            worth = float(np.min(belief.coef_estimate(penalised=not belief.debiased).dof, initial=np.inf)) + 1
+            if belief.sandwich is not None and worth < min(_FEW_CLUSTERS, belief.sandwich.count / 2):
+                warnings.warn(
+                    f"The clusters are worth {worth:.2g} equal ones for one coefficient, because some have most of the "
+                    "rows: its interval rests on little, and that of a stream covers less than it says. Divide the "
+                    "large clusters, if their parts are independent, or fit all rows at once.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
         if anytime and belief.settings.coef_cov != "clustered":
             with self._lock:
                 findings = self._fitted.score.verdict().findings

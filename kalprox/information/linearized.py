@@ -29,6 +29,7 @@ __all__ = [
     "output_variances",
     "row_terms",
     "rows_not_finite",
+    "skewness",
     "sums_of",
 ]
 
@@ -147,6 +148,19 @@ def _covariances(D: Array, covariance: "Array | Spread") -> Array:
         root = covariance.factor.whitened(D.reshape(-1, D.shape[-1])).reshape((*D.shape[:-1], -1))
         return covariance.variance * (root @ xp.swapaxes(root, -1, -2))
     return D @ covariance @ xp.swapaxes(D, -1, -2)
+
+
+def skewness(model: Model, likelihood: Likelihood, theta: Array, covariance: Array, block: Block) -> Array:
+    """Return how the mean of the gradient of a block's log-likelihood over N(theta, V) differs from that at theta.
+
+    That is to third order, for a linear model; shape (d,). The mean of the gradient of the log posterior is zero over
+    the posterior, and so is the gradient at its mode: the skewness of all rows moves the mean from the mode.
+    """
+    f, D = model.linearize_rows(theta, block.X)
+    variance = _covariances(D, covariance) if likelihood.interacts else output_variances(D, covariance)
+    found, D = (masked(block.weights, a) for a in (likelihood.skew(block.y, f, variance), D))
+    found = found if block.weights is None else (found.T * block.weights).T
+    return np.asarray(found.ravel() @ D.reshape(-1, D.shape[-1]))
 
 
 def sums_of(likelihood: Likelihood, at: Expansion, block: Block, covariance: "Array | Spread | None" = None) -> Array:

@@ -562,7 +562,8 @@ class Belief(PickledFields, ABC):
         a cluster have a noise in common whose variance is learned from the sums of their scores. A cluster with the sum
         of inputs m and the weight n then adds s2 (v'm)^2 / n + s2 (n / all) v'W v + t2 (v'm)^2 to the variance of c't,
         with v = V c, W the information within clusters, s2 the variance of single rows and t2 that of the clusters; the
-        degrees of freedom of a sum of such terms are Satterthwaite's [1]_.
+        degrees of freedom of a sum of such terms are Satterthwaite's [1]_. Small clusters that are not known one by one
+        are taken for equal ones with the variance of their scores.
 
         References
         ----------
@@ -576,22 +577,25 @@ class Belief(PickledFields, ABC):
         V = V if K is None else K @ V
         count = 0.0 if self.sandwich is None else self.sandwich.count
         found = np.full(V.shape[:-1], count - 1)
-        named = self.sandwich is not None and not self.sandwich.clusters
-        if self.sandwich is None or not named or not self._has_constant or count < 3:
+        if self.sandwich is None or not self.sandwich.groups or not self._has_constant or count < 3:
             return found
         assert isinstance(posterior, InformationPosterior)
         m, sums = self.sandwich.inputs_of(self.design)
         m, n, s = (a[sums[:, -1] > 0] for a in (m, sums[:, -1], sums[:, :-1]))
-        variance, total, R = np.asarray(posterior.noise.variance), n.sum(), np.asarray(posterior.data.compact()[0])
+        variance, R = np.asarray(posterior.noise.variance), np.asarray(posterior.data.compact()[0])
+        M, rest, total = self.sandwich.complete(self.design), self.sandwich.clusters, n.sum()
         with np.errstate(invalid="ignore", divide="ignore"):
             shared = np.clip(((s**2).sum(axis=0) - total * variance) / ((n**2).sum() - total), 0.0, variance)
             shared = shared[0] if posterior.targets is None else shared[:, None, None]
             single = (variance if posterior.targets is None else variance[:, None, None]) - shared
             z = V @ m.T  # of each parameter and cluster
             own = z**2 / n
-            within = np.maximum(((V @ R.T) ** 2).sum(axis=-1) - own.sum(axis=-1), 0.0)[..., None] * n / total
+            known = total if not rest or not self.design.intercept else max(float((R[:, 0] ** 2).sum()), total)
+            within = np.maximum(((V @ R.T) ** 2).sum(axis=-1) - own.sum(axis=-1), 0.0)[..., None] * n / known
             parts = single * (own + within) + shared * z**2
-            worth = parts.sum(axis=-1) ** 2 / (parts**2).sum(axis=-1)
+            others = ((V @ (M[0] if posterior.targets is None else M)) * V).sum(axis=-1)
+            squares = (parts**2).sum(axis=-1) + others**2 / max(rest, 1.0)
+            worth = (parts.sum(axis=-1) + others) ** 2 / squares
         return np.where(np.isfinite(worth), np.clip(worth - 1, 1.0, count - 1), found)
 
     @property
@@ -699,7 +703,7 @@ class Belief(PickledFields, ABC):
         It includes the noise of relative std `sigma` (default 1), and the variance of the output that missing features
         leave open, if there are any.
         """
-        return self.posterior.predict(*self._value(self.design.rows(X, offset)), sigma, left_open)
+        return self.posterior.predict(*self._expected(X, offset), sigma, left_open)
 
     def output(self, X: Array, offset: Array | None = None) -> Array:
         """Return the output of the model for rows of X at the estimate, shape (n,) or (n, m)."""
@@ -710,14 +714,14 @@ class Belief(PickledFields, ABC):
 
         For several classes, they are the logarithms of the probabilities less their mean, shape (n, m).
         """
-        f, D = self._value(self.design.rows(X, offset))
+        f, D = self._expected(X, offset)
         likelihood, leverage = self.settings.likelihood, self._output_variance(f, D, left_open)
         yes, no = (np.log(likelihood.predict(g, leverage, self.noise).mean) for g in (f, -f))
         return yes - no if f.ndim == 1 else yes - yes.mean(axis=-1, keepdims=True)
 
     def probability_std(self, X: Array, offset: Array | None = None, left_open: Array | None = None) -> Array:
         """Return the standard deviations of the probabilities of classes for rows of X, which the rows leave."""
-        f, D = self._value(self.design.rows(X, offset))
+        f, D = self._expected(X, offset)
         likelihood = self.settings.likelihood
         assert isinstance(likelihood, (Bernoulli, Categorical))
         return likelihood.probability_std(f, self._output_variance(f, D, left_open))
@@ -730,6 +734,11 @@ class Belief(PickledFields, ABC):
         """Return the output of the model at the estimate, and its Jacobian."""
         f, D = self.model.linearize_rows(np.asarray(self.posterior.mean), inputs)
         return (f + self.design.offset_rest) + self.design.offset, D
+
+    def _expected(self, X: Array, offset: Array | None) -> tuple[Array, Array]:
+        """Return the output of the model at the mean of the posterior, over which predictions average; its Jacobian."""
+        (f, D), posterior = self._value(self.design.rows(X, offset)), self.posterior
+        return (f if posterior.expected is posterior.mean else f + D @ (posterior.expected - posterior.mean)), D
 
     def sample(self, n: int, rng: np.random.RandomState) -> tuple[Array, Array]:
         """Draw n times from the posterior: coef (n, d) or (n, k, d), and intercept (n,) or (n, k)."""

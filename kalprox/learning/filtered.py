@@ -22,7 +22,7 @@ from kalprox.algorithms.proximal_filter import (
     with_prior,
 )
 from kalprox.algorithms.refine import refine
-from kalprox.algorithms.warmup import HeldRows
+from kalprox.algorithms.warmup import HeldRows, skew_of
 from kalprox.information import Information, merge
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
@@ -72,6 +72,7 @@ _FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, whic
 _REPEATED = 8  # times the rows of a batch that it may have to learn again
 _APART = 0.1  # standard errors from the minimiser, which the rows of a batch may add unsaid
 _MANY = 10  # rows of the rarest class of a warm-up for each input, that may be said to be separated
+_SMALL = 0.01  # the share of events by which the skewness of the posterior may change their expected number unheeded
 _WIDE = 1.0  # the variance of an output above which its prediction is not judged
 # What cannot change after the first row.
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
@@ -147,6 +148,8 @@ class FilteredBelief(Belief):
         state = _filter(settings, design).init(out.mean, None)
         state = replace(state, data=out.information, estimate=out.mean, held=None, prior=prior or state.prior)
         state = replace(state, learned=learned_by(out), time=time)
+        if out.converged and _has_few_events(state.posterior, design):
+            state = replace(state, skew=skew_of(model, state.posterior, rows))
         message = out.message
         if not out.converged and settings.likelihood.support == (0.0, np.inf) and not folded.total.y.high > 0:
             message = (
@@ -280,6 +283,7 @@ class FilteredBelief(Belief):
         at_zero = replace(design, center=np.zeros(len(design.center)), intercept=False)
         inputs = design.size // (design.outputs or 1)
         root = replace(SquareRootFilter.of(posterior, at_zero, 1.0), row=np.ones(inputs))
+        root.theta += posterior.expected - posterior.mean
         offsets = self.fixed.row_offsets
         made = ClassFilter(root, loss) if isinstance(loss, Categorical) else MatchingFilter(root, loss, offsets)
         if fresh and state.held is not None and state.held.rows:
@@ -458,6 +462,7 @@ class FilteredBelief(Belief):
             extrapolating=far and replace(far, X=np.pad(far.X, ((0, 0), (0, more)))),
             cut_short=old.cut_short,
             learned=old.learned,
+            skew=None if old.skew is None else np.pad(old.skew, (0, added)),
         )
         seen = self.seen and replace(self.seen, X=self.seen.X.with_features(more))
         columns = self.columns and Columns(
@@ -497,14 +502,14 @@ class FilteredBelief(Belief):
         learned = self.state.learned
         if learned is not None and other.state.learned is not None:
             learned = learned.merge(other.state.learned)
-        cut_short = self.state.cut_short or other.state.cut_short
-        both = replace(self.state, data=data, extrapolating=None, learned=learned, cut_short=cut_short)
+        cut_short, J = self.state.cut_short or other.state.cut_short, change(other.fixed, self.fixed)
+        skew = _mean_skew((mine, self.state.skew, None), (theirs, other.state.skew, J))
+        both = replace(self.state, data=data, extrapolating=None, learned=learned, cut_short=cut_short, skew=skew)
         seen = None if self.seen is None or other.seen is None else self.seen + other.seen
         state, columns = with_prior(both, self.state.prior), self.columns
         if seen is not None and self.columns is not None and other.columns is not None:
             columns = Columns(self.columns.middle, np.minimum(self.columns.spread, other.columns.spread))
             state = with_prior(both, weak_prior(self.settings, self.fixed, seen, columns, _noise_of(state)))
-        J = change(other.fixed, self.fixed)
         parts = [(one._rows, one._estimate_in(self.fixed), self._like_rows_of(one)) for one in (self, other)]
         found = self.merge_distance + other.merge_distance
         if all(len(inputs) for _, _, inputs in parts):
@@ -750,6 +755,7 @@ class FilteredBelief(Belief):
             "warmup": state.problem.warmup,
             **saved_rows(state),
             **({} if state.learned is None else {"learned": state.learned}),
+            **({} if state.skew is None else {"skew": state.skew}),
             **({} if self.time is None else {"time": np.array(self.time)}),
             **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
             **({} if not self.fit_outside else {"outside": self.fit_outside}),
@@ -778,7 +784,9 @@ class FilteredBelief(Belief):
         time = restored_time(settings, saved)
         cut_short = saved.header.get("cut_short", False)
         expect(isinstance(cut_short, bool))
-        about_rows: dict[str, Any] = {"held": held, "extrapolating": far, "cut_short": cut_short}
+        skew = saved.arrays.get("skew")
+        expect(skew is None or skew.shape == estimate.shape)
+        about_rows: dict[str, Any] = {"held": held, "extrapolating": far, "cut_short": cut_short, "skew": skew}
         state = replace(state, prior=prior, data=data, learned=learned, time=time, **about_rows)
         std = saved.arrays.get("column_std")
         outside, apart = (float(saved.arrays.get(name, 0.0)) for name in ("outside", "merge_distance"))
@@ -791,6 +799,26 @@ class FilteredBelief(Belief):
         about = seen, passes, converged, "", std, outside, apart, found, groups
         belief = cls(settings, state, design, *about, time=time)
         return replace(belief, fit_message=belief._of_stream)
+
+
+def _has_few_events(posterior: InformationPosterior, design: Design) -> bool:
+    """Whether there are so few events for each coefficient that the skewness of the posterior matters.
+
+    It changes the sum of the probabilities of a class, or of counts, by at most half the number of coefficients. The
+    information about an intercept is the number of events, less what is certain.
+    """
+    events = (np.asarray(posterior.data.R)[:, : design.outputs or 1] ** 2).sum(axis=0).min()
+    return not design.intercept or bool(design.size / 2 > _SMALL * events)
+
+
+def _mean_skew(*parts: tuple[Information, Array | None, Array | None]) -> Array | None:
+    """Return the skewness of the rows of all parts: it does not grow with them, and so it is the mean by rows.
+
+    The third of each part is the matrix to its coordinates; None if they are those of the first.
+    """
+    known = [(float(data.rows), skew if J is None else J.T @ skew) for data, skew, J in parts if skew is not None]
+    rows = sum(float(data.rows) for data, *_ in parts)
+    return sum(n / rows * skew for n, skew in known) if known else None
 
 
 def refuse_changes(before: Settings, now: Settings) -> None:

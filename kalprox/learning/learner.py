@@ -578,7 +578,7 @@ class Learner:
     @property
     def std_doubt(self) -> str:
         """Why standard errors of coefficients may be too small, in a sentence; empty if nothing is known of it."""
-        return self.belief.std_doubt or self.gaps.std_doubt(self.n_rows)
+        return self.settings.std_doubt or self.belief.std_doubt or self.gaps.std_doubt(self.n_rows)
 
     @property
     def structure_doubt(self) -> str:

@@ -66,7 +66,8 @@ def with_class(belief: FilteredBelief, settings: Settings) -> FilteredBelief:
     seen = replace(seen, y=replace(seen.y, columns=float(before + 1)))
     prior = weak_prior(settings, design, seen, columns, 1.0)
     state = replace(old, problem=problem, data=data, estimate=estimate, held=held, prior=prior)
-    state = replace(state, extrapolating=far and replace(far, y=_targets(far.y)))
+    skew = None if old.skew is None else J.T @ old.skew
+    state = replace(state, extrapolating=far and replace(far, y=_targets(far.y)), skew=skew)
     return replace(
         belief,
         settings=settings,

@@ -31,7 +31,7 @@ __all__ = [
 
 UNNAMED = "\0"  # begins the label of a cluster that is a batch without labels
 
-_MOST_UNNAMED = 64  # batches without labels whose sums are kept one by one
+_MOST_UNNAMED = 256  # batches without labels whose sums are kept one by one
 _WHOLE = 1 - 1e-8  # the leverage of a row whose residual is but rounding
 
 NEEDS_GROUPS = (
@@ -139,7 +139,7 @@ class Sandwich:
     def closed(self) -> "Sandwich":
         """Return the sum with the cluster of the rows without a label completed, if there are any.
 
-        If there are many such clusters, their inputs are no longer known one by one.
+        If there are many such clusters, the inputs of the smaller ones are no longer known one by one.
         """
         groups = dict(self.groups)
         if (last := groups.pop(None, None)) is None:
@@ -148,12 +148,13 @@ class Sandwich:
             _finite(last**2)
         groups[f"{UNNAMED}{next_unnamed(groups)}"] = last
         unnamed = [name for name in groups if str(name).startswith(UNNAMED)]
-        if len(unnamed) <= _MOST_UNNAMED and not self.clusters:
+        if len(unnamed) <= _MOST_UNNAMED:
             return replace(self, groups=groups)
-        s = np.stack([groups.pop(name) for name in unnamed])[:, :-1].transpose(1, 0, 2)
+        small = sorted(unnamed, key=lambda name: float(np.abs(groups[name][-1]).max()))[: len(unnamed) // 2]
+        s = np.stack([groups.pop(name) for name in small])[:, :-1].transpose(1, 0, 2)
         with np.errstate(over="ignore", invalid="ignore"):
             M = self.M + s.transpose(0, 2, 1) @ s
-        return replace(self, M=_finite(M), clusters=self.clusters + len(unnamed), groups=groups)
+        return replace(self, M=_finite(M), clusters=self.clusters + len(small), groups=groups)
 
     def with_open_batch(self) -> "Sandwich":
         """Return the sum in which the rows with the label "" are those of a batch without labels that goes on."""
@@ -215,7 +216,13 @@ class Sandwich:
     def total(self, design: Design) -> Array:
         """Return M, including the clusters that may go on, in the coordinates of the design; shape (k, p, p)."""
         sums = self._sums()[:, :-1].transpose(1, 0, 2)
-        M = self.M + sums.transpose(0, 2, 1) @ sums
+        return self._for(design, self.M + sums.transpose(0, 2, 1) @ sums)
+
+    def complete(self, design: Design) -> Array:
+        """Return the part of `total` that is of clusters which are not known one by one."""
+        return self._for(design, self.M)
+
+    def _for(self, design: Design, M: Array) -> Array:
         J = self._to(design)
         return M if J is None else J @ M @ J.T
 

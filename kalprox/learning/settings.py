@@ -369,6 +369,18 @@ class Settings:
         """
         return self.class_weights is not None or (self.weights == "precision" and not self.likelihood.learns_noise)
 
+    @property
+    def std_doubt(self) -> str:
+        """Says that the weights of rows are taken for repetitions, where there are no robust errors; else empty."""
+        if self.coef_cov != "model" or self.parameters["coef_cov"] != "auto" or not self._weighs_scores:
+            return ""
+        without = "structure=None" if self.structure is not None else "a forget other than 'auto'"
+        return (
+            "The standard errors take the weights of rows (class_weight, or weights='precision') for repetitions, and "
+            f"are too small where these are above 1: robust ones, which do not, need {without}. Set coef_cov='model' "
+            "if repetitions are meant."
+        )
+
     def clustered(self) -> "Settings":
         """Return these settings for rows whose clusters are given; raise a ValueError if they would be ignored."""
         if self.coef_cov == "clustered":

@@ -24,6 +24,7 @@ _SHARES = _SHARES / _SHARES.sum()
 _NARROW, _WIDE = 1e-6, 4.0  # variances of a belief, in units of the loss's own, between which moments are matched
 _POWERS = _SHARES * _NODES ** np.arange(3)[:, None]  # for the moments of a belief, in units of its standard deviation
 _FARTHEST, _MODERATE = 8.0, 300.0  # beyond the last node, and a size of f up to which exp(f) is a number
+_ASIDE = 1e-4  # the step of a difference quotient, whose error is its square
 _STEPS, _CLOSE = 100, 1e-9  # of Newton's method or bisection, of which 4 to 8 are usual, and a step that ends it
 
 
@@ -70,8 +71,8 @@ class Likelihood(LearnedParameter, ABC):
     (array([2., 0.]), array([1., 1.]), (2, 2))
     >>> gaussian.predict(f, leverage=np.zeros(2), noise=Noise(4.0, np.inf)).std
     array([2., 2.])
-    >>> gaussian.curvature_change(y, f, std=np.ones(2))
-    array([0., 0.])
+    >>> gaussian.curvature_change(y, f, std=np.ones(2)), gaussian.skew(y, f, variance=np.ones(2))
+    (array([0., 0.]), array([0., 0.]))
     >>> gaussian.check(y)  # every number is possible
     >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
     (1.0, None, array([1., 1.]))
@@ -297,6 +298,24 @@ class Likelihood(LearnedParameter, ABC):
             if (np.abs(carry[-1]) <= _CLOSE * (1 + np.abs(carry[0]))).all():
                 break
         return carry[0]
+
+    def skew(self, y: Array, f: Array, variance: Array) -> Array:
+        """Return half the third derivative of the log-likelihood times the variance of a belief about f, elementwise.
+
+        By it the mean of the slope over the belief differs from the slope at f. It comes from a difference quotient.
+
+        Parameters
+        ----------
+        y, f, variance : arrays of the same shape
+            If the outputs of a row interact, f has the shape (n, m), and `variance` has their covariances, (n, m, m).
+
+        Returns
+        -------
+        array of the shape of f
+        """
+        low, high = (self.expand(y, f + side * _ASIDE)[1] for side in (-1, 1))
+        change: Array = (low - high) * variance / (4 * _ASIDE)
+        return change
 
     @property
     def unit(self) -> Any:

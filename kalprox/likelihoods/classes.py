@@ -194,6 +194,12 @@ class Categorical(Likelihood):
         rest = namespace(f).maximum(1 - p, _LEAST)
         return Bernoulli().curvature_change(y, namespace(f).log(namespace(f).maximum(p, _LEAST) / rest), std / rest)
 
+    def skew(self, y: Array, f: Array, variance: Array) -> Array:
+        xp, p = namespace(f, variance), _softmax(f)
+        own, along = xp.diagonal(variance, axis1=-2, axis2=-1), (variance @ p[..., None])[..., 0]
+        rest = (p * (2 * along - own)).sum(axis=-1, keepdims=True)
+        return -p * (own - 2 * along + rest) / 2 * y.sum(axis=-1, keepdims=True)
+
     def contrasts(self, f: Array, D: Array) -> Array:
         return D - (_softmax(f)[..., None] * D).sum(axis=-2, keepdims=True)
 

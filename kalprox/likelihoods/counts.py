@@ -49,9 +49,9 @@ class Poisson(Likelihood):
         return _LogCounts()
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
-        xp, variance = namespace(f), noise.variance
+        xp, variance = namespace(f, leverage), noise.variance
         # A multiple that cannot be learned from so few rows is 1 for the mean, and leaves the std unknown.
-        mean, spread = _rate(f, leverage * xp.where(xp.isnan(xp.asarray(variance)), 1.0, variance))
+        mean, spread = _rate(xp, f, leverage * xp.where(xp.isnan(xp.asarray(variance)), 1.0, variance))
         return Counts(mean, xp.sqrt(mean * variance + mean**2 * spread))
 
 
@@ -135,12 +135,13 @@ class NegativeBinomial(Likelihood):
         return (y + 1 / self.dispersion) * high - y, (y + 1 / self.dispersion) * high * low
 
     def predict(self, f: Array, leverage: Array, noise: Any, sigma: Any = 1) -> Counts:
-        mean, spread = _rate(f, leverage)
-        return Counts(mean, namespace(f).sqrt(mean + mean**2 * (spread + self.dispersion * (1 + spread))))
+        xp = namespace(f, leverage)
+        mean, spread = _rate(xp, f, leverage)
+        return Counts(mean, xp.sqrt(mean + mean**2 * (spread + self.dispersion * (1 + spread))))
 
     def sums(self, y: Array, f: Array, variance: Array, counts: Array) -> Array:
         xp = namespace(y, f, counts)
-        mean, spread = _rate(f, variance)
+        mean, spread = _rate(xp, f, variance)
         if self.dispersion is None:  # moments: the square of y - m is on average m + a m^2
             parts = xp.stack([(y - mean) ** 2 - mean, mean**2])
         else:
@@ -160,14 +161,13 @@ class NegativeBinomial(Likelihood):
         return xp.clip(sums[0] / xp.where(sums[1] > 0, sums[1], 1), _FIRST, self.bounds[1])
 
 
-def _rate(f: Array, variance: Array) -> tuple[Array, Array]:
+def _rate(xp: Any, f: Array, variance: Array) -> tuple[Array, Array]:
     """Return the mean of a rate, and its variance relative to the square of that, given those of its log.
 
     The rate has the gamma distribution whose shape k has a trigamma function of about `variance`: 1 / k = spread is off
     by at most 1.4%, and the log of the mean is f + log(k) - digamma(k). Unlike those of a log-normal rate, they
     describe most of the distribution even where the log is hardly known. Means of 1e14 and more may be too small.
     """
-    xp = namespace(f, variance)
     spread = variance / xp.sqrt(1 + variance)
     small, info = xp.minimum(spread, _SMALL), np.finfo(np.dtype(spread.dtype))
     square = small**2

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree
+from kalprox._checks import Speaking
 
 __all__ = ["Learned", "LearnedParameter", "plain", "stacked"]
 
@@ -85,7 +86,7 @@ class Learned:
         return Learned(xp.exp((1 - share) * mine + share * theirs), self.sums + other.sums)
 
 
-class LearnedParameter:
+class LearnedParameter(Speaking):
     """One positive parameter of a likelihood that is learned if it is None, from sums over rows.
 
     The parameter solves an equation: its score, a sum over rows, is zero. Steps of Newton's method for its log need the

@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
+from kalprox._checks import Speaking
 from kalprox.regularizers.pieces import Pieces
 
 
-class Regularizer(ABC):
+class Regularizer(Speaking, ABC):
     """g(theta), twice differentiable at its `free` coordinates, which are all coordinates where g is smooth.
 
     Derive from it to write a regulariser of your own: `value`, `grad` and `hessian` are enough for a smooth one.

@@ -46,6 +46,14 @@ def objects():
         *(regressor, kp.KalproxClassifier().fit(X, Y > 0), kp.KalproxRegressor(), kp.KalproxClassifier()),
         kp.KalproxRegressor(likelihood="poisson").partial_fit(X, np.round(np.abs(Y))),
         *(algorithm, algorithm.init(np.zeros(3), 1.0), kp.Information.from_rows(X, Y), regressor.diagnostics_),
+        *(kp.regularizers.Ridge(1.0), kp.regularizers.L1(1.0), kp.regularizers.Zero(), kp.regularizers.Huber(1.0, 1.0)),
+        *(
+            kp.likelihoods.Gaussian(),
+            kp.likelihoods.Bernoulli(),
+            kp.likelihoods.Categorical(),
+            kp.likelihoods.Poisson(),
+        ),
+        *(kp.likelihoods.Huber(), kp.likelihoods.NegativeBinomial(1.0), regressor.diagnostics_.verdict()),
     ]
 
 

@@ -36,6 +36,16 @@ def test_many_columns(megabytes, wide, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [1100, 1800, 1950])
+def test_many_columns_of_a_structure(megabytes, wide, tmp_path):
+    """A limit that was too small for JAX, which is loaded after the rows have been read, was an abort."""
+    done = run(megabytes * 1000, "fit", wide, "-y", "y", "--structure", "diagonal", "--out", tmp_path / "m.kalprox")
+    assert done.returncode in (0, 7), (done.returncode, done.stderr)
+    assert (done.returncode == 0) is (tmp_path / "m.kalprox").exists()
+    assert done.returncode == 0 or (done.stderr.splitlines()[-1].startswith("Error: ") and "(ulimit -v)" in done.stderr)
+
+
+@pytest.mark.slow
 def test_a_model_of_one_column(tmp_path):
     """A limit that is large enough; and one with which `predict` did not end."""
     (tmp_path / "rows.csv").write_text("x,y\n" + "".join(f"{i},{2 * i + i % 3}\n" for i in range(100)))

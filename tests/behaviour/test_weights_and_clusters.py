@@ -7,6 +7,7 @@ import pytest
 import statsmodels.api as sm
 
 from kalprox import KalproxClassifier, KalproxRegressor
+from kalprox.structures import UnderstatedWarning
 
 SLOPES = np.array([0.7, -0.4])
 
@@ -103,6 +104,24 @@ def test_a_stream_of_weighted_classes_has_the_errors_of_fit(rows, n):
     np.testing.assert_allclose(stream.coef_std_, whole.coef_std_, rtol=0.15)
     model = KalproxClassifier(penalty=None, class_weight={1: 9.0}, coef_cov="model").fit(X, y)
     assert (model.coef_std_ < 0.7 * whole.coef_std_).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "change"), [({"structure": "diagonal"}, "structure=None"), ({"forget": "auto"}, "a forget other than")]
+)
+def test_weights_that_are_taken_for_repetitions_are_said(settings, change):
+    _, X, y = rare(6, 300)
+    model = KalproxClassifier(class_weight={1: 9.0}, **settings).partial_fit(X, y, classes=[0, 1])
+    for read in (lambda: model.coef_std_, lambda: model.coef_interval(), lambda: model.covariance_):
+        with pytest.warns(UnderstatedWarning, match=f"repetitions, and are too small where .* need {change}"):
+            read()
+    assert "for repetitions" in " ".join(str(model.summary()).split())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        meant = KalproxClassifier(class_weight={1: 9.0}, coef_cov="model", **settings).partial_fit(X, y, classes=[0, 1])
+        if "forget" in settings:  # a diagonal has a doubt of its own
+            assert np.isfinite(meant.coef_std_).all()
+        model.predict_proba(X)
 
 
 def coverage(model_of, seeds):
@@ -253,6 +272,7 @@ def unequal_clusters(seed, sizes):
     return KalproxRegressor(penalty=None).fit(X, y, groups=group), np.ones(2)
 
 
+@pytest.mark.filterwarnings("ignore:The clusters are worth")
 @pytest.mark.parametrize("sizes", [(25,) * 10, (500, *(20,) * 19)])
 def test_few_and_unequal_clusters_cover(sizes):
     # With clusters - 1 degrees of freedom, 82% and 63% of 120 were inside. Fewer than 104 have a probability of 1e-4.
@@ -260,6 +280,7 @@ def test_few_and_unequal_clusters_cover(sizes):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The clusters are worth")
 @pytest.mark.parametrize("sizes", [(40,) * 5, (25,) * 10, (500, *(20,) * 19), (300, *(20,) * 9)])
 def test_few_and_unequal_clusters_cover_over_many_seeds(sizes):
     # 400 seeds: 90%, less three standard deviations of the binomial law.
@@ -275,6 +296,25 @@ def test_the_summary_says_how_many_clusters_a_giant_leaves():
     equal, _ = unequal_clusters(1, (20,) * 200)
     assert "worth" not in str(equal.summary()).split("R2")[0]
     assert (equal.summary().dof > 30).all() and (equal.summary().dof <= 199).all()
+
+
+@pytest.mark.parametrize("batches", [80, 300])
+def test_a_giant_among_many_batches_is_known(batches):
+    """Batches without labels are clusters, too: of 79 degrees of freedom about 2 are left, and 56% were inside."""
+    rng = np.random.default_rng(16)
+    labelled, unlabelled = (KalproxRegressor(penalty=None, coef_cov="clustered") for _ in range(2))
+    for i in range(batches):
+        X = rng.normal(size=(40 * batches if i == 3 else 20, 1)) * [[1.0, 0.0]] + [[0.0, rng.normal()]]
+        y = X.sum(axis=1) + rng.normal() + 0.5 * rng.normal() * X[:, 0] + rng.normal(size=len(X))
+        unlabelled.partial_fit(X, y)
+        labelled.partial_fit(X, y, groups=np.full(len(X), i))
+    np.testing.assert_allclose(unlabelled.coef_std_, labelled.coef_std_, rtol=1e-9)
+    with pytest.warns(RuntimeWarning, match=r"The clusters are worth [23]\.?\d? equal ones for one coefficient"):
+        low, high = labelled.coef_interval()
+    if batches < 256:
+        with pytest.warns(RuntimeWarning, match="The clusters are worth"):
+            np.testing.assert_allclose(unlabelled.coef_interval(), (low, high), rtol=1e-9)
+    assert unlabelled.summary().dof.min() < 8
 
 
 def test_robust_errors_of_few_rows_cover():

@@ -142,6 +142,7 @@ def test_partitions_of_arrays(rows):
 @pytest.mark.parametrize("where", ["x", "y", "all", "weight"])
 @pytest.mark.filterwarnings("ignore::kalprox.learning.belief.PenaltyTooStrong")  # it is, behind a link
 @pytest.mark.filterwarnings("ignore:The warm-up of the stream has not ended")
+@pytest.mark.filterwarnings("ignore:The clusters are worth")  # a row of a large value or weight is a giant
 def test_all_that_is_accepted_is_saved_and_loaded(settings, where, rows, tmp_path):
     """Near the limit, before and after ordinary rows, and without a warning, which would be an error here."""
     X, y = (a.copy() for a in rows)
