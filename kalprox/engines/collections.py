@@ -76,8 +76,8 @@ def partition_collection(
     ]
     if arrays[0].ndim != 2 or arrays[1].ndim != 1:
         raise ValueError(
-            f"X must have shape (n, d) and y (n,) on an engine; got {arrays[0].ndim} and {arrays[1].ndim} dimensions. Fit "
-            "one model per target, or set engine=None."
+            f"X must have shape (n, d) and y (n,) on an engine; got {arrays[0].ndim} and {arrays[1].ndim} dimensions. "
+            "Fit one model per target, or set engine=None."
         )
     partitions = partitions_of(tuple(arrays), n=n)
     if labels:

@@ -2,8 +2,9 @@
 
 `refused.json`: the pairs that raise, by `fit`, by `partial_fit` or by another way in, with their message.
 `scenarios.json`: combinations of settings and a way in, such that every pair that goes together is in one of them (a
-pairwise covering array). `numbers.json`: see numbers.py. All are data for the tests; run this when a setting is added,
-or after a change that is meant, and read the difference. `draw.py refused`, `scenarios` or `numbers` writes one of them.
+pairwise covering array). `numbers.json`: what some scenarios say, see numbers_kept.py. All are data for the tests. Run
+this when a setting is added, or after a change that is meant, and read the difference. `draw.py refused`, `scenarios`
+or `numbers` writes one of them.
 """
 
 import itertools
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numbers_kept import CHOSEN, kept
 from routes import ROUTES
 from scenarios import LEVELS, Scenario, default
 
-__all__ = ["BATCH", "STREAM", "candidates", "refusal"]
+__all__ = ["BATCH", "STREAM", "can_be_said", "candidates", "implied", "refusal"]
 
 HERE = Path(__file__).parent
 ROWS = 40  # of the walk: a refusal does not depend on how many
@@ -49,7 +51,7 @@ def _changed() -> dict[str, list[str]]:
     return {name: list(levels)[1:] for name, levels in LEVELS.items()}
 
 
-def _can_be_said(labels: Labels, way: str) -> bool:
+def can_be_said(labels: Labels, way: str) -> bool:
     scenario = Scenario(labels)
     return scenario.sayable and ROUTES[way].can_be_said(scenario)
 
@@ -70,7 +72,8 @@ def candidates() -> Iterator[tuple[Labels, str]]:
 def implied(labels: Labels, way: str, refused: set[tuple[Pair, str]]) -> bool:
     """Whether a part of a combination is refused by this way already: what is said of it is said of the part."""
     items = labels.items()
-    parts = [frozenset(part) for size in range(len(items)) for part in itertools.combinations(items, size)]
+    sizes = range(min(len(items), 4))  # three labels at most are in the table
+    parts = [frozenset(part) for size in sizes for part in itertools.combinations(items, size)]
     return any((part, way) in refused for part in parts)
 
 
@@ -79,7 +82,7 @@ def walk() -> list[dict[str, Any]]:
     table: list[dict[str, Any]] = []
     refused: set[tuple[Pair, str]] = set()
     for labels, way in candidates():
-        if not _can_be_said(labels, way) or implied(labels, way, refused):
+        if not can_be_said(labels, way) or implied(labels, way, refused):
             continue
         why = refusal(labels, way)
         if why is not None:
@@ -121,7 +124,7 @@ class Cover:
         like = BATCH if ROUTES[labels["way"]].like == BATCH else STREAM
         ways = (labels["way"], like)
         known = any(implied(named | {"way": ""}, way, self.refused) for way in ways)
-        return _can_be_said(settings, labels["way"]) and not known
+        return can_be_said(settings, labels["way"]) and not known
 
     def _works(self, labels: Labels) -> bool:
         """Whether the way in, what it is compared with, and a file learn the rows of a scenario."""
@@ -191,8 +194,17 @@ def write_scenarios() -> None:
     _write("scenarios.json", sorted(drawn, key=lambda labels: list(ROUTES).index(labels["way"])))
 
 
+def write_numbers() -> None:
+    found = [labels | {"found": kept(labels)} for labels in CHOSEN]
+    _write("numbers.json", found)
+
+
 def main(names: list[str]) -> None:
-    steps: dict[str, Callable[[], None]] = {"refused": write_refused, "scenarios": write_scenarios}
+    steps: dict[str, Callable[[], None]] = {
+        "refused": write_refused,
+        "scenarios": write_scenarios,
+        "numbers": write_numbers,
+    }
     for name in names or steps:
         steps[name]()
 

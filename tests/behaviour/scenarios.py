@@ -207,7 +207,9 @@ class Scenario:
             f = f + offset
         y = _targets(self.label("target"), X, f, rng)
         if self.label("gaps") != "none":
-            X = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+            gap = rng.random(X.shape) < 0.1
+            gap[:5] = False  # nothing can stand for a column that had no value so far
+            X = np.where(gap, np.nan, X)
         about: dict[str, np.ndarray] = {}
         if self.label("weights") != "none":
             about["sample_weight"] = rng.integers(1, 4, n).astype(float)

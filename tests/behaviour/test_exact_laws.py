@@ -1,4 +1,4 @@
-"""Laws of models whose answer is a formula: sums of squares with a penalty. Each holds to rounding, and takes no time."""
+"""Laws of models whose answer is a formula, sums of squares with a penalty: each holds to rounding."""
 
 import itertools
 

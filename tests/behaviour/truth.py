@@ -107,7 +107,7 @@ def information(labels: dict[str, str], X: np.ndarray, about: dict[str, np.ndarr
 
 
 def share_of_rows(labels: dict[str, str], n: int) -> float:
-    """By how much less uncertain rows that fade are than their weights say: sum w^2 / sum w, since their noise does not.
+    """By how much less uncertain rows that fade are than their weights say, sum w^2 / sum w: their noise does not grow.
 
     The rows are then worth (sum w)^2 / sum w^2 rows. A window has whole rows.
     """
