@@ -117,6 +117,17 @@ def test_intervals_are_those_of_student_with_the_stated_errors(penalty, variant,
         np.testing.assert_allclose(end, mean + sign * (factor.T * std).reshape(end.shape), rtol=1e-8)
 
 
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_intervals_of_counts_are_quantiles_if_their_mean_is_known(level):
+    rng = np.random.default_rng(8)
+    X = rng.integers(0, 2, size=(4000, 1)).astype(float)
+    model = KalproxRegressor(likelihood="poisson").fit(X, rng.poisson(20 + 20 * X[:, 0]))
+    low, high = model.predict_interval([[0.0], [1.0]], level)
+    mean = model.predict([[0.0], [1.0]])
+    np.testing.assert_allclose(low, stats.poisson.ppf((1 - level) / 2, mean), atol=1)
+    np.testing.assert_allclose(high, stats.poisson.ppf((1 + level) / 2, mean), atol=1)
+
+
 @pytest.mark.parametrize("penalty", ["none", "ridge"])
 @pytest.mark.parametrize(
     "variant",
@@ -391,3 +402,24 @@ def test_coverage_counts_the_rows_inside_their_intervals():
         assert inside == pytest.approx(np.mean(u <= stats.norm.ppf((1 + level) / 2)), abs=1e-12)
     assert float(score.nis) == pytest.approx(np.mean(u**2), rel=1e-9)
     assert float(score.bias) == pytest.approx(np.mean((rows.y - mean)[judged]), rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [25, 600])
+@pytest.mark.parametrize("target", ["number", "count", "dispersed count", "huber", "two classes", "three classes"])
+def test_the_score_is_that_of_predictions_and_not_of_the_fit(target, size):
+    """Targets that no column says anything about are fitted better than they are, and predicted worse."""
+    rng = np.random.default_rng(9)
+    scenario, X = Scenario({"target": target}), rng.normal(size=(600, 12))
+    y = {"number": rng.normal(size=600), "huber": rng.normal(size=600)}.get(target, rng.poisson(5, 600))
+    y = rng.integers(0, scenario.classes, 600) if scenario.classes else y.astype(float)
+    model = scenario.model(alpha=0.1)
+    for start in range(0, 600, size):
+        model.partial_fit(X[start : start + size], y[start : start + size], **scenario.declared())
+    score = model.diagnostics_
+    assert float(score.rows) > 80  # the others are those of a warm-up
+    if scenario.classes:
+        fitted = -np.mean(model.predict_log_proba(X)[np.arange(600), y])
+        assert fitted < np.log(scenario.classes) < float(score.log_loss)
+    else:
+        fitted = np.sqrt(np.mean((y - model.predict(X)) ** 2))
+        assert fitted < y.std() < float(score.rmse)
