@@ -11,16 +11,19 @@ KEPT = json.loads((Path(__file__).parent / "numbers.json").read_text())
 QUICK = ("fit", "batches of 7", "batches of 64", "lists", "frames", "merged", "saved and resumed")
 
 
-def _quick(one: dict) -> bool:
-    """Whether it is a sum of squares, in memory."""
-    return one["way"] in QUICK and tolerance({name: one[name] for name in one.keys() - {"found"}}) == 1e-9
+LONG = ({"target": "function"}, {"forget": "auto"})  # compiled, or ten models side by side
+
+
+def _marks(one: dict) -> tuple:
+    long = any(one.items() >= some.items() for some in LONG)
+    return (pytest.mark.slow,) if long or one["way"] not in QUICK else ()
 
 
 CASES = [
     pytest.param(
         {name: label for name, label in one.items() if name != "found"},
         one["found"],
-        marks=() if _quick(one) else pytest.mark.slow,
+        marks=_marks({name: label for name, label in one.items() if name != "found"}),
         id=", ".join(str(label) for name, label in one.items() if name != "found"),
     )
     for one in KEPT

@@ -61,8 +61,9 @@ def scripts(tree: ast.AST) -> list[ast.AST]:
 
 
 def private(tree: ast.AST) -> list[str]:
-    """Return the attributes with one underscore that are read of anything."""
-    names = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    """Return the attributes with one underscore that are read of anything but one's own self."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    names = [node.attr for node in nodes if not (isinstance(node.value, ast.Name) and node.value.id == "self")]
     return [name for name in names if re.match("_[^_]", name) and name not in OPEN_TO_ALL]
 
 
