@@ -299,7 +299,7 @@ def _descended(
         return *solved, 0.0
     if not np.isfinite(problem.g(theta)):
         g = type(problem.regularizer).__name__
-        raise ValueError(f"start must lie where g is finite; {g} is {problem.g(theta)} there.")
+        raise ValueError(f"start must lie where g is finite; {g} is {problem.g(theta)} there. Change start, or bounds.")
     nearer = None if max_passes < 2 else _from_sample(problem, rows, weights, theta, max_passes)
     if nearer is not None:
         problem.likelihood = nearer[1]

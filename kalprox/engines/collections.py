@@ -75,7 +75,10 @@ def partition_collection(
         a if a is None or is_collection(a) else np.asarray(a, kind) for a, kind in zip(arrays, kinds, strict=True)
     ]
     if arrays[0].ndim != 2 or arrays[1].ndim != 1:
-        raise ValueError(f"X must have shape (n, d) and y (n,); got {arrays[0].ndim} and {arrays[1].ndim} dimensions.")
+        raise ValueError(
+            f"X must have shape (n, d) and y (n,) on an engine; got {arrays[0].ndim} and {arrays[1].ndim} dimensions. "
+            "Fit one model per target, or set engine=None."
+        )
     partitions = partitions_of(tuple(arrays), n=n)
     if labels:
         partitions = [_with_labels(partition) for partition in partitions]

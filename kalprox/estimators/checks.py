@@ -16,6 +16,7 @@ from kalprox.sources.labels import labels_of
 from kalprox.sources.times import time_numbers
 
 __all__ = [
+    "any_missing",
     "batch_of",
     "checked_encoded",
     "checked_inputs",
@@ -53,6 +54,12 @@ def checked_rows(
     finite = model.on_bad_rows == "raise" and model.missing_targets == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     X, y = with_nan(model.missing, X), with_nan(model.missing_targets, y)
+    shape = getattr(y, "shape", ())
+    if not several and len(shape) == 2 and shape[1] > 1:
+        raise ValueError(
+            f"y must have shape (n,) with these settings; got shape {tuple(shape)}. Fit one model per target: several "
+            "need link='identity', likelihood='gaussian' and structure=None."
+        )
     if finite:
         if (targets := _as_floats(y)) is not None:
             _check_finite("y", targets, _SKIP)  # scikit-learn does not name the rows
@@ -195,6 +202,12 @@ def with_nan(missing: str, values: Any) -> Any:
 def _without_nan(missing: str, a: Any) -> Any:
     """Return an array with 0 in place of NaN, if values may be missing."""
     return a if missing == "raise" or scipy.sparse.issparse(a) else np.where(np.isnan(a), 0.0, a)
+
+
+def any_missing(y: Any) -> bool:
+    """Whether a target is NaN, None or pandas.NA; y is an array, a list or a series."""
+    found = np.asarray(with_nan("skip", y))
+    return bool(np.any(found != found)) or (found.dtype == object and None in found.ravel().tolist())
 
 
 def _as_floats(y: Any) -> Array | None:

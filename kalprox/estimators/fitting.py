@@ -10,7 +10,15 @@ from kalprox._arrays import Array
 from kalprox._checks import all_usable, check_is
 from kalprox._memory import check_matrix
 from kalprox.engines.collections import is_collection, partition_collection
-from kalprox.estimators.checks import batch_of, checked_encoded, checked_offset, checked_rows, keys_of, labelled
+from kalprox.estimators.checks import (
+    any_missing,
+    batch_of,
+    checked_encoded,
+    checked_offset,
+    checked_rows,
+    keys_of,
+    labelled,
+)
 from kalprox.estimators.frames import check_encoded, frame_kind, is_raw
 from kalprox.estimators.late import Late
 from kalprox.estimators.plain import FLOAT64, Rows, is_plain_row, plain_rows
@@ -194,6 +202,10 @@ class Fitting(Late):
         from kalprox import engines
 
         weights, *others = about
+        if self.missing_targets == "skip" and not is_collection(y) and any_missing(y):
+            raise ValueError(
+                "missing_targets='skip' needs engine=None if targets are missing: leave out these rows, or the engine."
+            )
         if others[0] is None and settings.coef_cov == "clustered":
             raise ValueError(NEEDS_GROUPS)
         partitions, names, d = partition_collection(X, y, weights, None, *others, labels=self._has_labels)

@@ -132,8 +132,8 @@ class MixedBelief(Belief):
     def _harmonic(self, dofs: list[Any]) -> Array:
         """Return the harmonic mean of degrees of freedom, shape () or (k,)."""
         shape = self.weights.shape[1:]
-        dofs = [np.asarray(dof, float) for dof in dofs]
-        dofs = [dof.min(axis=-1) if dof.ndim > len(shape) else dof for dof in dofs]  # clusters have one per coefficient
+        dofs = [np.asarray(dof, float) for dof in dofs]  # clusters have one for each coefficient, and of each class
+        dofs = [dof.min(axis=tuple(range(len(shape), dof.ndim))) for dof in dofs]
         with np.errstate(divide="ignore"):
             found: Array = 1 / self._mean_of([1 / np.broadcast_to(np.asarray(dof, float), shape) for dof in dofs])
         return found

@@ -221,7 +221,10 @@ class Settings:
         if self.noise_depends_on_inputs or (self.noise_var is not None and not loss.learns_noise):
             raise ValueError(f"noise must be 'learn', the default: {name} has no noise variance; got noise={given!r}.")
         if self.weights != "frequency" and loss.majorizes:
-            raise ValueError(f"weights='precision' needs a likelihood whose rows may differ in scale; got {name}.")
+            raise ValueError(
+                f"weights='precision' needs a likelihood whose rows may differ in scale; got {name}. Use "
+                "weights='frequency', or likelihood='gaussian'."
+            )
 
     def _check_nonlinear(self) -> None:
         if self.is_exact:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from click.testing import CliRunner
 
 from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.cli import main
-from kalprox.forgetting import ByTime, RandomWalk, Window
+from kalprox.forgetting import ByTime, Directional, RandomWalk, Window
+from kalprox.structures import LowRank
 
-__all__ = ["LEVELS", "N", "Rows", "Scenario", "cuts", "readings"]
+__all__ = ["COEF", "LEVELS", "N", "Rows", "Scenario", "cuts", "default", "readings"]
 
 N, D = 160, 3
 COEF = np.array([0.6, -0.4, 0.3])
@@ -61,6 +63,7 @@ LEVELS: dict[str, dict[str, dict[str, Any]]] = {
         "by row": {"forget": 0.99},
         "by time": {"forget": ByTime(40.0)},
         "window": {"forget": Window(60)},
+        "directional": {"forget": Directional(0.98)},
         "walk": {"forget": RandomWalk(1e-3)},
         "auto": {"forget": "auto"},
     },
@@ -73,7 +76,7 @@ LEVELS: dict[str, dict[str, dict[str, Any]]] = {
     "gaps": {"none": {}, "impute": {"missing": "impute"}, "marginalize": {"missing": "marginalize"}},
     "changes": {"no": {}, "yes": {"change_points": True}},
     "scores": {"yes": {}, "no": {"diagnose": False}},
-    "structure": {"dense": {}, "diagonal": {"structure": "diagonal"}},
+    "structure": {"dense": {}, "diagonal": {"structure": "diagonal"}, "low rank": {"structure": LowRank(2)}},
     "offset": {"no": {}, "yes": {}},
     "late targets": {"no": {}, "yes": {"missing_targets": "skip"}},
 }
@@ -110,6 +113,7 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "by row": ["--forget", "0.99"],
         "by time": ["--half-life", "40", "--time", "time"],
         "window": ["--window", "60"],
+        "directional": ["--directional", "0.98"],
         "walk": ["--walk", "1e-3"],
         "auto": ["--forget", "auto"],
     },
@@ -126,10 +130,15 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
     "gaps": {"none": [], "impute": ["--missing", "impute"], "marginalize": ["--missing", "marginalize"]},
     "changes": {"no": [], "yes": ["--change-points", "auto"]},
     "scores": {"yes": []},
-    "structure": {"dense": [], "diagonal": ["--structure", "diagonal"]},
+    "structure": {"dense": [], "diagonal": ["--structure", "diagonal"], "low rank": ["--structure", "low-rank:2"]},
     "offset": {"no": [], "yes": ["--offset", "offset"]},
-    "late targets": {"no": []},
+    "late targets": {"no": [], "yes": ["--missing-target", "skip"]},
 }
+
+
+def default(name: str) -> str:
+    """Return the level of a setting that is not named."""
+    return next(iter(LEVELS[name]))
 
 
 @dataclass(frozen=True)
@@ -161,7 +170,7 @@ class Scenario:
         return ", ".join(f"{name} {label}" for name, label in self.labels.items()) or "defaults"
 
     def label(self, name: str) -> str:
-        return self.labels.get(name, next(iter(LEVELS[name])))
+        return self.labels.get(name, default(name))
 
     @property
     def classes(self) -> int:
@@ -171,6 +180,12 @@ class Scenario:
     def exact(self) -> bool:
         """Whether one pass of any cut gives the minimiser itself, by the mathematics: a linear model of numbers."""
         return self.label("target") in ("number", "two numbers") and self.label("structure") == "dense"
+
+    @property
+    def sayable(self) -> bool:
+        """Whether the estimator has all parameters that the labels stand for: a classifier has no noise."""
+        known = signature(KalproxClassifier if self.classes else KalproxRegressor).parameters
+        return self.parameters().keys() <= known.keys()
 
     def parameters(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -192,7 +207,9 @@ class Scenario:
             f = f + offset
         y = _targets(self.label("target"), X, f, rng)
         if self.label("gaps") != "none":
-            X = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+            gap = rng.random(X.shape) < 0.1
+            gap[:5] = False  # nothing can stand for a column that had no value so far
+            X = np.where(gap, np.nan, X)
         about: dict[str, np.ndarray] = {}
         if self.label("weights") != "none":
             about["sample_weight"] = rng.integers(1, 4, n).astype(float)
@@ -202,6 +219,9 @@ class Scenario:
             about["times"] = np.arange(n, dtype=float)
         if self.label("offset") == "yes":
             about["offset"] = offset
+        if self.label("late targets") == "yes":
+            y = y.astype(float)
+            y[rng.random(n) < 0.1] = np.nan
         return Rows(X, y, about)
 
     # ---- ways in: each learns the rows and returns the model ---------------------------------------------
@@ -241,7 +261,7 @@ class Scenario:
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         if result.exit_code:
-            raise ValueError(result.output)
+            raise ValueError(result.output.rpartition("Error: ")[2])
         return result
 
     def load(self, file: Path) -> Any:
@@ -280,7 +300,8 @@ def readings(model: Any, rows: Rows) -> dict[str, np.ndarray]:
             "se": model.coef_std_,
             "rows": model.n_rows_seen_,
         }
-        found["low"], found["high"] = model.coef_interval()
+        if model.structure is None:
+            found["low"], found["high"] = model.coef_interval()
         if hasattr(model, "predict_proba"):
             found["probability"], found["probability std"] = model.predict_proba(X, return_std=True, **about)
         else:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kalprox import KalproxClassifier, KalproxRegressor, calibration, predictive
+from kalprox import KalproxClassifier, KalproxRegressor, likelihoods
 
 
 def learned(model, X, y, size=100, **first):
@@ -157,21 +157,19 @@ def test_faults_of_three_classes_are_found(what, seed):
     assert 'forget="auto"' in said.advice or what == "square"
 
 
-def stated(rng, n):
-    """Probabilities of three classes, and classes that came with them."""
-    F = rng.normal(size=(n, 3))
-    P = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True)
-    return P, drawn(rng, F)
+def judged(F, y):
+    """What the diagnostics say of probabilities that follow from the log odds F."""
+    nothing = type(KalproxClassifier().partial_fit(np.eye(3), [0, 1, 2], classes=[0, 1, 2]).diagnostics_)()
+    return nothing.add(likelihoods.Categorical().predict(F, np.zeros((len(F), 3, 3)), 1.0), np.eye(3)[y]).verdict()
 
 
 def test_what_becomes_of_one_of_three_classes_is_seen_by_its_probabilities():
     rng = np.random.default_rng(15)
-    P, y = stated(rng, 3000)
-    judged = calibration.CategoryCalibration().add(predictive.Categories(P), np.eye(3)[y])
-    assert judged.verdict().word == "calibrated"
+    F = rng.normal(size=(3000, 3))
+    y = drawn(rng, F)
+    assert judged(F, y).word == "calibrated"
     late = (np.arange(3000) >= 1500) & (y == 1) & (rng.random(3000) < 0.7)
-    judged = calibration.CategoryCalibration().add(predictive.Categories(P), np.eye(3)[np.where(late, 2, y)])
-    said = judged.verdict()
+    said = judged(F, np.where(late, 2, y))
     assert said.word == "drifting" and ("class 2 of 3" in said.measured or "class 3 of 3" in said.measured)
 
 

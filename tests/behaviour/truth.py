@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["covariance", "residual", "weights"]
+__all__ = ["covariance", "design", "information", "residual", "shape", "share_of_rows", "weights"]
 
 HALF_LIFE, FORGET, WINDOW = 40.0, 0.99, 60
 
@@ -93,13 +93,43 @@ def _group_residual(pull: np.ndarray, coef: np.ndarray, size: np.ndarray) -> flo
     return worst
 
 
+def design(labels: dict[str, str], X: np.ndarray) -> np.ndarray:
+    """The rows with a column of ones before them, if there is an intercept."""
+    return np.column_stack([np.ones(len(X)), X]) if labels.get("intercept", "yes") == "yes" else X
+
+
+def information(labels: dict[str, str], X: np.ndarray, about: dict[str, np.ndarray]) -> np.ndarray:
+    """The Hessian of the sum of squares of a number and of its ridge, with the intercept first."""
+    A = design(labels, X)
+    free = A.shape[1] - X.shape[1]
+    curvature = penalty(labels, np.zeros(X.shape[1]))[2]
+    return A.T @ (A * weights(labels, about, len(X))[:, None]) + np.diag(np.concatenate([np.zeros(free), curvature]))
+
+
+def share_of_rows(labels: dict[str, str], n: int) -> float:
+    """By how much less uncertain rows that fade are than their weights say, sum w^2 / sum w: their noise does not grow.
+
+    The rows are then worth (sum w)^2 / sum w^2 rows. A window has whole rows.
+    """
+    w = weights(labels, {}, n)
+    return float((w**2).sum() / w.sum())
+
+
+def shape(labels: dict[str, str], X: np.ndarray, about: dict[str, np.ndarray]) -> np.ndarray:
+    """The covariance of the intercept and the coefficients of a number, by the noise variance: H^-1 S H^-1, where S is
+    what the noise of rows and the ridge, a prior, add to H."""
+    whole, rows = information(labels, X, about), information(labels | {"penalty": "none"}, X, about)
+    inverse = np.linalg.inv(whole)
+    return inverse @ (share_of_rows(labels, len(X)) * rows + (whole - rows)) @ inverse
+
+
 def covariance(labels: dict[str, str], X: Any, y: Any, about: Any, coef: Any, intercept: Any) -> np.ndarray:
     """The covariance of the coefficients of a smooth penalty by explicit inverses: (H + Hess g)^-1, times the noise."""
     w, target = weights(labels, about, len(y)), labels.get("target", "number")
-    design = np.column_stack([np.ones(len(y)), X]) if labels.get("intercept", "yes") == "yes" else X
-    first = design.shape[1] - X.shape[1]
+    A = design(labels, X)
+    first = A.shape[1] - X.shape[1]
     mean, slope = mean_and_slope(target, X @ coef + intercept + about.get("offset", 0.0))
-    hessian = design.T @ (design * (w * slope)[:, None])
+    hessian = A.T @ (A * (w * slope)[:, None])
     curvature = np.concatenate([np.zeros(first), penalty(labels, coef)[2]])
     inverse = np.linalg.inv(hessian + np.diag(curvature))
     if target == "count" or target == "two classes":
