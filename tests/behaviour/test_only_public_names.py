@@ -24,7 +24,13 @@ MODULES = {
     "kalprox.structures",
 }
 COMMAND = {("kalprox.cli", "main")}
-OPEN_TO_ALL = {"_repr_html_", "_exit", "_asdict", "_replace"}  # protocols of notebooks, of os and of named tuples
+OPEN_TO_ALL = {
+    "_repr_html_",
+    "_exit",
+    "_asdict",
+    "_fields",
+    "_replace",
+}  # protocols of others
 
 
 def is_public(module: str, name: str) -> bool:

@@ -115,7 +115,7 @@ def texts(ax):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLOTS)
-@pytest.mark.filterwarnings("ignore::kalprox.learning.belief.PenaltyTooStrong")
+@pytest.mark.filterwarnings("ignore:.*penalty:RuntimeWarning")
 def test_given_axes_are_drawn_on_and_returned_and_no_figure_is_made(name):
     before, settings = plt.get_fignums(), dict(matplotlib.rcParams)
     fig = Figure(figsize=(6.4, 4.8), layout="constrained")
@@ -132,7 +132,7 @@ def test_given_axes_are_drawn_on_and_returned_and_no_figure_is_made(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLOTS)
-@pytest.mark.filterwarnings("ignore::kalprox.learning.belief.PenaltyTooStrong")
+@pytest.mark.filterwarnings("ignore:.*penalty:RuntimeWarning")
 def test_without_axes_one_figure_is_made_in_which_nothing_is_cut_off(name):
     before = plt.get_fignums()
     ax = PLOTS[name](None)

@@ -7,7 +7,6 @@ import pytest
 import statsmodels.api as sm
 
 from kalprox import KalproxClassifier, KalproxRegressor
-from kalprox.structures import UnderstatedWarning
 
 SLOPES = np.array([0.7, -0.4])
 
@@ -113,7 +112,7 @@ def test_weights_that_are_taken_for_repetitions_are_said(settings, change):
     _, X, y = rare(6, 300)
     model = KalproxClassifier(class_weight={1: 9.0}, **settings).partial_fit(X, y, classes=[0, 1])
     for read in (lambda: model.coef_std_, lambda: model.coef_interval(), lambda: model.covariance_):
-        with pytest.warns(UnderstatedWarning, match=f"repetitions, and are too small where .* need {change}"):
+        with pytest.warns(UserWarning, match=f"repetitions, and are too small where .* need {change}"):
             read()
     assert "for repetitions" in " ".join(str(model.summary()).split())
     with warnings.catch_warnings():
