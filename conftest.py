@@ -7,10 +7,13 @@
 * Figures of pyplot are drawn without a window, and closed after each test.
 """
 
+import ctypes
+import gc
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -18,6 +21,7 @@ from hypothesis import settings
 LONGEST = 2.0  # seconds of CPU time that a test may take without the marker `slow`, where `_loop_seconds` is the next
 NOMINAL = 0.012
 COMPILE_CACHE_BYTES = 2**30
+RESIDENT = 850 * 2**20  # bytes of memory at which a process gives back what it can
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips its check of array inputs
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -91,6 +95,21 @@ def _only_integration_tests_start_processes(request, monkeypatch):
             start(process, arguments, *more, **options)
 
         monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _memory_is_given_back():
+    """What JAX has compiled stays in memory, and freed memory with the process, unless they are told otherwise."""
+    yield
+    if sys.platform.startswith("linux") and _resident_bytes() > RESIDENT:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _resident_bytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(autouse=True)

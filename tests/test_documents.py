@@ -140,6 +140,7 @@ def test_the_table_of_contributing_names_every_file_and_package_and_no_other():
     }
 
 
+@pytest.mark.slow
 def test_a_new_link_and_a_new_penalty_serve_the_estimator(skeletons, monkeypatch):
     link, penalty = skeletons["softsign"], skeletons["LogCoshPenalty"]
     monkeypatch.setitem(models.LINKS, link.name, link)

@@ -55,6 +55,7 @@ def test_nothing_is_imported_that_is_not_needed(code, unwanted):
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
 def test_commands_on_files_import_neither_pandas_nor_other_large_packages(tmp_path, kind):

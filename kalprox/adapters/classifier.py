@@ -43,7 +43,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
     >>> from river import datasets, evaluate, metrics, preprocessing
     >>> model = preprocessing.StandardScaler() | RiverClassifier()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.LogLoss())
-    LogLoss: 0.262...
+    LogLoss: 0.261...
     """
 
     def __init__(

@@ -99,9 +99,9 @@ class PredictingClasses(LearnerEstimator):
         >>> model = KalproxClassifier().fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
         >>> proba, std = model.predict_proba([[1.5], [100.0]], return_std=True)
         >>> proba.round(2), std.round(2)
-        (array([[0.5 , 0.5 ],
-               [0.25, 0.75]]), array([[0.21, 0.21],
-               [0.43, 0.43]]))
+        (array([[0.5, 0.5],
+               [0.2, 0.8]]), array([[0.21, 0.21],
+               [0.4 , 0.4 ]]))
         """
         if _is_lazy(X):
             names = [f"{what}_{label}" for what in ("p", "std")[: 1 + return_std] for label in self.classes_]

@@ -36,6 +36,7 @@ def losses(n, d, size, seeds, m=2):
     return np.mean(found, axis=0)
 
 
+@pytest.mark.slow
 def test_classes_are_told_as_well_as_by_cross_validation():
     ours, theirs = losses(150, 20, 2.0, 4)
     assert ours < 1.1 * theirs

@@ -47,6 +47,7 @@ def test_gaps_where_the_target_is_far_from_its_mean_are_named():
     assert model.diagnostics_.verdict().word == WORD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 40])
 def test_a_stream_finds_what_fit_finds_and_goes_on_after_saving(length, tmp_path):
     X, y = rows(13, 400, "target")
@@ -118,6 +119,7 @@ def test_correlated_errors_and_gaps_in_runs_are_not_mistaken_for_it():
     assert found == 0
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_command_line_says_what_is_assumed_and_that_the_rows_contradict_it(tmp_path):
     X, y = rows(17, 500, "target")
@@ -154,6 +156,7 @@ def _covered(seeds, n, about, batch, **settings):
     return covered
 
 
+@pytest.mark.slow
 def test_streams_with_groups_cover():
     """Coverage of at least 93%: of 18 intervals no more than 5 are missed then, but for a probability of 0.1%."""
     assert _covered(6, 300, {"groups": np.arange(300)}, 10, coef_cov="clustered") >= 18 - binom.ppf(0.999, 18, 0.07)

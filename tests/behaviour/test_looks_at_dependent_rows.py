@@ -28,6 +28,7 @@ def ever_excludes_zero(seed, clustered, n=150, every=1):
     return False
 
 
+@pytest.mark.slow
 def test_clusters_keep_the_promise_of_all_looks():
     # At most 5% promised: more than 2 of 8 have a probability below 1e-2. Without clusters most are wrong.
     assert sum(ever_excludes_zero(seed, True, 60, 5) for seed in range(8)) <= 2

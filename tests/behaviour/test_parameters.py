@@ -148,6 +148,7 @@ def test_forgetting_follows_a_scale_that_changes():
     assert faded.outliers < 10
 
 
+@pytest.mark.slow
 def test_a_stream_that_rejects_its_rows_says_so():
     X, y = rows(3000, 11)
     y[1000:] += 100.0  # everything changes after the warm-up

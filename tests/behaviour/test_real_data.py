@@ -278,6 +278,7 @@ def test_coverage_of_the_flights_is_what_a_count_says(flights):
     assert score.rmse == pytest.approx((squares / judged) ** 0.5, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [400, 5000, 16_000])
 def test_the_score_of_flights_in_batches_is_nearly_that_of_single_rows(flights, size):
     """After 2,048 rows a scorer predicts those that come until it is made afresh, which changes next to nothing."""

@@ -45,6 +45,7 @@ def test_two_classes_are_learned(structure):
     assert model.to_estimator().classes_.tolist() == [False, True]
 
 
+@pytest.mark.slow
 def test_a_structure_that_keeps_all_ends_near_none():
     """Moments are matched row by row in both; the rows held in a warm-up, and the weak prior, leave a small part."""
     rows, y = labelled_rows()

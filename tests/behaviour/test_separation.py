@@ -119,6 +119,7 @@ def streamed(model, X, y, batch):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [two_classes, one_class_apart, counts])
 def test_a_stream_says_that_its_prior_decides(data, tmp_path):
     X, y = data()

@@ -148,6 +148,7 @@ def test_a_quoted_cell_that_is_too_long_is_one_bad_row(cuts):
     assert statuses(invoke("stream", *OPTIONS, data=LONG, cuts=cuts)[0]) == EXPECTED
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_same_cell_in_a_file(tmp_path):
     (tmp_path / "rows.csv").write_bytes(LONG)
@@ -261,6 +262,7 @@ def test_an_empty_input(data, format, model, tmp_path):
     assert said.startswith("0 rows: ") and (tmp_path / "m.kalprox").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("command", ["stream -y y", "stream --model {}", "fit - -y y --out m.kalprox", "predict {} -"])
 def test_standard_input_that_is_closed(command, model, tmp_path):
@@ -271,6 +273,7 @@ def test_standard_input_that_is_closed(command, model, tmp_path):
     assert done.returncode == 3 and done.stderr.startswith("Error: Standard input is closed.")
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_signal_before_the_first_row(resumed, model, tmp_path):

@@ -11,6 +11,7 @@ import time
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_client_that_goes_away_leaves_no_traceback():
     command = [sys.executable, "-m", "kalprox", "stream", "-y", "y", "--infer-rows", "1", "--watch", "0", "--quiet"]

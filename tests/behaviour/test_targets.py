@@ -100,6 +100,7 @@ def test_more_than_half_on_the_wrong_side_are_refused(link, how):
         getattr(KalproxRegressor(link, targets="any"), how)(X, y)
 
 
+@pytest.mark.slow
 def test_half_on_the_wrong_side_are_noise_about_zero():
     """None of 30 streams is refused, of which one in a thousand may be."""
     rng = np.random.default_rng(1)

@@ -297,6 +297,7 @@ def test_the_summary_says_how_many_clusters_a_giant_leaves():
     assert (equal.summary().dof > 30).all() and (equal.summary().dof <= 199).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [80, 300])
 def test_a_giant_among_many_batches_is_known(batches):
     """Batches without labels are clusters, too: of 79 degrees of freedom about 2 are left, and 56% were inside."""
@@ -316,6 +317,7 @@ def test_a_giant_among_many_batches_is_known(batches):
     assert unlabelled.summary().dof.min() < 8
 
 
+@pytest.mark.slow
 def test_robust_errors_of_few_rows_cover():
     def model_of(seed):
         rng = np.random.default_rng(300 + seed)

@@ -392,6 +392,7 @@ def stream_beside_batch(size, n, seed):
     return np.linalg.norm(state.mean - theta) / np.linalg.norm(batch.mean - theta), inside
 
 
+@pytest.mark.slow
 def test_one_pass_over_the_papers_sigmoid_is_near_the_minimiser():
     ratio, _ = stream_beside_batch(1.0, 20_000, seed=0)
     assert ratio < 1.2

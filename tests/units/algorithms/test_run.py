@@ -124,6 +124,7 @@ def test_memory_does_not_grow_with_the_rows():
     assert peaks[1] < peaks[0] + 100_000
 
 
+@pytest.mark.slow
 def test_long_rows_are_handed_over_a_few_at_a_time():
     d = 200_000
     X = np.ones((45, d), np.float32)  # 36 MB; 8192 such rows would be 6.6 GB
@@ -156,6 +157,7 @@ def test_the_progress_bar_counts_every_row(capsys):
     np.testing.assert_array_equal(quiet.state.mean, shown.state.mean)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_importing_kalprox_imports_nothing_heavy():
     code = (

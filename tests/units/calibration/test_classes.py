@@ -299,6 +299,7 @@ def test_plots_and_text():
     plt.close(ax.figure)
 
 
+@pytest.mark.slow
 def test_the_curves_of_each_of_several_classes_are_those_of_it_against_the_others():
     rng = np.random.default_rng(11)
     p, y = several(3000, rng)

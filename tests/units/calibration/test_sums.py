@@ -177,6 +177,7 @@ def test_jax_gives_the_same(dof):
         assert got.verdict().word == expected.verdict().word
 
 
+@pytest.mark.slow
 def test_a_compiled_scan_in_float32():
     mean, std, y = stream(64, 4.0)
     blocks = tuple(jnp.asarray(a.reshape(8, 8), "float32") for a in (mean, std, y))
@@ -208,6 +209,7 @@ def test_calibrated_streams_are_called_calibrated(n, dof):
     assert low <= alarms <= high
 
 
+@pytest.mark.slow
 def test_the_rate_of_false_alarms_is_as_designed():
     """The same in one long run: NIS is chi-square and the coverage binomial, drawn with their dependence."""
     n, streams = 200, 20_000
@@ -254,6 +256,7 @@ def test_student_errors_are_calibrated_with_student_and_have_heavy_tails_with_no
     assert words.count("heavy tails") >= 50 and "calibrated" not in words
 
 
+@pytest.mark.slow
 def test_a_std_wrong_by_a_thousandth_is_not_condemned_by_a_million_rows():
     y = np.random.default_rng(0).normal(size=1_000_000)
     assert Calibration().update(0.0, 0.99, y).verdict().word == "calibrated"  # NIS 14 standard errors off

@@ -89,6 +89,7 @@ def test_memory_and_input_wait_for_a_slow_reader():
         ended(process, 141)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_the_stream(tmp_path):
     (tmp_path / "rows.jsonl").write_bytes(b"".join(lines_of(5000)))
     with stream(tmp_path / "rows.jsonl", *MODEL, "--checkpoint", tmp_path / "c.ckpt", "--every", 100) as process:

@@ -87,6 +87,7 @@ for part in range(6):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_process_that_is_killed_and_started_again_takes_the_same_decisions(tmp_path):

@@ -61,6 +61,7 @@ def test_a_run_in_a_notebook_has_one_bar_that_ends_at_all_rows(notebook, capsys,
     assert "<progress value='2000' max='2000'" in last["text/html"] and "<script" not in last["text/html"]
 
 
+@pytest.mark.slow
 def test_a_notebook_is_not_flooded(notebook, monkeypatch):
     clock = iter(np.arange(0.0, 1e6, 0.01))
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))

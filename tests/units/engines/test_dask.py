@@ -226,6 +226,7 @@ def test_files_are_read_by_the_workers(engine, tmp_path):
         information(EngineSource(engine, partitions_of(names, COLUMNS)))
 
 
+@pytest.mark.slow
 def test_flights_in_48_files(engine, tmp_path):
     check_flights(engine, tmp_path)
 
@@ -430,6 +431,7 @@ def listening():
     return {one.laddr for process in processes for one in process.net_connections() if one.status == "LISTEN"}
 
 
+@pytest.mark.slow
 def test_a_cluster_of_our_own_listens_on_this_machine_only():
     before = listening()
     with engines.open("dask", workers=2) as engine:

@@ -222,6 +222,7 @@ def test_separable_rows_stay_finite_with_a_penalty_and_say_so_without():
 # ---- merging and refining -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["two", "three"])
 @pytest.mark.parametrize("cut", [20, 750])
 def test_streams_merge_and_refine(data, cut, request):

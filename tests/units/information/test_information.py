@@ -352,6 +352,7 @@ def test_the_reference_solver_is_nist_certified():
     assert reference.correct_digits(std, reference.WAMPLER3_CERTIFIED_STD) > 13
 
 
+@pytest.mark.slow
 def test_polynomials_conditioned_near_1e15_row_by_row():
     """Within a digit and a half of LAPACK's QR of the same rows, each problem and every coefficient.
 

@@ -121,6 +121,7 @@ def test_a_fit_stops(source, change, settings, number, options, tmp_path):
     assert exit_code(caught.value) == 3 and not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_fit_on_other_processes_stops(source, tmp_path):
     watch = Once(source, rewrite, 1)
@@ -223,6 +224,7 @@ def same(one: TableModel, other: TableModel):
     return header == header_ and all(np.array_equal(arrays[name], arrays_[name]) for name in arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, SIGMOID])
 def test_no_checkpoint_holds_rows_of_a_changed_source(tmp_path, settings):
     """Else the source could be put back, and the job resumed with rows that were never in it."""

@@ -144,6 +144,7 @@ def test_its_file_is_a_model_that_python_loads(data, delays):
     np.testing.assert_allclose(model.predict(X), delays.memory.predict(data.X[:100]), rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["parts", "all.arrow"])
 def test_installed_on_other_formats(source, data, delays):
     done = []
@@ -172,6 +173,7 @@ def test_several_sources_of_several_formats(data, delays):
     assert_same(fitted(data, data.folder / "first.csv", *others, *DELAY), delays.memory)
 
 
+@pytest.mark.slow
 def test_levels_are_those_of_all_rows(data, delays):
     """However few rows are looked at for the types. What is not listed is a bad row, or zeros on request, counted."""
     plain = ["--target", "arr_delay", "--features", ",".join([*NUMBERS, *LEVELS])]
@@ -337,6 +339,7 @@ def test_a_pipeline(data, delays):
     assert done.stdout == (data.folder / "file.csv").read_text()
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(data, delays):
     shell = f"{' '.join(COMMAND)} predict {delays.file} {data.folder}/all.csv --max-bad 5% | head -n 1"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=TIMEOUT)

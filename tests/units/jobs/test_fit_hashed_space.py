@@ -104,6 +104,7 @@ def test_many_columns_are_fitted_predicted_shown_and_reported(file, structure):
     assert "correlation" in (file.parent / "r.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_columns_of_a_model_are_used_with_and_without_a_structure(file, tmp_path):
     fitted(file, "--hash-bits", 6, "--structure", "diagonal")
     invoke("fit", file, "--columns", file.parent / "m", "--out", tmp_path / "dense")

@@ -63,6 +63,7 @@ def assert_same(found, expected, rtol):
     pd.testing.assert_frame_equal(table(found), table(expected), rtol=rtol, atol=0)
 
 
+@pytest.mark.slow
 def test_a_sorted_file_is_the_shuffled_file(data):
     """The first look sees one carrier of 16; before, the rows of the other 15 were zeros."""
     by_order = {name: fitted(data, name) for name in ("sorted.csv", "sorted.parquet", "shuffled.csv")}

@@ -84,6 +84,7 @@ def test_offset_and_exposure_add(data, frame, tmp_path):
     np.testing.assert_allclose(both.belief.coef, one.belief.coef, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_classes_of_a_sorted_file_are_statsmodels_logit(data, frame, engine):
     peer = sm.Logit(frame.late == "yes", sm.add_constant(frame[FEATURES])).fit(disp=0, tol=1e-14, method="newton")

@@ -59,6 +59,7 @@ def test_a_checkpoint_is_resumed_bit_for_bit(kind, table, tmp_path):
     np.testing.assert_array_equal(TableModel.load(tmp_path / "model").belief.coef, whole.belief.coef)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_a_mutated_checkpoint_is_refused_or_resumed(kind, table, tmp_path):
     with pytest.raises(Stopped):

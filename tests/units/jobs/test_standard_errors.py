@@ -103,6 +103,7 @@ def test_on_processes(kind):
     np.testing.assert_allclose(errors(model), reference(X, y, day, kind), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_dask(client, kind):
     X, y, day = rows()
@@ -482,6 +483,7 @@ def test_the_command_predicts_conformal_intervals(folder, tmp_path):
     np.testing.assert_allclose(coverage, [0.5, 0.8, 0.9, 0.95, 0.99], atol=0.03)
 
 
+@pytest.mark.slow
 def test_they_cover_their_level_whatever_the_blocks(tmp_path):
     rng = np.random.default_rng(0)
     n = 40_000

@@ -324,6 +324,7 @@ def test_mistakes_are_named(tmp_path):
     assert "no row" in result.output or "empty" in result.output
 
 
+@pytest.mark.slow
 def test_a_formula_is_a_model_of_a_stream(tmp_path):
     rows = rows_of(200)
     stream_options = ["--formula", "y ~ x0 + x1:x2 + C(g)", "--out", tmp_path / "s.kalprox", "--quiet"]

@@ -70,6 +70,7 @@ def test_points_are_those_of_the_belief():
     assert state["reasons"] == [["x1", "not a number", 5], ["x1", "missing", 2], ["", "not JSON", 1]]
 
 
+@pytest.mark.slow
 def test_the_number_of_points_is_bounded():
     run = run_of()
     run.is_open = True

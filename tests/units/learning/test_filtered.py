@@ -97,6 +97,7 @@ def sorted_coverage(link, seeds):
     return covered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", LINKS)
 def test_a_sorted_stream_is_not_lost_on_the_plateau(link):
     """Five seeds; with one linearisation for each row, three to five of them ended hundreds of std away."""

@@ -75,6 +75,7 @@ def _log_score(noise, X, y, size=100):
     return np.mean(scores)
 
 
+@pytest.mark.slow
 def test_a_stream_of_equal_noise_loses_little():
     lost = []
     for seed in range(8):

@@ -120,6 +120,7 @@ def test_a_row_that_is_refused_changes_nothing():
     exactly(model._learner, same._learner)
 
 
+@pytest.mark.slow
 def test_rows_and_batches_may_alternate():
     X, y = rows_of(1500)
     model, start, rng = KalproxClassifier(), 0, np.random.default_rng(0)

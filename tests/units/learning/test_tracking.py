@@ -392,6 +392,7 @@ def test_classes_have_no_conformal_intervals_and_it_is_said():
         model._learner.conformal_ends(0.9)
 
 
+@pytest.mark.slow
 def test_counts_are_scored_and_their_conformal_intervals_tracked():
     X, _ = yes_or_no(4000)
     alarms = 0

@@ -205,6 +205,7 @@ def test_the_tables_hold_the_models_numbers(models):
     assert row == [quantiles.rows, *(f"{share:.1%}" for share in quantiles.coverage[::-1])]
 
 
+@pytest.mark.slow
 def test_top_keeps_the_largest_effects_in_the_columns_order(models):
     found = models["flights"]
     table = summary.coefficients(found, top=3)

@@ -244,6 +244,7 @@ def test_resume(sources, columns, suffix, shuffle):
         same(read(source, columns, blocks[middle].place.cursor, **options), blocks[middle + 1 :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "jsonl", "jsonl.gz"])
 def test_standard_input(sources, columns, suffix):
     data = (sources / f"one.{suffix}").read_bytes()
