@@ -26,6 +26,7 @@ def risks(n, d, seeds, theirs, **settings):
     return np.mean(found, axis=0)
 
 
+@pytest.mark.slow
 def test_twenty_rows_are_enough_for_what_cross_validation_finds():
     ours, theirs = risks(20, 6, 12, LassoCV(cv=5), penalty="l1")
     assert ours < 1.3 * theirs

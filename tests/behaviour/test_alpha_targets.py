@@ -28,6 +28,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: " ".join(one) or "ridge")
 def test_each_target_has_the_alpha_that_it_would_have_alone(settings):
     X, Y = three_targets()

@@ -194,6 +194,7 @@ def test_forgetting_that_forgets_nothing_is_none(penalty):
     assert_close(readings(at_once, rows), plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", ["none", "ridge", "l1"])
 def test_a_window_is_a_fit_of_its_rows(penalty):
     windowed, plain = Scenario({"penalty": penalty, "forget": "window"}), Scenario({"penalty": penalty})

@@ -114,6 +114,7 @@ def test_targets_may_be_missing_on_an_engine(table):
     assert one.n_rows_unlabelled_ == two.n_rows_unlabelled_ == table[:, 4].sum()
 
 
+@pytest.mark.slow
 def test_a_fit_with_gaps_is_resumed(table):
     command = ["fit", "t.csv", "--target", "y", "--missing", "marginalize", "--missing-target", "skip", "-q"]
     invoke(*command, "--out", "whole.kalprox")

@@ -48,6 +48,7 @@ def test_single_rows_do_not_overshoot():
             assert share(model, X) == pytest.approx(fit, rel=0.5)  # it was up to 30 times as much
 
 
+@pytest.mark.slow
 def test_a_stream_that_was_saved_on_the_way_has_the_same_bits(tmp_path):
     X, y = rows(FIRST + 16, 23, 1.0)
     model = KalproxClassifier()

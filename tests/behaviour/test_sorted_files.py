@@ -55,6 +55,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_advice_asks_for_the_order_before_it_says_that_the_model_should_forget(folder):
     model, said = fitted(folder, ["gems.csv"])
     assert "drifting" in said and "If they are not in the order of time" in said

@@ -271,6 +271,7 @@ def unequal_clusters(seed, sizes):
     return KalproxRegressor(penalty=None).fit(X, y, groups=group), np.ones(2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The clusters are worth")
 @pytest.mark.parametrize("sizes", [(25,) * 10, (500, *(20,) * 19)])
 def test_few_and_unequal_clusters_cover(sizes):

@@ -166,6 +166,7 @@ def test_a_stream_s_estimator_does_not_grow():
     assert long < short + 50_000
 
 
+@pytest.mark.slow
 def test_predictions_of_sparse_rows_are_made_in_blocks():
     X = scipy.sparse.random(20_000, 300, 0.01, format="csr", random_state=0)
     model = KalproxRegressor(block_size=500).fit(X, np.asarray(X.sum(axis=1)).ravel())

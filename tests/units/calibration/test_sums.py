@@ -242,6 +242,7 @@ def test_a_verdict_does_not_import_scipy_stats():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shrink", "word"), [(0.5, "over-confident"), (2.0, "under-confident")])
 @pytest.mark.parametrize(("n", "factor"), [(30, 2.0), (121, 1.4), (403, 1.2)])
 def test_a_wrong_std_is_found_as_often_as_it_says(n, factor, shrink, word):

@@ -98,6 +98,7 @@ def test_an_interrupt_while_the_options_are_read(monkeypatch):
     assert found.exit_code == 130 and found.output.startswith("Interrupted.")
 
 
+@pytest.mark.slow
 def test_a_number_of_rows_beyond_64_bits_is_all_of_them(files, tmp_path):
     invoke("fit", files[0], "--target", "y", "--infer-rows", 10**30, "--out", tmp_path / "m.kalprox")
 

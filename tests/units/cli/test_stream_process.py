@@ -101,6 +101,7 @@ def test_a_reader_that_goes_away_ends_the_stream(tmp_path):
     assert 500 <= row < 5000
 
 
+@pytest.mark.slow
 def test_the_first_rows_are_answered_as_they_come():
     """One row in, one row out: nothing is held back, once the columns are known."""
     with stream(*MODEL, "--infer-rows", 1, "--quiet") as process:

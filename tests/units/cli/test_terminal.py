@@ -121,6 +121,7 @@ def test_a_table_wider_than_the_terminal_loses_no_character(monkeypatch, capsys)
         assert "".join(re.findall("[a-z]+", rows)) == "anameoffivewords"
 
 
+@pytest.mark.slow
 def test_the_path_tells_the_best_from_its_neighbours_and_draws_it(folder):
     out, svg = folder / "path.csv", folder / "path.svg"
     invoke("fit", folder / "good.csv", "-y", "y", "--alpha", "auto", "--out", folder / "auto.kalprox")

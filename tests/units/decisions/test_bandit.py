@@ -303,6 +303,7 @@ def restless(rounds, seed, **settings):
     return found / (0.2 * rounds)
 
 
+@pytest.mark.slow
 def test_an_arm_that_was_bad_is_tried_again_only_if_time_makes_it_fade():
     """The belief about an arm that is not chosen stays as it is, however its own rows would fade."""
     for seed in range(2):

@@ -86,6 +86,7 @@ def dask_frame(counts):
     return dask_dataframe.from_pandas(counts, npartitions=4)
 
 
+@pytest.mark.slow
 def test_dask_frames(counts, expected):
     frame = dask_frame(counts)
     X, memory = frame[["a", "b"]], counts[["a", "b"]]

@@ -170,6 +170,7 @@ def test_classes_of_dask_collections_equal_the_local_fit(client, classes, name):
         check_classifier(KalproxClassifier(**settings, engine="local").fit(X, y, sample_weight=w), expected)
 
 
+@pytest.mark.slow
 def test_mistakes_in_the_classes_of_a_dask_collection(client):
     X, y, _ = class_sample(2, 200)
     chunks = dask.array.from_array(X, chunks=(60, 3))
@@ -400,6 +401,7 @@ def test_a_machine_without_kalprox_is_named(missing, tmp_path, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_worker_without_kalprox_that_comes_late_ends_the_pass(tmp_path):
     with (
         distributed.LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster,
@@ -414,6 +416,7 @@ def test_a_worker_without_kalprox_that_comes_late_ends_the_pass(tmp_path):
             EngineSource(engine, cut(sample(), 3, 0)).fold(Information.from_block)
 
 
+@pytest.mark.slow
 def test_another_version_of_kalprox_is_refused(monkeypatch):
     with (
         distributed.LocalCluster(n_workers=1, processes=True, dashboard_address="127.0.0.1:0") as cluster,

@@ -167,6 +167,7 @@ def test_coverage_of_coefficients_and_probabilities(alpha):
 # ---- streams -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["two", "three"])
 @pytest.mark.parametrize("size", [1, 37, 2000])
 def test_a_stream_ends_within_a_tenth_of_a_standard_error(data, size, request):
@@ -181,6 +182,7 @@ def test_a_stream_ends_within_a_tenth_of_a_standard_error(data, size, request):
     np.testing.assert_allclose(stream.coef_std_, whole.coef_std_, rtol=60 / len(y))
 
 
+@pytest.mark.slow
 def test_rare_events_in_a_stream():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(6000, 3))
@@ -413,6 +415,7 @@ def test_a_value_far_from_all_others_does_not_take_over_the_stream(two, size, wh
     assert (np.abs(rows.coef_ - expected.coef_) / expected.coef_std_).max() < 0.5
 
 
+@pytest.mark.slow
 def test_a_stream_with_l1_is_linearised_where_the_rows_lead(two):
     """A penalty that holds coefficients at zero while there are few rows must not fix where rows are linearised."""
     X, y = two

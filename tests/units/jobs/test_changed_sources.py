@@ -99,6 +99,7 @@ class Once:
             self.act(self.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(
     ("settings", "number", "options"),
@@ -208,6 +209,7 @@ def stop(path):
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, SIGMOID])
 def test_a_touched_source_is_resumed(source, settings, tmp_path):
     options = {"checkpoint": tmp_path / "state", "every": 1000}

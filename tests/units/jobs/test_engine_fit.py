@@ -30,6 +30,7 @@ from kalprox.sources.table import Table
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 
@@ -198,6 +199,7 @@ def test_the_command_on_an_engine(engine, folder, tmp_path, client, request):
     assert (tmp_path / "here.csv").read_bytes() == (tmp_path / "there.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_lost_run_goes_on_after_its_last_whole_pass(folder, tmp_path):
     columns = Columns("y", None, tuple(NAMES), {}, (), False, "zero", tuple(NAMES))
 

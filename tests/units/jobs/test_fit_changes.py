@@ -49,6 +49,7 @@ def test_the_command_writes_them_to_the_events_and_the_report(file, tmp_path):
     assert "change points" in section.figures[0].caption
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_resumed_reports_each_change_once(file, tmp_path):
     """The run ends after the first checkpoint, which is after the first change."""
     columns = Columns.infer([file], "y", ["a", "b"])

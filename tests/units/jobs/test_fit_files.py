@@ -219,6 +219,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "settings"), SETTINGS, ids=[str(options[-1]) for options, _ in SETTINGS])
 def test_settings_are_those_of_the_estimator(options, settings, data):
     model = fitted(data, data.folder / "all.arrow", *DELAY, *options)
@@ -238,6 +239,7 @@ def test_without_a_penalty_first_levels_are_dropped_and_it_is_least_squares(data
     np.testing.assert_allclose([model.intercept_std_, *model.coef_std_], std, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_first_level_may_be_the_reference(data):
     expected = KalproxRegressor().fit(matrix(data.good, drop_first=1), data.y)
     plain = ["--target", "arr_delay", "--features", ",".join([*NUMBERS, *LEVELS])]
@@ -255,6 +257,7 @@ def test_a_link(data):
         assert model.converged_
 
 
+@pytest.mark.slow
 def test_weights_count_rows_and_dates_are_days(data):
     options = ["--target", "arr_delay", "--features", "dep_delay,time_hour", "--dates", "time_hour", "--weight", "hour"]
     model = fitted(data, data.folder / "all.csv", *options)
@@ -451,6 +454,7 @@ def read_events(file):
     return [event["event"] for event in events], events[-1]
 
 
+@pytest.mark.slow
 def test_events_are_those_documented(data, delays):
     names, last = read_events(delays.events)
     assert names[0] == "start" and last["event"] == "done"

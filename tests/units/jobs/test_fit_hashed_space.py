@@ -34,6 +34,7 @@ def fitted(file, *options):
     return TableModel.load(file.parent / "m"), done.output
 
 
+@pytest.mark.slow
 def test_a_fit_and_predictions_from_its_file(file):
     model, said = fitted(file, "--hash-bits", 9)
     assert model.columns.shared == ("tail", "text") and model.columns.hash_bits == 9
@@ -133,6 +134,7 @@ def test_a_constant_target_is_predicted_without_noise(file, tmp_path):
     assert TableModel.load(tmp_path / "m").belief.intercept == 1.0
 
 
+@pytest.mark.slow
 def test_two_classes(file, tmp_path):
     rows = pd.read_csv(file)
     rows.assign(y=np.where(rows["y"] > 0, "yes", "no")).to_csv(tmp_path / "c.csv", index=False)
@@ -155,6 +157,7 @@ def test_two_classes(file, tmp_path):
     assert ((found["class"] == "yes") == (rows["y"] > 0)).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_a_fit_with_a_structure_resumes_where_it_stopped(file, tmp_path):
     columns = Columns.infer([file], "y", hashed={"tail": None}, words=["text"], hash_bits=14, sparse=True)
     table = Table([file], columns, memory=1 << 16)

@@ -102,6 +102,7 @@ def test_levels_that_are_found_are_levels_that_are_given(data, options):
     assert_same(TableModel.load(data / "p.kalprox"), given, 1e-10)
 
 
+@pytest.mark.slow
 def test_an_engine_learns_the_same_levels(data):
     stream = fitted(data, "sorted.parquet")
     engine = fitted(data, "sorted.parquet", "--engine", "local", "--partitions", 5)
@@ -145,6 +146,7 @@ def test_predictions_do_not_depend_on_the_contrast_without_a_penalty(data):
     assert model.columns.references.keys() == {"origin"}
 
 
+@pytest.mark.slow
 def test_contrasts_that_contradict_the_other_options(data):
     out = fitted(data, "sorted.csv", "--penalty", "none", "--contrast", "full", code=2)
     assert "--contrast full needs a penalty" in out and "--no-intercept" in out

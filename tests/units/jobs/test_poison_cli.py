@@ -118,6 +118,7 @@ FUZZ = settings(
 )
 
 
+@pytest.mark.slow
 @FUZZ
 @given(change=st.data())
 def test_a_model_file_with_changed_bytes(model, change):
@@ -129,6 +130,7 @@ def test_a_model_file_with_changed_bytes(model, change):
         refused(folder, bytes(bad))
 
 
+@pytest.mark.slow
 @FUZZ
 @given(share=st.floats(0, 1, exclude_max=True), tail=st.binary(max_size=50))
 def test_a_model_file_cut_short_or_gone_on_with(model, share, tail):
@@ -139,6 +141,7 @@ def test_a_model_file_cut_short_or_gone_on_with(model, share, tail):
     refused(folder, good + tail + b"\0")
 
 
+@pytest.mark.slow
 @FUZZ
 @given(data=st.binary(max_size=2000))
 def test_random_bytes_for_a_model_file(model, data):

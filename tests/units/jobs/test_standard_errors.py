@@ -96,6 +96,7 @@ def test_on_threads_they_are_those_of_statsmodels(kind, weights):
         assert model._learner.belief.sandwich.count == 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_processes(kind):
     X, y, day = rows()
@@ -246,6 +247,7 @@ def folder(tmp_path_factory):
 FIT = ["--target", "y", "--penalty", "none", "--quiet"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_on_an_engine_and_as_a_stream(folder, tmp_path, kind):
     X, y, day = rows()
@@ -266,6 +268,7 @@ def test_the_command_on_an_engine_and_as_a_stream(folder, tmp_path, kind):
     np.testing.assert_allclose(errors(memory), reference(X, y, day, kind), rtol=1e-9)  # which has the residuals
 
 
+@pytest.mark.slow
 def test_the_options_name_each_other(folder, tmp_path):
     source, out = folder / "all.csv", ["--out", tmp_path / "model.kalprox"]
     assert (

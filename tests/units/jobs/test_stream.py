@@ -67,6 +67,7 @@ def same_model(one, other, rtol):
     return a, b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", ["1", "100", "0.01s"])
 @pytest.mark.parametrize(
     "options",

@@ -331,6 +331,7 @@ def test_what_cannot_be_is_refused_by_name():
     assert not hasattr(KalproxRegressor().fit(X, y), "forget_weights_")
 
 
+@pytest.mark.slow
 def test_awkward_streams_stay_finite():
     rng = np.random.default_rng(13)
     for X, y in (

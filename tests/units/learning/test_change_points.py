@@ -261,6 +261,7 @@ def test_rows_with_missing_values_only_count():
 # ---- what is kept and said -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_last_hundred_are_kept_and_all_are_counted():
     rng = np.random.default_rng(11)
     y = np.repeat(np.arange(110) % 2 * 50.0, 40) + rng.normal(size=4400)

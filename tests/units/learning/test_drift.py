@@ -93,6 +93,7 @@ def test_directional_forgetting_is_its_dense_formula(intercept, alpha):
     np.testing.assert_allclose(belief.covariance, np.linalg.inv(A)[-3:, -3:], rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_directional_forgetting_leaves_what_no_row_excites():
     X, y, _ = stream(400)
     X[100:, 2] = 0.0

@@ -147,6 +147,7 @@ def test_counts_are_judged_although_a_few_rows_have_a_large_leverage(kind):
     assert model.diagnostics_.rows > 1000 and model.diagnostics_.verdict().word == "calibrated"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["quasi-poisson", "negative-binomial"])
 def test_counts_that_begin_with_zeros(likelihood):
     """Sorted by the count: zeros say nothing about the dispersion, and the stream ends where that of Poisson's does."""
@@ -251,6 +252,7 @@ def in_batches(model, X, y, size=100):
     return model
 
 
+@pytest.mark.slow
 def test_several_sorted_inputs_end_at_the_fit():
     for seed in range(3):
         X, y, _ = sorted_inputs(seed)

@@ -131,6 +131,7 @@ def test_every_setting_gains_most_of_what_the_penalty_can(settings):
     assert 3 <= (model.coef_ != 0).sum() < 30
 
 
+@pytest.mark.slow
 def test_weights_and_several_targets_in_different_units():
     X, y, theta = sparse(1000)
     other = X[:, ::-1] @ theta + np.random.default_rng(1).normal(size=1000)
@@ -144,6 +145,7 @@ def test_weights_and_several_targets_in_different_units():
     np.testing.assert_allclose(same.alpha_, auto(X, y).alpha_, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_choice_follows_the_units():
     X, y, _ = sparse(500, d=8)
     for penalty in ("l1", "elasticnet"):
@@ -152,6 +154,7 @@ def test_the_choice_follows_the_units():
         np.testing.assert_allclose(other.coef_, 30 / 0.07 * plain.coef_, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_few_scored_rows_are_enough_to_decide():
     risks = []
     for seed in range(10):

@@ -184,6 +184,7 @@ def test_gaussian_intervals_have_the_degrees_of_freedom_of_each_row():
     np.testing.assert_allclose(model.predict(X, return_std=True)[1], found.std)
 
 
+@pytest.mark.slow
 def test_rows_learned_one_by_one_are_weighted_as_in_a_batch():
     X, noise = _rows(9, 2600)
     y = X.sum(axis=1) + np.exp(X[:, 0]) * noise
@@ -195,6 +196,7 @@ def test_rows_learned_one_by_one_are_weighted_as_in_a_batch():
     assert single.diagnostics_.nis == pytest.approx(batch.diagnostics_.nis, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_innovations_of_a_long_batch_are_those_of_single_rows():
     X, noise = _rows(0, 1500)
     y = X.sum(axis=1) + np.exp(0.5 * X[:, 0]) * noise

@@ -73,6 +73,7 @@ def test_a_shuffled_stream_ends_near_the_batch_and_all_rows_but_the_first_few_ar
     assert stream.n_rows == 2000 and 2000 - 10 * (X.shape[1] + 1) < float(stream.score.rows) < 2000
 
 
+@pytest.mark.slow
 def test_rare_events_end_near_the_batch():
     X, y = rows_of(4000, seed=3, intercept=-4.0)
     assert 40 < y.sum() < 200
@@ -94,6 +95,7 @@ def test_rows_of_a_warm_up_are_predicted_before_it_ends_and_held_for_its_checks(
     np.testing.assert_allclose(mean, whole.predict(X[:5]).mean, atol=0.05)
 
 
+@pytest.mark.slow
 def test_reading_saving_and_copying_change_nothing(tmp_path):
     X, y = rows_of(500)
     plain, model = KalproxClassifier(), KalproxClassifier()

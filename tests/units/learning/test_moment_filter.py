@@ -204,6 +204,7 @@ def test_what_moments_cannot_do_is_left_to_the_information(kind):
     np.testing.assert_allclose([mean, std], [belief.mean, belief.std], rtol=1e-6, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_a_stream_that_becomes_collinear_leaves_the_moments():
     """Rows of one direction only, while the others are forgotten."""
     rng = np.random.default_rng(5)

@@ -75,6 +75,7 @@ def test_a_stream_with_all_directions_is_the_recursion_of_dense_matrices():
     np.testing.assert_allclose(model.coef_std_, batch.coef_std_, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_counts_end_within_a_tenth_of_a_standard_error_of_the_batch():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(8000, 3))

@@ -141,6 +141,7 @@ def test_the_page_in_a_browser(tmp_path):
         assert Path(tmp_path / "bad.csv").read_text().count("not a number") == 36
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_weights_of_a_bank_can_be_told_apart():
     names, rows = [f"way {k}" for k in range(8)], [100, 200, 300]

@@ -125,6 +125,7 @@ def test_the_same_figure_gives_the_same_bytes_whatever_the_users_settings(form, 
         assert first[kind].read_bytes() == second[kind].read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_drawing_does_not_start_pyplot_nor_import_matplotlib_early():
     code = (
@@ -310,6 +311,7 @@ def test_a_page_refers_to_nothing_outside_and_every_inner_reference_is_met(page)
     assert {"".join(groups) for groups in wanted} <= set(ids)
 
 
+@pytest.mark.slow
 def test_what_comes_from_data_is_escaped(tmp_path):
     one = Figure("a", HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, DRAWINGS["estimates"])
     section = Section(HOSTILE, f"{HOSTILE} `{HOSTILE}` **{HOSTILE}**", [one], [Table([HOSTILE], [[HOSTILE]], HOSTILE)])

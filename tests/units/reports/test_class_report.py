@@ -48,6 +48,7 @@ def section(page, title):
     return next(one for one in page.sections if one.title == title)
 
 
+@pytest.mark.slow
 def test_the_page_of_classes(classes):
     model, rows = classes
     page, m = report.page(model, "model"), len(rows)

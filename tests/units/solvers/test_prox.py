@@ -496,6 +496,7 @@ def test_refusals():
         prox(R, z, GroupL1(1.0, [0, 1]))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_random_problems(data):
@@ -525,6 +526,7 @@ def test_random_problems(data):
     assert violation(R, z, g, out.theta) < bound
 
 
+@pytest.mark.slow
 def test_random_problems_that_are_not_convex():
     for seed in range(200):
         rng = np.random.default_rng(seed)

@@ -67,6 +67,7 @@ FORMULAS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_columns_and_coefficients_are_those_of_the_whole_frame(formula, frame, path):
     columns = infer_formula([path], formula, rows=10)
@@ -304,6 +305,7 @@ def test_damaged_descriptions_are_refused(change, model):
 # on the command line
 
 
+@pytest.mark.slow
 def test_the_command(path, tmp_path):
     out, again, both = (tmp_path / f"{name}.kalprox" for name in ("one", "again", "both"))
     text = invoke("fit", path, "--formula", "y ~ 0 + g + x:h", "--out", out).output
@@ -336,6 +338,7 @@ def test_semicolons_and_decimal_commas(path, frame, tmp_path):
     np.testing.assert_array_equal(TableModel.load(out).belief.coef, TableModel.load(plain).belief.coef)
 
 
+@pytest.mark.slow
 def test_a_fit_resumes_from_its_checkpoint(path, tmp_path):
     columns = infer_formula([path], "y ~ x + C(g) + scale(h)")
     checkpoint, whole = tmp_path / "c", FitJob(Table(str(path), columns, memory=1), {}).run()

@@ -295,6 +295,7 @@ def test_json_with_long_integers_is_parsed_in_blocks_and_its_rounded_cells_are_s
     assert found.notes.rounded["id"].count == 25
 
 
+@pytest.mark.slow
 def test_only_lines_around_a_bad_one_are_read_one_by_one(tmp_path, monkeypatch):
     rows = [json.dumps({"y": i, "x": i / 7, "c": "ab"[i % 2]}) for i in range(40_000)]
     rows[10_000], rows[20_000], rows[30_000] = '{"y": oops}', "", '{"y": 1, "x": "no", "c": 2}'

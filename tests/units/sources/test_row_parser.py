@@ -94,6 +94,7 @@ def test_the_fast_way_gives_what_the_slow_way_gives_for_any_value_of_json(column
     assert fast_rows > 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 def test_rows_of_a_stream_are_the_rows_of_the_table(tmp_path, format):
     """A file with every kind of cell, read by a table and in batches of any length."""

@@ -142,6 +142,7 @@ def columns(sources):
     return Columns.infer(find(str(sources / "one.parquet")), "y", **OPTIONS)
 
 
+@pytest.mark.slow
 def test_inferred_columns_are_the_same_for_every_format(sources, columns):
     assert columns.names == ["number", "level=a", "level=b, c", 'level=d "e"', "level=f\ng", "level=é", "count", "day"]
     for suffix in SUFFIXES:
