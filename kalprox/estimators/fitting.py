@@ -412,8 +412,8 @@ class Fitting(Late):
 
         Each row is predicted from all rows before it, exactly as if the rows came one by one. A linear model with
         penalty None or "ridge" and without forgetting takes a few microseconds per row; otherwise each row is learned
-        in a step of its own, which takes a millisecond or more. Only gaps (`missing`) are completed for several rows at a
-        time, from the rows before these.
+        in a step of its own, which takes a millisecond or more. Only gaps (`missing`) are completed for several rows
+        at a time, from the rows before these.
 
         Parameters
         ----------
