@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 LONGEST = 2.0  # seconds of CPU time that a test may take without the marker `slow`, where `_loop_seconds` is the next
-NOMINAL = 0.012
+NOMINAL = 0.015
 COMPILE_CACHE_BYTES = 2**30
 RESIDENT = 850 * 2**20  # bytes of memory at which a process gives back what it can
 

@@ -45,7 +45,8 @@ def about(setting, rows):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
-@pytest.mark.parametrize("length", [pytest.param(1, marks=pytest.mark.slow), 7, N])
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [1, 7, N])
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_a_stream_is_learned_read_and_saved_from_its_first_rows_on(likelihood, setting, length, tmp_path):

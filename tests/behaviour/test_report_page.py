@@ -28,6 +28,7 @@ def wine(n, seed=41):
     return frame
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1_700, *(pytest.param(n, marks=pytest.mark.slow) for n in (150, 70_000))])
 def test_a_short_file_has_a_running_error(tmp_path, n):
     page = report(tmp_path, wine(n), "--target", "price").read_text()
@@ -36,6 +37,7 @@ def test_a_short_file_has_a_running_error(tmp_path, n):
     assert 15 <= line.count("L") + 1 <= 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("formula", "shared"),
     [

@@ -58,6 +58,7 @@ def test_a_stream_does_not_learn_a_row_whose_answer_was_cut(files, tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["fit", "--help"], ["show", "m.kalprox"]])
 @pytest.mark.parametrize("buffered", [False, True])
 def test_no_command_ends_well_where_nothing_can_be_written(arguments, buffered, files):

@@ -18,10 +18,14 @@ from kalprox.sources import ArraySource, Folded
 
 # -- NIST's reference problems ------------------------------------------------------------------------
 
-CERTIFIED = [(name, start) for name in nist.MODELS for start in (0, 1)]
+CERTIFIED = [
+    pytest.param(name, start, id=f"{name}-{start + 1}", marks=[pytest.mark.slow] if name == "MGH10" else [])
+    for name in nist.MODELS
+    for start in (0, 1)
+]
 
 
-@pytest.mark.parametrize(("name", "start"), CERTIFIED, ids=[f"{name}-{start + 1}" for name, start in CERTIFIED])
+@pytest.mark.parametrize(("name", "start"), CERTIFIED)
 def test_nist(name, start):
     """Parameters, standard errors and residual deviation, from both of NIST's starts, the far one first.
 

@@ -26,6 +26,7 @@ def table(tmp_path, monkeypatch):
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "kind"),
     [

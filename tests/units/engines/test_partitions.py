@@ -19,6 +19,7 @@ from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Table
 
 
+@pytest.mark.slow
 def test_files_are_read_once_whatever_the_number_of_partitions(tmp_path):
     names = write(tmp_path, [table(n, seed=n) for n in (35, 1, 100, 64)])
     expected = Table(str(tmp_path), COLUMNS).fold(Information.from_block)
@@ -32,6 +33,7 @@ def test_files_are_read_once_whatever_the_number_of_partitions(tmp_path):
     assert [p.files for p in partitions_of(names, COLUMNS)] == [(name,) for name in names]
 
 
+@pytest.mark.slow
 def test_a_share_of_a_file_keeps_the_row_numbers_of_the_file(tmp_path):
     write(tmp_path, [with_bad_rows(table(), [3, 42, 99])])
     partitions = partitions_of(str(tmp_path), COLUMNS, n=5)

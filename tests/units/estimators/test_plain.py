@@ -357,6 +357,7 @@ def check_same(model, call, monkeypatch):
     assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["array", "frame", "skip"])
 @pytest.mark.parametrize("name", ODD_INPUTS)
 def test_odd_inputs_do_what_the_checks_say(name, kind, fitted, monkeypatch):
@@ -372,6 +373,7 @@ def test_odd_inputs_do_what_the_checks_say(name, kind, fitted, monkeypatch):
         check_same(fitted[kind], call, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["array", "skip", "tanh"])
 @pytest.mark.parametrize("name", ODD_TARGETS)
 def test_odd_targets_do_what_the_checks_say(name, kind, fitted, monkeypatch):
@@ -384,6 +386,7 @@ def test_odd_targets_do_what_the_checks_say(name, kind, fitted, monkeypatch):
         check_same(fitted[kind], call, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["array", "skip", "tanh"])
 @pytest.mark.parametrize("name", ODD_WEIGHTS)
 def test_odd_weights_do_what_the_checks_say(name, kind, fitted, monkeypatch):

@@ -328,6 +328,7 @@ def test_labels_in_a_drawing_cannot_leave_it(tmp_path):
     assert "script" not in text and "<!--" not in text
 
 
+@pytest.mark.slow
 def test_settings_are_shown_exactly_and_versions_are_there(page):
     text = page.read_text()
     for shown in ("20240817", "1e-05", "0.005, 0.1"):
@@ -416,6 +417,7 @@ def test_a_wide_table_scrolls_in_its_own_box(driver, page):
     assert box(driver, table)[2] <= 390
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_figures_have_names_for_those_who_do_not_see_them(driver, page):
     show(driver, page, 1280)

@@ -195,6 +195,7 @@ def test_ridge_pipg_falls_and_depends_less_on_gamma_than_ipg(ridges):
         assert np.median(pipg[:, -1]) < np.median(ipg[:, -1])
 
 
+@pytest.mark.slow
 def test_ridge_seeds_differ(ridges):
     assert len({results["filter"].tobytes() for results in ridges}) == len(SEEDS)
 
@@ -305,6 +306,7 @@ def test_sparse_refined_is_the_minimiser_and_its_error_no_worse_than_the_streams
     assert worse.mean() <= stats.t.ppf(0.99, worse.size - 1) * worse.std(ddof=1) / worse.size**0.5
 
 
+@pytest.mark.slow
 def test_sparse_order_of_the_methods(sparses):
     for i in range(len(SPARSE.sizes)):
         middle = {m: np.median(sparses[f"error_{m}"][i, :, -1]) for m in sparse.METHODS}

@@ -216,6 +216,7 @@ def test_top_keeps_the_largest_effects_in_the_columns_order(models):
     assert [row[0] for row in table.rows[1:]] == sorted(found.columns.names.index(name) + 1 for name in kept)
 
 
+@pytest.mark.slow
 def test_exact_zeros_and_undetermined_coefficients_are_told_apart(models):
     found = models["300 columns"]
     rows = summary.coefficients(found).rows[1:]
