@@ -54,7 +54,7 @@ def checked_rows(
     finite = model.on_bad_rows == "raise" and model.missing_targets == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     X, y = with_nan(model.missing, X), with_nan(model.missing_targets, y)
-    shape = getattr(y, "shape", ())
+    shape: tuple[int, ...] = getattr(y, "shape", ())
     if not several and len(shape) == 2 and shape[1] > 1:
         raise ValueError(
             f"y must have shape (n,) with these settings; got shape {tuple(shape)}. Fit one model per target: several "
