@@ -241,6 +241,7 @@ CASES = [  # `make docs` runs the code of all pages; commands, and what the text
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The clusters are worth", "ignore:The standard errors of coefficients, and the std")
 @pytest.mark.parametrize(("folder", "check"), CASES)
 def test_a_page_runs_as_typed_and_what_it_states_is_true(folder, check, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

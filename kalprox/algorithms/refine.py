@@ -259,6 +259,8 @@ def refine(
     if max_passes < 1:
         raise ValueError(f"max_passes must be at least 1; got {max_passes}.")
     check_weights(weights)
+    if prior is not None and not isinstance(prior, Information):
+        raise TypeError(f"prior must be a kalprox.Information or None; got {type(prior).__name__}.")
     likelihood = likelihood_of(likelihood, weights=weights)
     exact = model.linear and likelihood.quadratic  # one pass is enough; linearised at 0 the residuals are y
     form = Dense() if structure is None else structure_of(structure)

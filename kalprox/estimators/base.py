@@ -142,9 +142,9 @@ class LearnerEstimator(BaseEstimator):
             worth = float(np.min(belief.coef_estimate(penalised=not belief.debiased).dof, initial=np.inf)) + 1
             if belief.sandwich is not None and worth < min(_FEW_CLUSTERS, belief.sandwich.count / 2):
                 warnings.warn(
-                    f"The clusters are worth {worth:.2g} equal ones for one coefficient, because some have most of the "
-                    "rows: its interval rests on little, and that of a stream covers less than it says. Divide the "
-                    "large clusters, if their parts are independent, or fit all rows at once.",
+                    f"The clusters are worth {worth:.2g} equal ones for one coefficient, because a few of them decide "
+                    "most of it: its interval rests on little, and that of a stream covers less than it says. Divide "
+                    "the large clusters, if their parts are independent, or fit all rows at once.",
                     RuntimeWarning,
                     stacklevel=3,
                 )
