@@ -80,7 +80,7 @@ def pytest_runtest_call(item):
     spent = min(time.monotonic() - clock, _cpu_seconds() - cpu) - (_Compiling.seconds - compiling)
     if spent > LONGEST:
         spent /= max(1.0, _loop_seconds() / NOMINAL)
-    if spent > LONGEST and item.get_closest_marker("slow") is None:
+    if spent > LONGEST and isinstance(item, pytest.Function) and item.get_closest_marker("slow") is None:
         pytest.fail(f"took {spent:.1f} s: mark it with pytest.mark.slow, or make it faster", pytrace=False)
     return result
 

@@ -110,7 +110,8 @@ def walk(seed, n, folder, monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(("seed", "n"), [(63, 1), pytest.param(64, 10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "n"), [(63, 1), (64, 10)])
 def test_no_public_name_fails_from_within(seed, n, tmp_path, monkeypatch):
     assert walk(seed, n, tmp_path, monkeypatch) == []
 
