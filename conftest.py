@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-LONGEST = 2.0  # seconds that a test may take without the marker `slow`, where `_loop_seconds` is the next
+# Mark as `slow` what takes more than 2 seconds on an idle machine; more than this fails. The difference is for machines
+# that are noisy, and for programs that are traced anew. Where `_loop_seconds` is longer than here, so is the limit.
+LONGEST = 5.0
 NOMINAL = 0.015
 COMPILE_CACHE_BYTES = 2**30
 RESIDENT = 850 * 2**20  # bytes of memory at which a process gives back what it can

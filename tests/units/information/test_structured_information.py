@@ -222,6 +222,7 @@ def test_a_prior_too_vague_for_single_precision_is_seen():
     assert np.isfinite(info.mean).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "structure",
     [
