@@ -342,8 +342,11 @@ class FilteredBelief(Belief):
         """Whether a filter of single rows has moved far from where the rows of a warm-up were linearised."""
         if self.state.held is None or self.is_fresh:
             return False
+        X, posterior = self.fixed.block(block).X, self.state.posterior
         f = matched[:, : self.fixed.outputs or 1].reshape(block.y.shape)
-        return has_moved(self.state, self.fixed.block(block).X, f)
+        if posterior.expected is not posterior.mean:  # where the filter began, and rows are linearised at the mode
+            f = f - self.model.linearize_rows(posterior.mean, X)[1] @ (posterior.expected - posterior.mean)
+        return has_moved(self.state, X, f)
 
     def _warned(self, before: "FilteredBelief") -> "FilteredBelief":
         """Return this belief; warn if its rows are separated, and those before were not, or were few."""
