@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from kalprox import KalproxClassifier, KalproxRegressor
+from kalprox.algorithms import proximal_filter
+from kalprox.algorithms.warmup import refine_held
 from kalprox.learning.learner import Learner
 from kalprox.learning.matched_rows import MatchedRows
 from kalprox.learning.settings import Settings
@@ -176,3 +178,21 @@ def test_labels_of_single_rows_are_checked():
     with pytest.raises(ValueError, match="classes must be those of the first call"):
         model.partial_fit(X[:1], ["yes"], classes=["yes", "zzz"])
     assert model.n_rows_seen_ == 8
+
+
+def test_single_rows_of_rare_events_are_not_refined_one_by_one(monkeypatch):
+    """The filter begins at the mean of a skewed posterior: to be away from its mode is not to have moved."""
+    refined = []
+
+    def counted(*args, **options):
+        refined.append(1)
+        return refine_held(*args, **options)
+
+    monkeypatch.setattr(proximal_filter, "refine_held", counted)
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(300, 6))
+    y = (rng.random(300) < 0.01).astype(int)
+    model = KalproxClassifier()
+    for i in range(300):
+        model.partial_fit(X[i : i + 1], y[i : i + 1], classes=[0, 1])
+    assert y.any() and len(refined) < 60
