@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Mark as `slow` what takes more than 2 seconds on an idle machine; more than this fails. The difference is for machines
-# that are noisy, and for programs that are traced anew. Where `_loop_seconds` is longer than here, so is the limit.
-LONGEST = 5.0
+# Mark as `slow` what takes more than 2 seconds on an idle machine: the end of a run names what did. Ten seconds fail;
+# less may be a machine that is busy, or programs that are traced anew. Where `_loop_seconds` is longer, so is the limit.
+LONG = 2.0
+LONGEST = 10.0
 NOMINAL = 0.015
 COMPILE_CACHE_BYTES = 2**30
 RESIDENT = 850 * 2**20  # bytes of memory at which a process gives back what it can
@@ -80,11 +81,22 @@ def pytest_runtest_call(item):
     result = yield
     # On a busy machine the clock runs on, and a child that ends now may have worked for the tests before.
     spent = min(time.monotonic() - clock, _cpu_seconds() - cpu) - (_Compiling.seconds - compiling)
-    if spent > LONGEST:
+    if spent > LONG and isinstance(item, pytest.Function) and item.get_closest_marker("slow") is None:
         spent /= max(1.0, _loop_seconds() / NOMINAL)
-    if spent > LONGEST and isinstance(item, pytest.Function) and item.get_closest_marker("slow") is None:
-        pytest.fail(f"took {spent:.1f} s: mark it with pytest.mark.slow, or make it faster", pytrace=False)
+        item.user_properties.append(("seconds", spent))
+        if spent > LONGEST:
+            pytest.fail(f"took {spent:.1f} s: mark it with pytest.mark.slow, or make it faster", pytrace=False)
     return result
+
+
+def pytest_terminal_summary(terminalreporter):
+    passed = terminalreporter.stats.get("passed", [])
+    long = [(dict(report.user_properties).get("seconds", 0.0), report.nodeid) for report in passed]
+    long = sorted(one for one in long if one[0] > LONG)
+    if long:
+        terminalreporter.section(f"more than {LONG:.0f} s, and not marked as slow")
+        for seconds, name in reversed(long):
+            terminalreporter.line(f"{seconds:.1f} s  {name}")
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import re
 from functools import cache
 from html.parser import HTMLParser
+from os.path import normpath
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -45,23 +46,33 @@ PAGES = [path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.
 
 def target(source: Path, address: str) -> tuple[Path, str]:
     parts = urlsplit(address)
-    path = source if not parts.path else (source.parent / unquote(parts.path)).resolve()
+    path = source if not parts.path else Path(normpath(source.parent / unquote(parts.path)))
     return path, unquote(parts.fragment)
 
 
+@cache
+def leads_somewhere(path: Path, anchor: str) -> bool:
+    return path.exists() and (path.suffix != ".html" or anchor in page(path).anchors)
+
+
+@pytest.fixture(scope="module")
+def _pages_are_read():
+    """Reading two hundred pages takes seconds, which are of no single test."""
+    for path in PAGES:
+        page(path)
+
+
+@pytest.mark.usefixtures("_pages_are_read")
 def test_every_link_inside_the_site_leads_somewhere():
     broken = []
     for source in PAGES:
-        for address in page(source).links:
-            if urlsplit(address).scheme:
-                continue
-            path, anchor = target(source, address)
-            there = path.exists() and (path.suffix != ".html" or anchor in page(path).anchors)
-            if not there:
+        for address in sorted(set(page(source).links)):
+            if not urlsplit(address).scheme and not leads_somewhere(*target(source, address)):
                 broken.append(f"{source.relative_to(SITE)}: {address}")
     assert broken == []
 
 
+@pytest.mark.usefixtures("_pages_are_read")
 def test_nothing_is_loaded_from_other_machines_and_all_that_is_loaded_is_there():
     missing = []
     for source in PAGES:
