@@ -9,6 +9,8 @@ from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
+from kalprox.base.tree import leaf
+
 Array = Any  # numpy.ndarray or jax.Array; shapes are in the docstrings
 
 C = TypeVar("C")
@@ -177,7 +179,7 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, leaf, static))
 def pytree(cls: type[C]) -> type[C]:
     """Decorator for a frozen dataclass that is also a JAX pytree; it is registered as soon as JAX is imported.
 

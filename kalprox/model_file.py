@@ -35,7 +35,7 @@ __all__ = ["FORMAT", "VERSION", "ModelFileError", "Parts", "read", "refusing", "
 
 Parts = tuple[dict[str, Any], dict[str, np.ndarray]]  # the header and the arrays of a file
 
-FORMAT, VERSION = "kalprox-model", 1
+FORMAT, VERSION = "kalprox-model", 2  # 1: kalprox 0.1 and 0.2
 _DTYPES = {
     "F64": "<f8",
     "I64": "<i8",
@@ -175,6 +175,11 @@ def _header(path: Path, text: str) -> dict[str, Any]:
     body = _json(path, text)
     if not isinstance(body, dict) or body.get("format") != FORMAT or not isinstance(body.get("header"), dict):
         raise ModelFileError(f"{path} is not a kalprox model file.")
+    if body.get("version") == 1:
+        raise ModelFileError(
+            f"{path} was written by kalprox 0.1 or 0.2, whose files this version does not read: fit the model again, or "
+            "use it with the version that wrote it."
+        )
     if body.get("version") != VERSION:
         raise ModelFileError(
             f"{path} has version {body.get('version')!r} of the file format; this kalprox reads version {VERSION}."

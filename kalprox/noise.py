@@ -12,6 +12,7 @@ import numpy as np
 
 from kalprox._arrays import Array, cast_on_jax, namespace, pytree, special_functions, static
 from kalprox._checks import check_positive, concrete
+from kalprox.base.tree import leaf
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, product
 from kalprox.predictive import standard_quantile
@@ -49,8 +50,8 @@ class Noise:
     (1.5, 2.179)
     """
 
-    variance: Any
-    dof: Any
+    variance: Any = leaf(sign="nonnegative", values="any")
+    dof: Any = leaf(values="any")
     doubt: str = static(default="", kw_only=True)
 
     @classmethod

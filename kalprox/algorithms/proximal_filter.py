@@ -41,6 +41,7 @@ from kalprox.algorithms.warmup import (
     refine_held,
     skew_of,
 )
+from kalprox.base.tree import leaf
 from kalprox.forgetting import ByTime, Forgetting
 from kalprox.information import Information, merge
 from kalprox.information.linearized import Expansion, expand, output_variances
@@ -81,16 +82,16 @@ class ProximalState:
     state, whether or not it was read in between.
     """
 
-    problem: Problem
-    prior: Information
-    data: Information
-    estimate: Array  # where a nonlinear model linearises the next block
+    problem: Problem = leaf(given=True)
+    prior: Information = leaf(of="p")
+    data: Information = leaf(of="p")
+    estimate: Array = leaf("p")  # where a nonlinear model linearises the next block
     held: HeldRows | None = None  # None if the model needs no warm-up, or its warm-up has ended
     extrapolating: ExtrapolatingRows | None = None  # rows not yet in `data`; None if there are none
-    cut_short: bool = static(default=False)  # whether a memory limit has cut the warm-up short, or the rows after it
+    cut_short: bool = leaf(default=False, static=True)  # whether a memory limit has cut the warm-up, or rows after it
     learned: Learned | None = None  # of the likelihood's parameter; None if it has none, or nothing has been learned
-    time: float | None = static(default=None)  # of the last row, if rows are forgotten by time
-    skew: Array | None = None  # of the rows that were refined: those learned since are by their means; see `skew_of`
+    time: float | None = leaf(default=None, static=True)  # of the last row, if rows are forgotten by time
+    skew: Array | None = leaf("p", default=None)  # of rows that were refined; later ones are learned by their means
     elapsed: float = static(default=1.0)  # what the time since the last row has left; see `later`
 
     def __repr__(self) -> str:

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from kalprox._arrays import Array, pytree, static
+from kalprox._arrays import Array, pytree
 from kalprox.algorithms.refine import Refined, refine
+from kalprox.base.tree import Sizes, expect, leaf
 from kalprox.information import Information
 from kalprox.information.linearized import curved_variance, expand, output_leverage, skewness
 from kalprox.likelihoods import Likelihood
@@ -60,14 +61,19 @@ class WarmupCutShort(RuntimeWarning):
 class HeldRows:
     """The rows held in a warm-up, block by block, and the number of rows at which they are checked next."""
 
-    X: tuple[Array, ...]
-    y: tuple[Array, ...]
-    weights: tuple[Array, ...]
-    start: Array  # where the next refinement starts
-    origin: Array  # where the first refinement started
-    next_look: int = static()
-    times: tuple[Array, ...] = ()  # empty unless rows are forgotten by time
-    settled: bool = static(default=False)  # whether the last check found the estimate determined, but wanted more rows
+    X: tuple[Array, ...] = leaf("n,d+f")
+    y: tuple[Array, ...] = leaf("n,o")
+    weights: tuple[Array, ...] = leaf("n", sign="nonnegative")
+    start: Array = leaf("p")  # where the next refinement starts
+    origin: Array = leaf("p")  # where the first refinement started
+    next_look: int = leaf(static=True)
+    times: tuple[Array, ...] = leaf("n", default=())  # empty unless rows are forgotten by time
+    settled: bool = leaf(default=False, static=True)  # whether the estimate was determined, but more rows were wanted
+
+    def check_restored(self, _: Sizes) -> None:
+        """Raise a ValueError unless all rows have a target and a weight, and a time if any has."""
+        lengths = [len(y) for y in self.y]
+        expect(all([len(a) for a in column] == lengths for column in (self.X, self.weights, self.times or self.y)))
 
     @classmethod
     def none(cls, start: Array) -> "HeldRows":
@@ -141,11 +147,11 @@ class ExtrapolatingRows:
     The leverages of rows that have been learned add up to at most d, so that only 10 d rows or so can stay here.
     """
 
-    X: Array
-    y: Array
-    weights: Array
-    counts: Array
-    squares: Array
+    X: Array = leaf("n,d+f")
+    y: Array = leaf("n,o")
+    weights: Array = leaf("n", sign="nonnegative")
+    counts: Array = leaf("n", sign="nonnegative")
+    squares: Array = leaf("n", sign="nonnegative")
 
     @classmethod
     def of(cls, block: Block, some: Any = slice(None)) -> "ExtrapolatingRows":

@@ -1,12 +1,13 @@
 """Whether features are missing independently of the target, given the features that are there."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
 
+from kalprox.base.tree import leaf, state
 from kalprox.calibration.advice import FEWEST_ROWS
 from kalprox.calibration.checks import CHECK_ALARMS, MATERIAL_SHIFT, Check
 
@@ -41,7 +42,7 @@ class Informative(NamedTuple):
         return Check("informative missingness", self.measured(name), self.p_value, self.found)
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class Missingness:
     """Sums of the errors of predictions over all rows, and over the rows without each feature.
 
@@ -62,8 +63,8 @@ class Missingness:
         Whether missing features are predicted from the others, so that q counts.
     """
 
-    sums: Any = field(default_factory=lambda: np.zeros((0, 0, 8)))
-    origin: Any = field(default_factory=lambda: np.zeros(0))
+    sums: Any = leaf("f,t,8", factory=lambda: np.zeros((0, 0, 8)))
+    origin: Any = leaf("t", factory=lambda: np.zeros(0))
     slopes: bool = True
 
     def after(self, mean: Any, std: Any, y: Any, counts: Any, missing: Any, d: int) -> "Missingness":

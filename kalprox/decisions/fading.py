@@ -7,8 +7,8 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from kalprox._arrays import Array
+from kalprox.base.tree import Saved, expect
 from kalprox.decisions.fleet import Fleet
-from kalprox.learning.saved import Saved, expect
 from kalprox.linalg.triangle import append, qr, solve_triangular, triangular_inverse
 
 __all__ = ["FadingFleet"]

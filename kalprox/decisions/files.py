@@ -7,10 +7,10 @@ from typing import Any, Self
 import numpy as np
 
 from kalprox import model_file
+from kalprox.base.tree import Saved, expect, flatten, is_count
 from kalprox.decisions.rewards import BanditRewards
 from kalprox.decisions.settings import arm_names, from_plain
 from kalprox.learning.pending import PendingRows
-from kalprox.learning.saved import Saved, expect, flatten, is_count
 from kalprox.model_file import ModelFileError, Parts, refusing
 
 __all__ = ["BanditFiles"]

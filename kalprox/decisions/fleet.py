@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.learning.saved import Saved, expect, expect_moderate
+from kalprox.base.tree import MODERATE, Saved, expect
 
 __all__ = ["Fleet", "FleetNoise"]
 
@@ -183,7 +183,7 @@ class Fleet(ABC):
     # ---- saving ----------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
-        """Return the state as values that can be saved; see `kalprox.learning.saved`."""
+        """Return the state as values that can be saved; see `kalprox.base.tree`."""
         return {name: getattr(self, name) for name in self._stacks}
 
     def restore(self, saved: Saved, name: str) -> Self:
@@ -191,7 +191,7 @@ class Fleet(ABC):
         for part, value in self._new(len(self)).items():
             found = saved[f"{name}.{part}"]
             expect(found.shape == value.shape)
-            expect_moderate(found)
+            expect(np.abs(found).max(initial=0.0) <= MODERATE)
             setattr(self, part, found)
         expect((self.rows >= 0).all() and (self.squares >= 0).all() and ((self.rows > 0) == (self.squares > 0)).all())
         return self

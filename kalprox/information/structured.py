@@ -32,6 +32,7 @@ from kalprox._arrays import (
 from kalprox._checks import all_finite, check_finite, check_floating, check_positive, concrete
 from kalprox._control import compiled, cond, select
 from kalprox._pickling import PickledFields
+from kalprox.base.tree import leaf
 from kalprox.information.sparse_rows import fold_sparse
 from kalprox.linalg.block_diagonal import BlockDiagonal, Layout
 from kalprox.linalg.block_diagonal import squares as squares_of
@@ -90,15 +91,15 @@ class Structured(PickledFields):
     """
 
     precision: PlusLowRank
-    used: Any
-    mean: Array
-    prior_mean: Array
-    prior_precision: Array
-    rows: Array
-    squares: Array
-    rss: Array
-    traces: Array
-    least: Array
+    used: Any = leaf(given=True)
+    mean: Array = leaf("p", values="moderate")
+    prior_mean: Array = leaf("p", values="moderate")
+    prior_precision: Array = leaf(sign="positive", values="moderate")
+    rows: Array = leaf("", sign="nonnegative", values="moderate")
+    squares: Array = leaf("", sign="nonnegative", values="moderate")
+    rss: Array = leaf("", sign="nonnegative", values="moderate")
+    traces: Array = leaf("2", sign="nonnegative", values="moderate")
+    least: Array = leaf(given=True)
     rank: int = static()
 
     @classmethod

@@ -30,10 +30,10 @@ from kalprox._arrays import (
     namespace,
     pytree,
     register_pytrees,
-    static,
 )
 from kalprox._checks import all_finite, check_array, check_finite, check_floating, check_is, check_positive, concrete
 from kalprox._control import compiled, cond_rare
+from kalprox.base.tree import Sizes, expect, leaf
 from kalprox.information.base import Equations, LeastSquares
 from kalprox.linalg.centering import recenter, stacked_triangle
 from kalprox.linalg.downdate import downdate
@@ -94,12 +94,19 @@ class Information(LeastSquares):
     array([1., 2.])
     """
 
-    T: Array
-    shift: Array
-    rows: Array
-    squares: Array
-    targets: int | None = static(default=None)
-    lost: Array | None = None
+    T: Array = leaf(values="moderate")
+    shift: Array = leaf("c", values="moderate")
+    rows: Array = leaf("", sign="nonnegative", values="moderate")
+    squares: Array = leaf("", sign="nonnegative", values="moderate")
+    targets: int | None = leaf(default=None, static=True)
+    lost: Array | None = leaf("1+c,1+c", values="moderate", default=None)
+
+    def check_restored(self, sizes: Sizes) -> None:
+        """Raise a ValueError unless this can be the information about the inputs and targets of a file."""
+        p = len(self.shift)
+        expect(self.targets != 0 and ("d" not in sizes or p == (sizes["d"] or 0) + (self.targets or 1)))
+        expect(self.T.ndim == 2 and 1 <= len(self.T) <= 1 + p == self.T.shape[1])
+        expect(not np.tril(self.T, -1).any() and (np.diagonal(self.T) >= 0).all())
 
     @classmethod
     def zero(cls, d: int, targets: int | None = None, *, dtype: Any = np.float64, xp: ModuleType = np) -> "Information":

@@ -12,12 +12,12 @@ import numpy as np
 from kalprox import model_file
 from kalprox._memory import check_address_space
 from kalprox._text import code, count
+from kalprox.base.tree import expect
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.jobs.restoring import checked_columns, checked_record, conforms
 from kalprox.learning.belief import Belief
 from kalprox.learning.headline import Headline, Line, RowCounts, headline
 from kalprox.learning.learner import Learner
-from kalprox.learning.saved import expect
 from kalprox.learning.saving import from_parts, learner_parts
 from kalprox.learning.settings import Settings
 from kalprox.learning.summary import Summary

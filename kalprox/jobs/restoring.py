@@ -7,8 +7,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from kalprox.base.tree import expect
 from kalprox.jobs.record import FitRecord
-from kalprox.learning.saved import expect
 from kalprox.sources.columns import Columns
 from kalprox.sources.places import Cursor
 from kalprox.sources.quarantine import BadRow

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.base.tree import Saved, expect, flatten
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.restoring import checked_state, conforms
 from kalprox.learning.pending import PendingRows
-from kalprox.learning.saved import Saved, expect, flatten
 from kalprox.model_file import Parts
 from kalprox.sources.records import Position
 

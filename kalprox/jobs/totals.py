@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from kalprox.base.tree import Saved, expect, flatten
 from kalprox.information import Information
 from kalprox.information.linearized import Linearized
 from kalprox.learning.sandwich import Sandwich
-from kalprox.learning.saved import Saved, expect, expect_information, flatten
 from kalprox.learning.targets import Seen
 from kalprox.model_file import Parts
 from kalprox.sources import Counts, Folded
@@ -28,7 +28,7 @@ def save_totals(passes: Sequence[Folded[Any]]) -> tuple[dict[str, Any], dict[str
     header: dict[str, Any] = {"kinds": [type(one.total).__name__ for one in passes]}
     arrays: dict[str, np.ndarray] = {}
     for i, one in enumerate(passes):
-        flatten(f"pass.{i}", one.total.saved() if isinstance(one.total, Sandwich) else one.total, header, arrays)
+        flatten(f"pass.{i}", one.total, header, arrays)
         flatten(f"counts.{i}", one.counts, header, arrays)
     return header, arrays
 
@@ -38,7 +38,7 @@ def load_totals(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[F
     saved = Saved(header, arrays)
     found = []
     for i, kind in enumerate(header["kinds"]):
-        found.append(Folded(_total(saved, kind, f"pass.{i}"), saved.value(Counts, f"counts.{i}")))
+        found.append(Folded(_total(saved, kind, f"pass.{i}"), saved.tree(Counts, f"counts.{i}", {})))
     return found
 
 
@@ -49,13 +49,7 @@ def rebuilt_totals(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Par
 
 
 def _total(saved: Saved, kind: str, name: str) -> Any:
-    if kind == Sandwich.__name__:
-        return Sandwich.restored(saved, name)
-    if kind not in _KINDS:
-        expect(kind == np.ndarray.__name__ and isinstance(saved[name], np.ndarray))
-        return saved[name]
-    total = saved.value(_KINDS[kind], name)
-    info = total if isinstance(total, Information) else getattr(total, "information", None)
-    if info is not None:
-        expect_information(info, len(info.shift) - 1, None)
-    return total
+    if kind in _KINDS:
+        return saved.tree(_KINDS[kind], name, {})
+    expect(kind == np.ndarray.__name__ and isinstance(saved[name], np.ndarray))
+    return saved[name]

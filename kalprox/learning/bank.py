@@ -1,20 +1,19 @@
 """The belief of a model that chooses how to forget: a bank of beliefs, mixed by how well each predicts."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox.base.tree import Saved, Sizes, expect, state
 from kalprox.calibration.blocks import Given
 from kalprox.forgetting import ByRow, Forgetting, RandomWalk
-from kalprox.learning.bank_weights import RATES, ForgetWeights, Odds, WeightRecord
+from kalprox.learning.bank_weights import ForgetWeights, Odds, WeightRecord
 from kalprox.learning.belief import Belief
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.innovations import Innovations, MixedInnovations, in_stds, may_overflow
 from kalprox.learning.mixed import MixedBelief
-from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Bernoulli, Categorical, Likelihood, NegativeBinomial, Poisson
 from kalprox.predictive import Categories, Classes, Counts, Mixture, Predictive, Student, mixed
@@ -77,7 +76,7 @@ def _matched_type(settings: Settings, block: Block | None) -> type[Belief] | Non
     return MatchedBelief if block is None or MatchedBelief.serves(settings, block) else None
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class BankBelief(MixedBelief):
     """Beliefs that learn the same rows and forget them in different ways, and the probability of each.
 
@@ -245,25 +244,22 @@ class BankBelief(MixedBelief):
     def without_rows(self) -> "BankBelief":
         return replace(self, members=tuple(member.without_rows() for member in self.members))
 
-    def saved(self) -> dict[str, Any]:
-        members = {str(k): member.whole_state() for k, member in enumerate(self.members)}
-        return {"targets": self.targets, "members": members, "bank": {"odds": self.odds, "record": self.record}}
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        return self.members[0].sizes
 
     @classmethod
-    def restored(cls, settings: Settings, d: int, saved: Saved) -> "BankBelief":
-        matched = _matched_type(settings, None) if "members.0.A" in saved else None
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "BankBelief":
+        matched = _matched_type(settings, None) if f"{name}.members.0.A" in saved else None
         kind = matched or member_type(settings)
+        ways = list(ways_to_forget(settings, kind).values())
+        K = saved.count(f"{name}.members.length")
+        expect(1 <= K <= len(ways))
         members = tuple(
-            kind.resumed(settings.forgetting_by(forget), d, saved.part(f"members.{k}"))
-            for k, forget in enumerate(ways_to_forget(settings, kind).values())
-            if f"members.{k}" in saved
+            kind.restored(settings.forgetting_by(forget), saved, f"{name}.members.{i}", sizes)
+            for i, forget in enumerate(ways[:K])
         )
-        odds, targets = saved.value(Odds, "bank.odds"), members[0].targets
-        expect(odds.joint.shape == (len(RATES), len(members)) + (() if targets is None else (targets,)))
-        expect((odds.joint >= 0).all() and np.allclose(odds.weights.sum(axis=0), 1))
-        expect(len(members) > 0)
-        record = saved.value(WeightRecord, "bank.record").checked(len(members), targets)
-        return cls(settings, members, odds, record)
+        return saved.tree(cls, name, {**sizes, "K": K}, settings=settings, members=members)
 
 
 def predicted(likelihood: Likelihood, found: Innovations) -> Predictive:

@@ -1,13 +1,12 @@
 """The weights of the members of a bank: how predictions move them, and how they moved along the stream."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.learning.saved import expect
+from kalprox.base.tree import Sizes, expect, leaf, state
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +80,7 @@ class ForgetWeights(NamedTuple):
         return ax
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class WeightRecord:
     """The weights after every `stride` rows. When there are more than 256 points, every other one is dropped.
 
@@ -98,8 +97,8 @@ class WeightRecord:
 
     n: int
     stride: int
-    rows: Array
-    weights: Array
+    rows: Array = leaf("n", sign="nonnegative")
+    weights: Array = leaf("n,K,k", sign="nonnegative")
 
     @classmethod
     def start(cls, weights: Array) -> "WeightRecord":
@@ -131,16 +130,13 @@ class WeightRecord:
             return ForgetWeights(self.rows, names, self.weights)
         return ForgetWeights(np.append(self.rows, self.n), names, np.concatenate([self.weights, now[None]]))
 
-    def checked(self, members: int, targets: int | None) -> "WeightRecord":
-        """Return the record; raise a ValueError if it cannot be one of so many members and targets."""
-        shape = (members,) if targets is None else (members, targets)
-        expect(self.stride >= 1 and self.rows.ndim == 1 and 1 <= len(self.rows) <= _MOST)
-        expect(self.weights.shape == (len(self.rows), *shape) and ((self.weights >= 0) & (self.weights <= 1)).all())
-        expect((np.diff(self.rows) > 0).all() and self.rows[0] >= 0 and self.rows[-1] <= self.n)
-        return self
+    def check_restored(self, _: Sizes) -> None:
+        """Raise a ValueError if this cannot be a record."""
+        expect(self.stride >= 1 and 1 <= len(self.rows) <= _MOST and (self.weights <= 1).all())
+        expect((np.diff(self.rows) > 0).all() and self.rows[-1] <= self.n)
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class Odds:
     """The probability of each member of a bank, jointly with that of the rate at which the best member changes.
 
@@ -169,7 +165,11 @@ class Odds:
        1997.
     """
 
-    joint: Array
+    joint: Array = leaf("4,K,k", sign="nonnegative")
+
+    def check_restored(self, _: Sizes) -> None:
+        """Raise a ValueError unless the probabilities add up to 1."""
+        expect(np.allclose(self.weights.sum(axis=0), 1))
 
     @classmethod
     def equal(cls, members: int, targets: int | None) -> "Odds":

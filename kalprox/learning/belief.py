@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
@@ -11,13 +11,13 @@ from scipy import special
 
 from kalprox._arrays import Array
 from kalprox._pickling import PickledFields
+from kalprox.base.tree import Saved, Sizes, leaf, state
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import TUNED_CLUSTERS, Estimate
 from kalprox.learning.path import Path
 from kalprox.learning.sandwich import Sandwich, excess_of, row_scores, scores_at
-from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Bernoulli, Categorical
 from kalprox.models import Model
@@ -63,7 +63,7 @@ def check_any_row(counts: Counts) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class Belief(PickledFields, ABC):
     """The state of a learner after some rows. A belief is immutable; quantities computed from it are cached.
 
@@ -88,10 +88,10 @@ class Belief(PickledFields, ABC):
         About how many standard errors merges have left the estimate from the minimiser; 0 if they were exact.
     """
 
-    settings: Settings
-    sandwich: Sandwich | None = field(default=None, kw_only=True)
-    input_noise: InputNoise | None = field(default=None, kw_only=True)
-    time: float | None = field(default=None, kw_only=True)
+    settings: Settings = leaf(given=True)
+    sandwich: Sandwich | None = leaf(default=None, kw_only=True)
+    input_noise: InputNoise | None = leaf(default=None, kw_only=True)
+    time: float | None = leaf(default=None, kw_only=True)
 
     whole_batches: ClassVar[bool] = False
     in_one_pass: ClassVar[bool] = True
@@ -758,33 +758,15 @@ class Belief(PickledFields, ABC):
         """
         return self
 
-    @abstractmethod
-    def saved(self) -> dict[str, Any]:
-        """Return the state of the belief as values that can be saved; see `kalprox.learning.saved`."""
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """The lengths of the axes of its arrays: d features, k targets if there are several, and p parameters."""
+        return {"d": self.coef.shape[-1], "k": self.targets, "p": self.design.size}
 
     @classmethod
-    @abstractmethod
-    def restored(cls, settings: Settings, d: int, saved: Saved) -> Self:
-        """Return the belief about d features whose method `saved` returned these values."""
-
-    def whole_state(self) -> dict[str, Any]:
-        """Return all of the state as values that can be saved, the sums for standard errors and noise included."""
-        sandwich = {} if self.sandwich is None else {"sandwich": self.sandwich.saved()}
-        noise = {} if self.input_noise is None else {"input_noise": self.input_noise}
-        return {**self.saved(), **sandwich, **noise}
-
-    @classmethod
-    def resumed(cls, settings: Settings, d: int, saved: Saved) -> Self:
-        """Return the belief about d features whose method `whole_state` returned these values."""
-        belief = cls.restored(settings, d, saved)
-        if "sandwich" in saved:
-            sandwich, is_exact = Sandwich.restored(saved), settings.is_exact
-            p = d + 1 if is_exact else belief.design.size
-            expect(sandwich.M.shape == (belief.targets or 1, p, p) and is_exact is (sandwich.center is not None))
-            belief = replace(belief, sandwich=sandwich)
-        if "input_noise" in saved:
-            belief = replace(belief, input_noise=InputNoise.restored(d, saved))
-        return belief
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> Self:
+        """Return the belief that was saved under `name`; raise a ValueError if it cannot be one of these sizes."""
+        return saved.tree(cls, name, sizes, settings=settings)
 
     # ---- supported by exact beliefs only -----------------------------------------------------------------
 

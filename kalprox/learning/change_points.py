@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox.base.tree import MODERATE, Sizes, copied, expect, leaf, state
 from kalprox.calibration import ChangePoint, Changes
 from kalprox.learning.belief import Belief
 from kalprox.learning.run_lengths import RunLengths
-from kalprox.learning.saved import Saved, expect, expect_moderate
 from kalprox.learning.settings import Settings
 from kalprox.models import LINKS
 from kalprox.sources import Block
@@ -32,7 +32,7 @@ _OUTLYING, _MEDIAN = 6.0, 0.6745  # stds beyond which a first row is an outlier;
 _FARTHEST = 3.0  # noise stds to which the residual before a row is bounded
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class ChangeDetector:
     """What finds change points: the run lengths of the rows, and the change points found so far. Immutable.
 
@@ -75,15 +75,15 @@ class ChangeDetector:
 
     kind: str
     rows: int
-    center: Array
-    scale: Array
-    unit: Array
-    reference: Array
+    center: Array = leaf("c", values="moderate")
+    scale: Array = leaf("c", sign="positive")
+    unit: Array = leaf("2", values="moderate")
+    reference: Array = leaf("r", values="moderate")
     since: int
-    held: Array
-    last: float
+    held: Array = leaf("h,c+4", values="any", rows=True)
+    last: float = leaf(values="moderate")
     runs: RunLengths | None
-    points: Array
+    points: Array = leaf("f,5", values="any")
     found: int
 
     @classmethod
@@ -168,7 +168,7 @@ class ChangeDetector:
                 return replace(self, held=held, rows=self.rows + len(table))
             first = int(known[missing - 1]) + 1
             new, runs, last = self._begun(held, self.rows + first, hazard, new_dof)
-        runs = replace(runs.copy(), hazard=hazard)
+        runs = replace(copied(runs), hazard=hazard)
         for residual, time in new.steps(runs, last, table[first:]):
             last, lead = residual, runs.lead
             start, probability = runs.start[lead], 0.0
@@ -242,27 +242,15 @@ class ChangeDetector:
         runs = self.runs
         return Changes(points, self.found, 0.0 if runs is None else runs.changed, self.kind if runs else "")
 
-    def without_rows(self) -> "ChangeDetector":
-        """Return the detector without rows that it holds: it looks for changes from the next rows on."""
-        return replace(self, held=self.held[:0])
-
-    @classmethod
-    def restored(cls, settings: Settings, d: int, saved: Saved) -> "ChangeDetector":
-        """Return the detector saved as "changes"; raise a ValueError if the shapes do not fit."""
-        found, like = saved.value(cls, "changes"), cls.start(settings, d, 0)
-        c = len(like.center)
-        expect(found.kind == like.kind and found.center.shape == found.scale.shape == (c,) and (found.scale > 0).all())
-        learned = len(_learned_parameter(settings))
-        expect(found.unit.shape == (2,) and found.unit[1] > 0 and len(found.reference) in (0, 1 + d + learned))
-        expect((found.reference[1 + d :] > 0).all())
-        expect(found.held.ndim == found.points.ndim == 2 and found.held.shape[1] == c + 4)
-        expect(len(found.held) < max(_FIRST_ROWS, 2 * (c + 2)) and (found.held[:, -3] > 0).all())
-        expect(found.points.shape[1] == 5 and len(found.points) <= min(_MOST_POINTS, found.found))
-        expect(np.isfinite(found.points[:, :3]).all() and np.isfinite(found.held[:, :-1]).all())
-        expect_moderate(found.center, found.unit, found.reference, found.held[:, :-1], found.last)
-        if found.runs is not None:
-            found.runs.check(c + 2)
-        return found
+    def check_restored(self, sizes: Sizes) -> None:
+        """Raise a ValueError if this cannot be the detector of rows with the columns of a file."""
+        c, d = len(self.center), sizes["d"] or 0
+        expect((self.kind, c) in (("coefficients", d), ("residuals", 0)) and self.unit[1] > 0)
+        expect(len(self.reference) in (0, 1 + d, 2 + d) and (self.reference[1 + d :] > 0).all())
+        expect(len(self.held) < max(_FIRST_ROWS, 2 * (c + 2)) and (self.held[:, -3] > 0).all())
+        expect(len(self.points) <= min(_MOST_POINTS, self.found) and np.isfinite(self.points[:, :3]).all())
+        expect(np.isfinite(self.held[:, :-1]).all() and (np.abs(self.held[:, :-1]) <= MODERATE).all())
+        expect(self.runs is None or self.runs.theta.shape[1] == c + 2)
 
 
 def _learned_parameter(settings: Settings) -> list[str]:

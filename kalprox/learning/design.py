@@ -10,6 +10,7 @@ import scipy.sparse
 
 from kalprox._arrays import Array, masked
 from kalprox._pickling import PickledFields
+from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.models import Model, Offset
 from kalprox.regularizers import Regularizer
 from kalprox.sources import Block, Folded, Source
@@ -19,13 +20,13 @@ __all__ = ["Design", "DesignedSource", "Moments"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@state
 class Moments:
     """The number of rows, and the means and centred sums of squares of the columns of X. Moments add."""
 
-    rows: float
-    mean: Array
-    squares: Array  # the sum of squared deviations from the mean
+    rows: float = leaf(sign="nonnegative")
+    mean: Array = leaf("d")
+    squares: Array = leaf("d", sign="nonnegative")  # the sum of squared deviations from the mean
 
     @classmethod
     def of(cls, block: Block) -> "Moments":
@@ -69,16 +70,12 @@ class Moments:
         mean[some], squares[some] = after.mean, after.squares
         return Moments(after.rows, mean, squares)
 
-    def with_features(self, more: int) -> "Moments":
-        """Return the moments with more columns, which were 0 in all rows."""
-        return replace(self, mean=np.pad(self.mean, (0, more)), squares=np.pad(self.squares, (0, more)))
-
     @property
     def sd(self) -> Array:
         return np.sqrt(self.squares / (self.rows or 1.0))
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class Design(PickledFields):
     """The inputs of h are [1 | (X - center) / scale], and `offset` is added to the output of a linear h.
 
@@ -91,14 +88,19 @@ class Design(PickledFields):
     output, row by row. With `row_offsets` the offsets of the rows are the last column of the inputs.
     """
 
-    center: Array | None = None  # (d,)
-    scale: Array | None = None  # (d,)
+    center: Array | None = leaf("d", default=None)
+    scale: Array | None = leaf("d", sign="positive", pad=1.0, default=None)
     intercept: bool = False
     offset: Any = 0.0  # a number, or (k,)
-    center_rest: Array | None = None  # (d,); None where nothing is left
+    center_rest: Array | None = leaf("d", default=None)  # None where nothing is left
     offset_rest: Any = 0.0
     outputs: int | None = None  # None for one output that is a number
     row_offsets: bool = False
+
+    def check_restored(self, sizes: Sizes) -> None:
+        """Raise a ValueError unless this can be the design of the features and parameters of a file."""
+        expect((self.center is None) is (self.scale is None) and self.outputs not in (0, 1))
+        expect(self.center is None or self.size == sizes["p"])
 
     @classmethod
     def of_moments(
@@ -119,12 +121,6 @@ class Design(PickledFields):
         ones, zeros = np.ones(len(mean)), np.zeros(len(mean))
         scale = np.where(sd > 0, sd, 1.0) if standardize else ones
         return cls(mean if intercept and centred else zeros, scale, intercept, outputs=outputs, row_offsets=row_offsets)
-
-    def with_features(self, more: int) -> "Design":
-        """Return the design of rows with more columns, which were 0 in all rows so far."""
-        center, rest = (None if a is None else np.pad(a, (0, more)) for a in (self.center, self.center_rest))
-        scale = None if self.scale is None else np.append(self.scale, np.ones(more))
-        return replace(self, center=center, scale=scale, center_rest=rest)
 
     @property
     def first(self) -> int:

@@ -1,7 +1,7 @@
 """The exact belief of a linear model: how rows are folded into its information, and predicted before that."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from math import inf, log
 from typing import Any, ClassVar
@@ -10,20 +10,19 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import LARGEST, check_usable
+from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.forgetting import ByRow, ByTime, Directional, RandomWalk, Window
 from kalprox.information import Information, merge
 from kalprox.learning.belief import FEWEST_ROWS, Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design
 from kalprox.learning.drift import LONGEST, fold_drifting, walked, walking_innovations
 from kalprox.learning.fingerprint import fingerprint
-from kalprox.learning.folds import Choice, Folds, best_on_grid, piece_reaching
+from kalprox.learning.folds import CrossValidation, Folds, piece_reaching
 from kalprox.learning.innovations import Innovations, SquareRootFilter, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.sandwich import Sandwich
-from kalprox.learning.saved import Saved, expect
-from kalprox.learning.saved_parts import restored_information, restored_time
 from kalprox.learning.scorer import MODERATE_LEVERAGE, SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
 from kalprox.learning.window import WindowRows
@@ -50,12 +49,18 @@ _CHUNK = 1024  # rows predicted at a time
 _MANY_COLUMNS = 512
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class ExactBelief(LinearBelief):
     """The belief of a linear model as rows come: what is learned from each, and how it was predicted before."""
 
-    scorer: Scorer | None = None  # what predicted the last rows
+    scorer: Scorer | None = leaf(default=None, derived=True)  # what predicted the last rows
     window: WindowRows | None = None  # the rows of the window, if there is one
+
+    def check_restored(self, sizes: Sizes) -> None:
+        """Raise a ValueError unless what the settings need is there, for as many targets."""
+        window = self.settings.forgetting.rows if isinstance(self.settings.forgetting, Window) else None
+        expect(self.targets == sizes["k"] and window == (self.window and self.window.size))
+        expect((self.time is None) or self.settings.by_time)
 
     whole_batches: ClassVar[bool] = True
 
@@ -185,22 +190,6 @@ class ExactBelief(LinearBelief):
         folds = self.folds and self.folds.mapped(lambda one: one.with_origin(columns, values))
         return replace(
             self, information=information, folds=folds, sandwich=sandwich, input_noise=noise, scorer=None, found=None
-        )
-
-    def with_features(self, more: int) -> "ExactBelief":
-        """Return the belief about more features. Exact; O(d^2).
-
-        What predicted the last rows gives way to an estimate that knows how uncertain the new coefficients are.
-        """
-        return ExactBelief(
-            self.settings,
-            self.information.with_features(more),
-            self.folds and self.folds.mapped(lambda one: one.with_features(more)),
-            spread_before=np.pad(self.spread, (0, more)),
-            sandwich=self.sandwich and self.sandwich.with_features(more),
-            input_noise=self.input_noise and self.input_noise.with_features(more),
-            time=self.time,
-            window=self.window and self.window.with_features(more),
         )
 
     def merge(self, other: Belief) -> "ExactBelief":
@@ -579,37 +568,23 @@ class ExactBelief(LinearBelief):
 
     # ---- saving ----------------------------------------------------------------------------------------
 
-    def saved(self) -> dict[str, Any]:
-        folds = {} if self.folds is None else {"folds": self.folds.saved()}
-        scorer = {} if self.scorer is None else {"scorer": self.scorer}
-        info, window = self.information, {} if self.window is None else {"window": self.window.saved()}
-        time = {} if self.time is None else {"time": np.array(self.time)}
-        return {
-            "targets": info.targets,
-            "information": info,
-            "spread": self.spread,
-            **folds,
-            **scorer,
-            **window,
-            **time,
-        }
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        d = self.information.d
+        return {"d": d, "k": self.targets, "p": 1 + d}  # the scores of a linear model always have an intercept
 
     @classmethod
-    def restored(cls, settings: Settings, d: int, saved: Saved) -> "ExactBelief":
-        info = restored_information(saved, "information", d, saved["targets"], settings.forget)
-        folds, make = None, partial(ExactBelief, settings)
-        if "folds" in saved:
-            folds = Folds.restored(make, settings.forget, d, info.targets, saved)
-        elif "scores" in saved:  # by version 0.1
-            alphas, values = saved["scores.alphas"], saved["scores.scores"]
-            expect(alphas.shape == values.shape and info.rows > 0)
-            loss = -2 * values / (float(info.rows) * (info.targets or 1))
-            folds = Folds.start(make, info, Choice(best_on_grid(alphas, loss) / float(info.rows) ** 0.5))
-        spread = saved["spread"] if "spread" in saved else np.zeros(d)
-        expect(spread.shape == (d,) and (spread >= 0).all())
-        scorer = Scorer.restored(d, info.targets, saved) if "scorer" in saved else None
-        about: dict[str, Any] = {"spread_before": spread, "scorer": scorer, "time": restored_time(settings, saved)}
-        if isinstance(settings.forgetting, Window):
-            size, kind = settings.forgetting.rows, settings.weights
-            about["window"] = WindowRows.restored(size, kind, d, info.targets, saved)
-        return cls(settings, info, folds, **about)
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "ExactBelief":
+        folds = None
+        if f"{name}.folds" in saved:
+            make = partial(ExactBelief, settings)
+            compared = saved.tree(CrossValidation, f"{name}.folds.compared", sizes, belief=make)
+            folds = saved.tree(Folds, f"{name}.folds", sizes, compared=compared)
+        return saved.tree(cls, name, sizes, settings=settings, folds=folds)
+
+    def with_features(self, more: int) -> "ExactBelief":
+        """Return the belief about more features. Exact; O(d^2).
+
+        What predicted the last rows gives way to an estimate that knows how uncertain the new coefficients are.
+        """
+        return grown(replace(self, spread_before=self.spread), more)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial, reduce
 from operator import add
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ from kalprox.algorithms.proximal_filter import (
 )
 from kalprox.algorithms.refine import refine
 from kalprox.algorithms.warmup import HeldRows, skew_of
+from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
@@ -34,16 +35,7 @@ from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, follow
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path
-from kalprox.learning.sandwich import UNNAMED, Sandwich, moved, next_unnamed, restored_labels, row_scores, saved_labels
-from kalprox.learning.saved import Saved, expect
-from kalprox.learning.saved_parts import (
-    restored_design,
-    restored_information,
-    restored_learned,
-    restored_time,
-    saved_design,
-)
-from kalprox.learning.saved_warmup import restored_rows, saved_rows
+from kalprox.learning.sandwich import UNNAMED, Sandwich, moved, next_unnamed, row_scores
 from kalprox.learning.separation import SEPARATED, SeparationWarning, is_separated
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
@@ -78,7 +70,7 @@ _WIDE = 1.0  # the variance of an output above which its prediction is not judge
 _FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class FilteredBelief(Belief):
     """The state of the proximal filter, in the coordinates of a design that the rows of the warm-up fixed.
 
@@ -92,8 +84,9 @@ class FilteredBelief(Belief):
     seen: Seen | None = None  # None without a weak prior: for a function, after `fit`, and in files of version 0.1
     n_passes: int = 1
     fit_converged: bool = True
-    fit_message: str = ""
-    fit_column_std: Array | None = None  # of the rows of `fit`, which `seen` does not summarise
+    fit_message: str = leaf(default="", given=True)
+    # The standard deviations of the rows of `fit`, which `seen` does not summarise.
+    fit_column_std: Array | None = leaf("d", sign="nonnegative", default=None)
     fit_outside: float = 0.0
     merge_distance: float = 0.0  # about how many standard errors merges have left the estimate from the minimiser
     columns: Columns | None = None  # on which the weak prior rests; see `Columns`
@@ -438,48 +431,28 @@ class FilteredBelief(Belief):
 
         The rows held in a warm-up are checked when there are 10 for each coefficient.
         """
-        design = self.fixed.with_features(more)
-        if design.center is None or design.row_offsets:
+        if self.fixed.center is None or self.fixed.row_offsets:
             raise ValueError(
                 "New features came, and this model cannot learn them: its link is a function, or its rows have an "
                 "offset. Give all features in every row."
             )
-        old, added = self.state, more * (design.outputs or 1)
-        state = _filter(self.settings, design, warmup=old.problem.warmup).init(first_theta(self.settings, design), None)
-        at = len(old.estimate)
+        belief = grown(self, more, self.fixed.outputs or 1)
+        state, design = belief.state, belief.fixed
+        first = _filter(self.settings, design).init(first_theta(self.settings, design), None)
+        at = len(self.state.estimate)
 
-        def longer(theta: Array) -> Array:
-            return np.append(theta, np.asarray(state.estimate)[at:])
+        def started(theta: Array) -> Array:
+            return np.append(theta[:at], np.asarray(first.estimate)[at:])
 
-        held, far = old.held, old.extrapolating
+        held = state.held
         if held is not None:
-            X = tuple(np.pad(X, ((0, 0), (0, more))) for X in held.X)
-            look = held.next_look if np.any(old.data.T) else HeldRows.none(longer(held.start)).next_look
-            held = replace(held, X=X, start=longer(held.start), origin=longer(held.origin), next_look=look)
-        state = replace(
-            state,
-            prior=old.prior.with_features(added),
-            data=old.data.with_features(added),
-            estimate=longer(np.asarray(old.estimate)),
-            held=held,
-            extrapolating=far and replace(far, X=np.pad(far.X, ((0, 0), (0, more)))),
-            cut_short=old.cut_short,
-            learned=old.learned,
-            skew=None if old.skew is None else np.pad(old.skew, (0, added)),
-        )
-        seen = self.seen and replace(self.seen, X=self.seen.X.with_features(more))
-        columns = self.columns and Columns(
-            *(np.append(a, np.full(more, x)) for a, x in zip(self.columns, (0, 1), strict=True))
-        )
-        std = None if self.fit_column_std is None else np.pad(self.fit_column_std, (0, more))
-        sandwich = self.sandwich and self.sandwich.with_features(added)
-        belief = replace(
-            self, state=state, fixed=design, seen=seen, columns=columns, fit_column_std=std, sandwich=sandwich
-        )
-        if seen is None or columns is None:
-            return belief
-        noise_var = np.inf if held is not None else _noise_of(old)
-        prior = weak_prior(self.settings, design, seen, columns, noise_var)
+            look = held.next_look if np.any(self.state.data.T) else HeldRows.none(held.start).next_look
+            held = replace(held, start=started(held.start), origin=started(held.origin), next_look=look)
+        state = replace(state, problem=first.problem, estimate=started(np.asarray(state.estimate)), held=held)
+        if belief.seen is None or belief.columns is None:
+            return replace(belief, state=state)
+        noise_var = np.inf if held is not None else _noise_of(self.state)
+        prior = weak_prior(self.settings, design, belief.seen, belief.columns, noise_var)
         return replace(belief, state=replace(state, prior=prior) if held is not None else with_prior(state, prior))
 
     def merge(self, other: Belief) -> "FilteredBelief":
@@ -744,64 +717,29 @@ class FilteredBelief(Belief):
             seen = replace(seen, y=replace(seen.y, low=mean, high=mean))
         return replace(self, seen=seen, state=replace(self.state, data=data, extrapolating=None))
 
-    def saved(self) -> dict[str, Any]:
-        state = self.state
-        return {
-            **saved_design(self.fixed),
-            **({} if self.seen is None else {"seen": self.seen}),
-            "n_passes": self.n_passes,
-            "converged": self.fit_converged,
-            **({"cut_short": True} if state.cut_short else {}),
-            "prior": state.prior,
-            "data": state.data,
-            "estimate": np.asarray(state.estimate),
-            "warmup": state.problem.warmup,
-            **saved_rows(state),
-            **({} if state.learned is None else {"learned": state.learned}),
-            **({} if state.skew is None else {"skew": state.skew}),
-            **({} if self.time is None else {"time": np.array(self.time)}),
-            **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
-            **({} if not self.fit_outside else {"outside": self.fit_outside}),
-            **({} if not self.merge_distance else {"merge_distance": self.merge_distance}),
-            **({} if self.columns is None else {"columns": self.columns._asdict()}),
-            **({} if not self.held_groups else {"held_groups": saved_labels(self.held_groups)}),
-        }
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        return {**super().sizes, "p": len(self.state.estimate)}
 
     @classmethod
-    def restored(cls, settings: Settings, d: int, saved: Saved) -> "FilteredBelief":
-        design = restored_design(settings, d, saved)
-        estimate = saved["estimate"]
-        expect(estimate.shape == (design.size,) or not isinstance(settings.link, str))
-        expect(settings.start is None or np.asarray(settings.start, float).shape == estimate.shape)
-        state = _filter(settings, design, warmup=saved.count("warmup")).init(estimate, None)
-        held, far = restored_rows(settings, design, d, estimate, saved)
-        seen = saved.value(Seen, "seen") if "seen" in saved else None
-        if seen is not None:
-            for moments, columns in ((seen.X, d), (seen.y.moments, 1)):
-                expect(moments.mean.shape == moments.squares.shape == (columns,) and (moments.squares >= 0).all())
-                expect(moments.rows >= 0)
-        prior, data = (
-            restored_information(saved, name, len(estimate), None, settings.forget) for name in ("prior", "data")
-        )
-        learned = restored_learned(settings, saved)
-        time = restored_time(settings, saved)
-        cut_short = saved.header.get("cut_short", False)
-        expect(isinstance(cut_short, bool))
-        skew = saved.arrays.get("skew")
-        expect(skew is None or skew.shape == estimate.shape)
-        about_rows: dict[str, Any] = {"held": held, "extrapolating": far, "cut_short": cut_short, "skew": skew}
-        state = replace(state, prior=prior, data=data, learned=learned, time=time, **about_rows)
-        std = saved.arrays.get("column_std")
-        outside, apart = (float(saved.arrays.get(name, 0.0)) for name in ("outside", "merge_distance"))
-        groups = restored_labels(saved["held_groups"]) if "held_groups" in saved else ()
-        expect(len(groups) in (0, 0 if held is None else held.rows))
-        found = Columns(saved["columns.middle"], saved["columns.spread"]) if "columns" in saved else None
-        expect(std is None or (std.shape == (d,) and (std >= 0).all()))
-        expect(found is None or (found.middle.shape == found.spread.shape == (d,) and (found.spread >= 0).all()))
-        passes, converged = saved.count("n_passes"), bool(saved["converged"])
-        about = seen, passes, converged, "", std, outside, apart, found, groups
-        belief = cls(settings, state, design, *about, time=time)
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "FilteredBelief":
+        design = saved.tree(Design, f"{name}.fixed", sizes)
+        expect((design.center is None) is not isinstance(settings.link, str))
+        start = np.zeros(sizes["p"] or 0)
+        problem = _filter(settings, design).init(start, None).problem
+        rows = {"f": design.first + design.row_offsets, "o": design.outputs}
+        state = saved.tree(ProximalState, f"{name}.state", {**sizes, **rows}, problem=problem)
+        belief = saved.tree(cls, name, sizes, settings=settings, fixed=design, state=state)
         return replace(belief, fit_message=belief._of_stream)
+
+    def check_restored(self, sizes: Sizes) -> None:
+        """Raise a ValueError unless rows are held with times if that is needed, and the likelihood is the right one."""
+        settings, held, learned = self.settings, self.state.held, self.state.learned
+        expect(settings.start is None or np.shape(settings.start) == self.state.estimate.shape)
+        expect(settings.by_time or self.time is None)
+        expect(held is None or bool(held.times) is (settings.by_time and bool(held.X)))
+        expect(learned is None or learned.numbers.shape == settings.likelihood.numbers.shape)
+        expect(len(self.held_groups) in (0, 0 if held is None else held.rows))
 
 
 def _has_few_events(posterior: InformationPosterior, design: Design) -> bool:

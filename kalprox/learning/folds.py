@@ -6,16 +6,15 @@ alpha = c sqrt(rows): it serves the fewer rows that predict a fold, and the more
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.information import Information, merge
-from kalprox.learning.saved import Saved, expect
-from kalprox.learning.saved_parts import restored_information
 
 __all__ = ["Choice", "CrossValidation", "Folds", "best_on_grid", "piece_reaching"]
 
@@ -30,7 +29,7 @@ class Choice(NamedTuple):
     limit: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class CrossValidation:
     """The choice of c by cross-validation. It is made when it is first asked for.
 
@@ -44,9 +43,13 @@ class CrossValidation:
         What was chosen before there were folds.
     """
 
-    belief: Callable[[Information], Any]
+    belief: Callable[[Information], Any] = leaf(given=True)
     sums: tuple[Information, ...]
     before: Choice | None = None
+
+    def check_restored(self, _: Sizes) -> None:
+        """Raise a ValueError unless there are all folds, and what was chosen before them is a number."""
+        expect(len(self.sums) == FOLDS + 1 and (self.before is None or 0 < self.before.c < np.inf))
 
     @cached_property
     def choices(self) -> list[Choice] | None:
@@ -91,7 +94,7 @@ class CrossValidation:
         return total
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class Folds:
     """The sums of the rows in folds, as rows come.
 
@@ -116,8 +119,12 @@ class Folds:
     compared: CrossValidation
     current: Information
     fold: int
-    left: float
-    fade: float = 1.0
+    left: float = leaf(sign="positive")
+    fade: float = leaf(sign="positive", default=1.0)
+
+    def check_restored(self, _: Sizes) -> None:
+        """Raise a ValueError if there is no such fold."""
+        expect(self.fold < FOLDS and self.fade <= 1)
 
     @classmethod
     def start(cls, belief: Callable[[Information], Any], learned: Information, before: Choice | None = None) -> "Folds":
@@ -178,26 +185,6 @@ class Folds:
         mine, theirs = self.complete, other.complete
         sums = tuple(map(merge, mine.compared.sums, theirs.compared.sums))
         return self._of(replace(self.compared, sums=sums), mine.fold)
-
-    def saved(self) -> dict[str, Any]:
-        """Return the folds as values that can be saved; see `kalprox.learning.saved`."""
-        sums = {str(i): one for i, one in enumerate((*self.compared.sums, self.current))}
-        before = {} if (found := self.compared.before) is None else {"before": np.array(found.c)}
-        return {**sums, **before, "fold": self.fold, "left": np.array(self.left), "fade": np.array(self.fade)}
-
-    @classmethod
-    def restored(
-        cls, belief: Callable[[Information], Any], forget: float, d: int, targets: int | None, saved: Saved
-    ) -> "Folds":
-        """Return the folds saved as "folds"; raise a ValueError if the arrays are invalid."""
-        sums = [restored_information(saved, f"folds.{i}", d, targets, forget) for i in range(FOLDS + 2)]
-        sums = [replace(one, T=np.asfortranarray(one.T)) for one in sums]  # as folds make them, to the last bit
-        fold, left, fade = saved.count("folds.fold"), saved["folds.left"], saved["folds.fade"]
-        expect(fold < FOLDS and left.shape == fade.shape == () and left > 0 and 0 < fade <= 1)
-        before = saved.arrays.get("folds.before")
-        expect(before is None or (before.shape == () and 0 < before < np.inf))
-        compared = CrossValidation(belief, tuple(sums[:-1]), None if before is None else Choice(float(before)))
-        return cls(compared, sums[-1], fold, float(left), float(fade))
 
 
 def best_on_grid(grid: Array, loss: Array) -> float:

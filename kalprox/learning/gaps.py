@@ -12,19 +12,18 @@ Since that would bias what is learned from the first rows of a stream, these are
 each time that they have doubled, until there are enough of them; see `Gaps`.
 """
 
-import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from kalprox._arrays import Array
+from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.information import Information
-from kalprox.learning.saved import Saved, expect, expect_moderate
 from kalprox.sources import Block
 
-__all__ = ["MISSING", "Completed", "FeatureMoments", "Gaps", "restored_gaps", "saved_gaps"]
+__all__ = ["MISSING", "Completed", "FeatureMoments", "Gaps"]
 
 MISSING = ("raise", "impute", "marginalize")
 _STEPS, _STILL = 50, 1e-4  # of the EM algorithm: their number, and the change of correlations at which it ends
@@ -54,7 +53,7 @@ class Completed(NamedTuple):
     spread: Array | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class FeatureMoments:
     """The running mean of each feature and, to marginalise missing ones, the covariance of the features.
 
@@ -79,10 +78,14 @@ class FeatureMoments:
     array([3., 2.])
     """
 
-    weight: float
-    mean: Array
-    seen: Array
-    cov: Array | None = None
+    weight: float = leaf(sign="nonnegative")
+    mean: Array = leaf("d", values="moderate")
+    seen: Array = leaf("d", sign="nonnegative")
+    cov: Array | None = leaf("d,d", values="moderate", default=None)
+
+    def check_restored(self, _: Sizes) -> None:
+        """Raise a ValueError if a variance is negative."""
+        expect(self.cov is None or (np.diagonal(self.cov) >= 0).all())
 
     @classmethod
     def of_batch(cls, X: Array, weights: Array, *, with_cov: bool) -> "FeatureMoments":
@@ -258,7 +261,7 @@ class FeatureMoments:
         return FeatureMoments(total, self.mean + share * apart, seen, cov)
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class Gaps:
     """The account of missing values: rows and cells that were learned with gaps, and the moments of the features.
 
@@ -266,8 +269,8 @@ class Gaps:
     ----------
     rows : int
         The number of rows that were learned without some of their features.
-    cells : array of shape (d,)
-        How often each feature was missing in them; empty while there is none.
+    cells : array of shape (d,), or None
+        How often each feature was missing in them; None while there is none.
     unlabelled : int
         The number of rows that came without a target, and were not learned.
     moments : FeatureMoments or None
@@ -281,30 +284,20 @@ class Gaps:
     """
 
     rows: int = 0
-    cells: Any = None
+    cells: Array | None = leaf("d", sign="nonnegative", default=None)
     unlabelled: int = 0
     moments: FeatureMoments | None = None
     due: int = 0
     early: int = 0
-    held: tuple[Block, ...] | None = field(default=None, metadata={"static": True})
-
-    def __post_init__(self) -> None:
-        if self.cells is None:
-            object.__setattr__(self, "cells", np.zeros(0))
+    held: tuple[Block, ...] | None = None
 
     def after(self, X: Array, weights: Array, moments: FeatureMoments | None) -> "Gaps":
         """Return the account after more rows that were learned, and the moments after them."""
         gaps = np.isnan(X[weights > 0])
         if not gaps.any():
             return replace(self, moments=moments)
-        cells = gaps.sum(axis=0, dtype=float) + (self.cells if len(self.cells) else 0)
+        cells = gaps.sum(axis=0, dtype=float) + (0 if self.cells is None else self.cells)
         return replace(self, rows=self.rows + int(gaps.any(axis=1).sum()), cells=cells, moments=moments)
-
-    def with_features(self, more: int) -> "Gaps":
-        """Return the account with more features, which were never missing and come after the others."""
-        cells = np.pad(self.cells, (0, more)) if len(self.cells) else self.cells
-        held = self.held and tuple(replace(one, X=np.pad(one.X, ((0, 0), (0, more)))) for one in self.held)
-        return replace(self, cells=cells, moments=self.moments and self.moments.with_features(more), held=held)
 
     def holding(self, block: Block, *, start: bool) -> "Gaps":
         """Return the account with one more block, as it came, if all rows before it are held or it is the first."""
@@ -323,7 +316,7 @@ class Gaps:
     def std_doubt(self, rows: int) -> str:
         """Return why standard errors after so many rows may be too small, in a sentence; empty if they are not."""
         moments = self.moments
-        if moments is None or moments.cov is None or not self.rows or self.cells.max() < _SHARE * rows:
+        if moments is None or moments.cov is None or self.cells is None or self.cells.max() < _SHARE * rows:
             return ""
         if moments.known_together >= _FEW and rows >= _LONG * self.early:
             return ""
@@ -367,47 +360,11 @@ class Gaps:
 
     def merge(self, other: "Gaps") -> "Gaps":
         """Return the account of both; rows are no longer held."""
-        cells = [a for a in (self.cells, other.cells) if len(a)]
+        cells = [a for a in (self.cells, other.cells) if a is not None]
         return Gaps(
             self.rows + other.rows,
-            sum(cells) if cells else self.cells,
+            sum(cells) if cells else None,
             self.unlabelled + other.unlabelled,
             None if self.moments is None or other.moments is None else self.moments.merge(other.moments),
             early=self.early + other.early,
         )
-
-
-def restored_gaps(d: int, saved: Saved) -> Gaps:
-    """Return the account of d features that was saved as "gaps"; raise a ValueError if the values do not fit."""
-    gaps = saved.value(Gaps, "gaps")
-    expect(gaps.cells.shape in ((0,), (d,)) and (gaps.cells >= 0).all())
-    moments = gaps.moments
-    if moments is not None:
-        expect(moments.weight >= 0 and moments.mean.shape == moments.seen.shape == (d,) and (moments.seen >= 0).all())
-        expect(moments.cov is None or (moments.cov.shape == (d, d) and (np.diagonal(moments.cov) >= 0).all()))
-        expect_moderate(moments.mean, *(() if moments.cov is None else (moments.cov,)))
-    if "gaps_held" in saved:
-        X, y = saved["gaps_held.X"], saved["gaps_held.y"]
-        about: dict[str, Any] = {name: saved.arrays.get(f"gaps_held.{name}") for name in _ABOUT}
-        if labels := saved.header.get("gaps_held.groups"):
-            about["groups"] = np.array(json.loads(labels))
-        expect(X.ndim == 2 and X.shape[1] == d and len(y) == len(X) and not np.isinf(X).any())
-        expect(all(a is None or a.shape == (len(X),) for a in about.values()))
-        expect(about["weights"] is None or (about["weights"] >= 0).all())
-        ends = saved["gaps_held.ends"].astype(int)
-        expect(len(ends) and ends[-1] == len(X) and (np.diff(ends, prepend=0) > 0).all())
-        rows, starts = Block(X, y, **about), [0, *ends[:-1].tolist()]
-        gaps = replace(gaps, held=tuple(map(rows.part, starts, ends.tolist())))
-    return gaps
-
-
-def saved_gaps(gaps: Gaps) -> dict[str, Any]:
-    """Return the account, and the rows that are held, as values that can be saved; see `kalprox.learning.saved`."""
-    if not gaps.held:
-        return {"gaps": gaps}
-    rows = gaps.held_rows
-    about = {name: a for name in _ABOUT if (a := getattr(rows, name)) is not None}
-    if rows.groups is not None:
-        about["groups"] = json.dumps(rows.groups.tolist())
-    ends = np.cumsum([len(one) for one in gaps.held])
-    return {"gaps": gaps, "gaps_held": {"X": rows.X, "y": rows.y, "ends": ends, **about}}

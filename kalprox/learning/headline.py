@@ -178,7 +178,8 @@ def _gaps(learner: Learner) -> Iterator[Line]:
     """What is missing of the rows of a model that was not fitted to files."""
     gaps, pending = learner.gaps, learner.pending
     if gaps.rows:
-        cells = f"{count(int(gaps.cells.sum()), 'feature')} in {count(gaps.rows, 'row')}"
+        missing = 0 if gaps.cells is None else int(gaps.cells.sum())
+        cells = f"{count(missing, 'feature')} in {count(gaps.rows, 'row')}"
         yield Line("Missing", f"{cells} {_how(learner)}.")
     if gaps.unlabelled:
         text = f"{count(gaps.unlabelled, 'row')} came without a target"

@@ -1,6 +1,6 @@
 """Noise whose variance depends on the inputs, learned beside the coefficients."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import erfc, exp, pi
 from typing import Any
@@ -9,8 +9,8 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._pickling import PickledFields
+from kalprox.base.tree import leaf, state
 from kalprox.information import Information, merge
-from kalprox.learning.saved import Saved, expect_information
 from kalprox.sources.forgetting import faded
 
 __all__ = ["InputNoise"]
@@ -21,7 +21,7 @@ _SHRINKAGES = 1.0, 1e3, 60  # the least penalty, in rows, the largest, in units 
 _LARGEST = 6.0  # the largest absolute log of a relative variance
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class InputNoise(PickledFields):
     """A linear model of the log variance of the noise, given the inputs and the predicted mean.
 
@@ -47,7 +47,7 @@ class InputNoise(PickledFields):
         That of the rows z with the responses as targets.
     """
 
-    information: Information
+    information: Information = leaf(of="1+d")
 
     @classmethod
     def zero(cls, d: int) -> "InputNoise":
@@ -155,10 +155,3 @@ class InputNoise(PickledFields):
     def merge(self, other: "InputNoise") -> "InputNoise":
         """Return the model of the rows of both."""
         return InputNoise(merge(self.information, other.information))
-
-    @classmethod
-    def restored(cls, d: int, saved: Saved) -> "InputNoise":
-        """Return the model saved as "input_noise"; raise a ValueError if its shape does not fit."""
-        info = saved.value(cls, "input_noise").information
-        expect_information(info, d + 1, None)
-        return cls(replace(info, rows=info.rows[()], squares=info.squares[()]))

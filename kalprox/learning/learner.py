@@ -9,6 +9,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import check_usable
+from kalprox.base.tree import Saved, expect, grown, is_count, released
 from kalprox.calibration import Calibration, Verdict
 from kalprox.calibration.classes import Probabilities
 from kalprox.learning.bank_rows import BankFilter
@@ -18,7 +19,7 @@ from kalprox.learning.completing import Batch, GapReader, complete, in_pieces, m
 from kalprox.learning.diagonal_filter import DiagonalFilter
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.fingerprint import SIZE, overlap
-from kalprox.learning.gaps import FeatureMoments, Gaps, restored_gaps, saved_gaps
+from kalprox.learning.gaps import FeatureMoments, Gaps
 from kalprox.learning.innovations import Innovations, SquareRootFilter
 from kalprox.learning.live_rows import LiveRows
 from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
@@ -30,7 +31,6 @@ from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
 from kalprox.learning.sandwich import NEEDS_GROUPS
-from kalprox.learning.saved import Saved, expect
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
 from kalprox.noise import Noise
@@ -490,7 +490,7 @@ class Learner:
             belief, tracking = self._folded()
             after = belief.with_features(more)
             self._keep(after, tracking.with_features(self.settings, after.coef.shape[-1]))
-            self._buffer, self.gaps = None, self.gaps.with_features(more)
+            self._buffer, self.gaps = None, grown(self.gaps, more)
             self.pending = None if self.pending is None else self.pending.with_features(more)
 
     def add_class(self, settings: Settings) -> None:
@@ -753,28 +753,28 @@ class Learner:
                 "first, or allow the file to have rows (samples=True)."
             )
         belief, tracking = self._folded()
-        detector = tracking.detector
-        self._keep(belief.without_rows(), replace(tracking, detector=detector and detector.without_rows()))
+        self._keep(belief.without_rows(), released(tracking))
         self._buffer, self.gaps = None, replace(self.gaps, held=None)
 
     def saved(self) -> dict[str, Any]:
-        """Return the state of the learner as values that can be saved; see `kalprox.learning.saved`."""
+        """Return the state of the learner as values that can be saved; see `kalprox.base.tree`."""
         assert self._belief is not None
         if self._rows and not self._rows.buffer:  # a filter is all that is left of these rows
             self._keep(*self._folded())
-        rows = {"waiting": self._rows.buffer.saved()} if self._rows else {}
-        merged = {"merged": self._merged} if len(self._merged) else {}
-        gaps = saved_gaps(self.gaps) if self.settings.missing != "raise" or self.gaps.unlabelled else {}
-        pending = {} if self.pending is None else {"pending": self.pending.saved()}
-        settled = self.settings.chooses_alpha and not self.settings.is_exact
-        alpha = {"alpha": np.array(self.settings.penalty.alpha)} if settled else {}
-        clustered = {"clustered": True} if self.settings.coef_cov == "clustered" else {}
-        parts = merged, rows, gaps, pending, clustered, alpha
-        return {
-            **self._tracking.saved(),
-            **self._belief.whole_state(),
-            **{k: v for one in parts for k, v in one.items()},
-        }
+        found: dict[str, Any] = {"sizes": self._belief.sizes, "belief": self._belief, "tracking": self._tracking}
+        if len(self._merged):
+            found["merged"] = self._merged
+        if self._rows:
+            found["waiting"] = self._rows.buffer.saved()
+        if self.settings.missing != "raise" or self.gaps.unlabelled:
+            found["gaps"] = self.gaps
+        if self.pending is not None:
+            found["pending"] = self.pending.saved()
+        if self.settings.chooses_alpha and not self.settings.is_exact:
+            found["alpha"] = np.array(self.settings.penalty.alpha)
+        if self.settings.coef_cov == "clustered":
+            found["clustered"] = True
+        return found
 
     @classmethod
     def restored(cls, settings: Settings, d: int, saved: Saved) -> "Learner":
@@ -784,20 +784,22 @@ class Learner:
             expect(saved["alpha"].shape == () and 0 < saved["alpha"] < np.inf)
             settings = settings.with_alpha(float(saved["alpha"]))
         learner = cls(settings)
-        belief = belief_type(settings).resumed(settings, d, saved)
-        targets = belief.targets
-        learner._belief = belief
-        learner._tracking = Tracking.restored(settings, d, targets, saved)
-        if "merged" in saved:  # no model of version 0.1 has it
+        sizes: dict[str, int | None] = {name: saved.header[f"sizes.{name}"] for name in ("k", "p")}
+        expect(saved.count("sizes.d") == d and is_count(sizes["p"]) and (sizes["k"] is None or is_count(sizes["k"])))
+        sizes["d"] = d
+        learner._belief = belief = belief_type(settings).restored(settings, saved, "belief", sizes)
+        learner._tracking = Tracking.restored(settings, saved, "tracking", sizes)
+        if "merged" in saved:
             learner._merged = saved["merged"]
             expect(learner._merged.ndim == 2 and learner._merged.shape[1] == SIZE and len(learner._merged))
-        if "gaps" in saved:  # models without missing values have none
-            learner.gaps = restored_gaps(d, saved)
+            expect(np.isfinite(learner._merged).all())
+        if "gaps" in saved:
+            learner.gaps = saved.tree(Gaps, "gaps", sizes)
         if "pending" in saved:
             learner.pending = PendingRows.restored(d, saved)
         learner.n_rows, learner.n_rejected = saved.count("n_rows"), saved.count("n_rejected")
         if "waiting" in saved:
-            columns = targets if isinstance(belief, ExactBelief) else belief.design.outputs
+            columns = belief.targets if isinstance(belief, ExactBelief) else belief.design.outputs
             learner._buffer = RowBuffer.restored(d, columns, saved)
             before = learner.n_rows - learner._buffer.n
             learner._rows = recent_rows(settings, belief, learner._tracking, before, learner._buffer)

@@ -1,7 +1,7 @@
 """What a linear model believes about its coefficients, computed from the information of the rows alone."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import exp, log
 from typing import Any, NamedTuple, Self, TypeVar
@@ -10,6 +10,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
+from kalprox.base.tree import leaf, state
 from kalprox.information import Equations, Information
 from kalprox.learning.belief import FEWEST_ROWS, Belief
 from kalprox.learning.design import Design
@@ -47,7 +48,7 @@ class _Choice(NamedTuple):
     alone: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class LinearBelief(Belief):
     """The estimate of a linear model, its uncertainty, and the choice of alpha, read from the information of the rows.
 
@@ -56,11 +57,11 @@ class LinearBelief(Belief):
 
     information: Information
     folds: Folds | None = None  # the rows in folds, if alpha is chosen by cross-validation
-    found: Array | None = None  # the coefficients, if a path of alphas has given them
-    begin: Array | None = None  # where the search for them starts, if a path has a neighbour
-    chosen: float | None = None  # the alpha, if it is one of a path
-    spread_before: Array | None = None  # `spread` before the last rows; None if there were none
-    elapsed: float | None = None  # what the time since the last row has left; None if it is not later than that
+    found: Array | None = leaf(default=None, given=True)  # the coefficients, if a path of alphas has given them
+    begin: Array | None = leaf(default=None, given=True)  # where the search for them starts, if a path has a neighbour
+    chosen: float | None = leaf(default=None, given=True)  # the alpha, if it is one of a path
+    spread_before: Array | None = leaf("d", sign="nonnegative", default=None)  # `spread` before the last rows
+    elapsed: float | None = leaf(default=None, given=True)  # what the time since the last row has left; None for all
 
     # ---- reading ---------------------------------------------------------------------------------------
 

@@ -1,14 +1,15 @@
 """The belief of a linear model with another likelihood than the Gaussian that learns every row by moment matching."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import check_usable
+from kalprox.base.tree import state
 from kalprox.forgetting import RandomWalk
 from kalprox.information import Information
 from kalprox.learning.belief import Belief
@@ -16,8 +17,6 @@ from kalprox.learning.design import Design, Moments
 from kalprox.learning.filtered import refuse_changes
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.matched_filter import MatchedFilter
-from kalprox.learning.saved import Saved, expect, expect_moderate
-from kalprox.learning.saved_parts import restored_design, saved_design
 from kalprox.learning.settings import Settings
 from kalprox.learning.targets import Seen, check_targets
 from kalprox.learning.weak_prior import coef_regularizer
@@ -31,7 +30,7 @@ __all__ = ["MatchedBelief"]
 _INTERCEPT_STD = 10.0  # of the prior of the intercept, in the units of the linear predictor
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class MatchedBelief(Belief):
     """Sums of linearised rows, each learned under the belief before it. No rows are held, and there is no warm-up.
 
@@ -182,18 +181,3 @@ class MatchedBelief(Belief):
         seen = replace(self.seen, y=replace(self.seen.y, low=mean, high=mean))
         design = replace(self.fixed, center=center)
         return replace(self, fixed=design, A=J.T @ self.A @ J, b=J.T @ self.b, seen=seen)
-
-    def saved(self) -> dict[str, Any]:
-        return {**saved_design(self.fixed), "A": self.A, "b": self.b, "rows": self.rows, "seen": self.seen}
-
-    @classmethod
-    def restored(cls, settings: Settings, d: int, saved: Saved) -> "MatchedBelief":
-        design, seen = restored_design(settings, d, saved), saved.value(Seen, "seen")
-        A, b, rows = saved["A"], saved["b"], float(saved["rows"])
-        expect(A.shape == (design.size, design.size) and b.shape == (design.size,) and rows >= 0)
-        expect((np.diagonal(A) >= 0).all())
-        expect_moderate(A, b)
-        for moments, columns in ((seen.X, d), (seen.y.moments, 1)):
-            expect(moments.mean.shape == moments.squares.shape == (columns,) and (moments.squares >= 0).all())
-            expect(moments.rows >= 0)
-        return cls(settings, design, A, b, rows, seen)

@@ -1,6 +1,5 @@
 """Rows that wait for their target: held by key, a bounded number of them, and saved with the model."""
 
-import json
 import numbers
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -8,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from kalprox._arrays import Array
-from kalprox.learning.saved import Saved, expect
+from kalprox.base.tree import Saved, as_numbers, expect, from_numbers
 from kalprox.sources.base import concatenated
 
 __all__ = ["Key", "PendingRow", "PendingRows", "as_key", "as_keys"]
@@ -165,7 +163,7 @@ class PendingRows:
     # ---- saving ----------------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, Any]:
-        """Return the rows as values that can be saved; see `kalprox.learning.saved`.
+        """Return the rows as values that can be saved; see `kalprox.base.tree`.
 
         A value that a row does not have is NaN, and keys and groups are texts, as numbers.
         """
@@ -174,8 +172,8 @@ class PendingRows:
         return {
             "capacity": self.capacity,
             "dropped": self.n_dropped,
-            "keys": _numbers(json.dumps(list(self._rows))),
-            "groups": _numbers(json.dumps([row.group for row in rows])),
+            "keys": as_numbers(self._rows),
+            "groups": as_numbers(row.group for row in rows),
             "X": _saved_inputs([row.X for row in rows]),
             "weights": np.array([row.weight for row in rows], np.float64),
             "times": np.array([row.time for row in rows], np.float64),
@@ -191,7 +189,7 @@ class PendingRows:
         """Return the rows of d features that were saved under `name`; raise a ValueError if the values do not fit."""
         pending = cls(saved.count(f"{name}.capacity"))
         pending.n_dropped = saved.count(f"{name}.dropped")
-        keys, groups = (json.loads(_text(saved[f"{name}.{part}"])) for part in ("keys", "groups"))
+        keys, groups = (from_numbers(saved[f"{name}.{part}"]) for part in ("keys", "groups"))
         X, issued = _restored_inputs(d, saved, f"{name}.X"), saved[f"{name}.issued"]
         weights, times, offsets, lengths = (
             saved[f"{name}.{part}"] for part in ("weights", "times", "offsets", "lengths")
@@ -267,20 +265,3 @@ def _named(keys: list[Key]) -> str:
     shown = ", ".join(map(repr, keys[:_SHOWN]))
     more = len(keys) - _SHOWN
     return f"the key(s) {shown}" + (f" and {more} more" if more > 0 else "")
-
-
-def _numbers(text: str) -> Array:
-    """Return the bytes of an ASCII text as float64, six bytes in each; spaces fill up the last one."""
-    data = text.encode("ascii")
-    data += b" " * (-len(data) % _BYTES)
-    parts = np.frombuffer(data, np.uint8).reshape(-1, _BYTES).astype(np.float64)
-    return parts @ 256.0 ** np.arange(_BYTES)
-
-
-def _text(values: Array) -> str:
-    """Return the text that `_numbers` was given, with spaces at its end."""
-    expect(values.ndim == 1 and (values == np.floor(values)).all() and (values >= 0).all())
-    expect((values < 256.0**_BYTES).all())
-    parts = values.astype(np.int64)[:, None] >> (8 * np.arange(_BYTES)) & 255
-    data: bytes = parts.astype(np.uint8).tobytes()
-    return data.decode("ascii")

@@ -1,12 +1,12 @@
 """Conformal intervals by quantile tracking: valid for any sequence of rows, whatever the model."""
 
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 from scipy import special
 
 from kalprox._arrays import Array
+from kalprox.base.tree import leaf, state
 
 __all__ = ["CONFORMAL_LEVELS", "INTERVALS", "Quantiles"]
 
@@ -18,7 +18,7 @@ _FARTHEST = 2.0  # how far a block can move a quantile, in stds, if it misses al
 _SHARED = 0.25  # the exponent of the number of rows whose intervals share one quantile
 
 
-@dataclass(frozen=True)
+@state
 class Quantiles:
     """The tracked quantiles of the standardised errors z = (y - mean) / std, for each level and each side.
 
@@ -57,9 +57,9 @@ class Quantiles:
     True
     """
 
-    ends: Array
-    rows: float
-    missed: Array
+    ends: Array = leaf("5,2,k")
+    rows: float = leaf(sign="nonnegative")
+    missed: Array = leaf("5,2,k")
 
     @classmethod
     def normal(cls, targets: int | None) -> "Quantiles":

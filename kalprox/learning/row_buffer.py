@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.learning.innovations import Innovations, in_stds
-from kalprox.learning.saved import Saved, expect
+from kalprox.base.tree import Saved, expect
+from kalprox.learning.innovations import Innovations
 from kalprox.sources import Block
 
 __all__ = ["RowBuffer"]
@@ -41,29 +41,24 @@ class RowBuffer:
 
     @classmethod
     def restored(cls, d: int, targets: int | None, saved: Saved) -> "RowBuffer":
-        """Return the buffer of the rows saved as "waiting"; raise a ValueError if the shapes do not fit.
-
-        Files of version 0.1 have no scales: their rows were learned without a sandwich.
-        """
-        old, names = "waiting.batch" not in saved, Innovations._fields
-        columns = [saved["waiting.X"], saved["waiting.y"], saved["waiting.together" if old else "waiting.batch"]]
-        buffer, n, y = cls(d, targets), len(columns[1]), columns[1]
+        """Return the buffer of the rows saved as "waiting"; raise a ValueError if the shapes do not fit."""
+        buffer, n, y = cls(d, targets), len(saved["waiting.y"]), saved["waiting.y"]
         buffer.weighted = "waiting.weights" in saved
         buffer.timed, buffer.shifted = "waiting.times" in saved, "waiting.offset" in saved
+        columns = [saved["waiting.X"], y, saved["waiting.batch"]]
         columns.append(saved["waiting.weights"] if buffer.weighted else np.ones(n))
         columns.append(saved["waiting.times"] if buffer.timed else np.zeros(n))
         columns.append(saved["waiting.offset"] if buffer.shifted else np.zeros(n))
         for column, empty in zip(columns, buffer.columns, strict=True):
-            expect(column.shape == (n, *empty.shape[1:]))
+            expect(column.shape == (n, *empty.shape[1:]) and np.isfinite(column).all())
         expect(np.isin(columns[2], np.arange(n + 1)).all() and (columns[3] > 0).all())
         expect((np.diff(columns[4]) >= 0).all())
         if "waiting.mean" in saved:
-            found = {name: saved[f"waiting.{name}"] for name in names if f"waiting.{name}" in saved}
+            found = {name: saved[f"waiting.{name}"] for name in Innovations._fields if f"waiting.{name}" in saved}
             expect(all(found[name].shape == y.shape for name in found if name != "together"))
-            if old:
-                found |= {"scale": np.ones_like(y), "issued": in_stds(y - found["mean"], found["std"])}
-            buffer.predicted = [found[name] for name in names]
-            expect(found["together"].shape == (n,) and (found["together"] >= 0).all())
+            expect(np.isfinite(found["mean"]).all() and found["together"].shape == (n,))
+            expect((found["together"] >= 0).all())
+            buffer.predicted = list(found.values())
         buffer.n, buffer.columns = n, columns
         return buffer
 

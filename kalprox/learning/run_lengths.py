@@ -1,14 +1,12 @@
 """Run lengths: how probable it is that the current regime began at each row, with a regression for each beginning."""
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 
 from kalprox._arrays import Array
-from kalprox.learning.saved import expect, expect_moderate
+from kalprox.base.tree import Sizes, expect, leaf, state
 
 __all__ = ["RUNS", "RunLengths"]
 
@@ -23,7 +21,7 @@ _WIDEST = 1e8  # the largest variance of a coefficient, in units of the noise va
 _SMALLEST = 1e-14  # the smallest noise variance, in units of the variance of the first targets
 
 
-@dataclass
+@state(frozen=False)
 class RunLengths:
     """The posterior of the row at which the current run began, for rows y = u'theta + noise.
 
@@ -98,19 +96,19 @@ class RunLengths:
     """
 
     hazard: float
-    theta: Array
-    root: Array
-    rss: Array
-    dof: Array
-    size: Array
-    start: Array
-    time: Array
-    weight: Array
+    theta: Array = leaf("r,m", values="moderate")
+    root: Array = leaf("r,m,m", values="moderate")
+    rss: Array = leaf("r", sign="positive", values="moderate")
+    dof: Array = leaf("r", sign="positive")
+    size: Array = leaf("r", sign="positive")
+    start: Array = leaf("r", sign="nonnegative")
+    time: Array = leaf("r", values="any")
+    weight: Array = leaf("r", sign="nonnegative")
     rows: int
     outliers: float
-    new_dof: float
+    new_dof: float = leaf(sign="positive")
     known: int
-    moments: Array
+    moments: Array = leaf("3", sign="nonnegative", values="moderate")
 
     def __post_init__(self) -> None:
         self._work = np.empty_like(self.root)  # memory that is not allocated for each row
@@ -177,13 +175,6 @@ class RunLengths:
         made.theta[0], made.root[0], made.weight[0] = theta, root.T, 1.0
         made.rss[0], made.dof[0], made.size[0] = max(float(error @ error), dof * _SMALLEST), dof, n
         return made
-
-    def copy(self) -> "RunLengths":
-        """Return an independent copy."""
-        arrays: dict[str, Any] = {
-            f.name: a.copy() for f in fields(self) if isinstance(a := getattr(self, f.name), np.ndarray)
-        }
-        return replace(self, **arrays)
 
     @property
     def lead(self) -> int:
@@ -320,18 +311,12 @@ class RunLengths:
             self.weight[order[i + 1]] += weight[i]
             self.weight[order[i]] = 0.0
 
-    def check(self, m: int) -> None:
-        """Raise a ValueError unless the arrays, which were restored, are those of runs of m coefficients."""
-        k = (RUNS + 1) * _kinds(m)
-        expect(self.theta.shape == (k, m) and self.root.shape == (k, m, m))
-        columns = (self.rss, self.dof, self.size, self.start, self.time, self.weight)
-        expect(all(column.shape == (k,) for column in columns))
-        expect((self.rss > 0).all() and (self.dof > 0).all() and (self.size > 0).all() and (self.weight >= 0).all())
+    def check_restored(self, _: Sizes) -> None:
+        """Raise a ValueError if the arrays cannot be those of runs."""
+        expect(len(self.weight) == (RUNS + 1) * _kinds(self.theta.shape[1]))
         expect(abs(self.weight.sum() - 1) < 1e-6 and not self.weight[self._by_kind].all(axis=1).any())
-        expect((self.start >= 0).all() and (self.start <= self.rows).all() and 0 < self.hazard < 1)
-        expect(0 <= self.outliers < 1 and self.new_dof > 0)
-        expect(self.moments.shape == (3,) and (self.moments >= 0).all() and self.moments[0] >= 1)
-        expect_moderate(self.theta, self.root, self.rss, self.moments)
+        expect((self.start <= self.rows).all() and 0 < self.hazard < 1)
+        expect(0 <= self.outliers < 1 and self.moments[0] >= 1)
 
 
 def _kinds(m: int) -> int:

@@ -1,15 +1,14 @@
 """Sandwich covariances in one pass: standard errors for rows with unequal or dependent noise."""
 
-import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from kalprox._arrays import Array, masked
+from kalprox.base.tree import leaf, state
 from kalprox.learning.design import Design
-from kalprox.learning.saved import Saved, expect
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.robust import Robust
 from kalprox.models import Model
@@ -23,9 +22,7 @@ __all__ = [
     "excess_of",
     "moved",
     "next_unnamed",
-    "restored_labels",
     "row_scores",
-    "saved_labels",
     "scores_at",
 ]
 
@@ -40,7 +37,7 @@ NEEDS_GROUPS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class Sandwich:
     """The sum M of the outer products of scores, for the covariance V M V of the estimate.
 
@@ -67,13 +64,11 @@ class Sandwich:
         convex have information that is never negative. None where they are the same.
     """
 
-    center: Array | None
-    M: Array
-    clusters: float = 0.0
-    groups: Mapping[Hashable, Array] = field(default_factory=dict)
-    excess: Array | None = None
-
-    _SAVED: ClassVar[tuple[str, ...]] = ("center", "M", "clusters", "labels", "sums", "excess")
+    center: Array | None = leaf("d")
+    M: Array = leaf("m,p,p")
+    clusters: float = leaf(sign="nonnegative", default=0.0)
+    groups: Mapping[Hashable, Array] = leaf("1+m,p", factory=dict)
+    excess: Array | None = leaf("p,p", default=None)
 
     @classmethod
     def zero(cls, center: Array | None, p: int, targets: int | None) -> "Sandwich":
@@ -191,13 +186,6 @@ class Sandwich:
         excess = None if self.excess is None else J.T @ self.excess @ J
         return Sandwich(None, J.T @ self.M @ J, self.clusters, groups, excess)
 
-    def with_features(self, more: int) -> "Sandwich":
-        """Return the same sum with more inputs, which were 0 in all rows."""
-        center = None if self.center is None else np.pad(self.center, (0, more))
-        groups = {name: np.pad(s, ((0, 0), (0, more))) for name, s in self.groups.items()}
-        excess = None if self.excess is None else np.pad(self.excess, (0, more))
-        return Sandwich(center, np.pad(self.M, ((0, 0), (0, more), (0, more))), self.clusters, groups, excess)
-
     def about(self, center: Array) -> "Sandwich":
         """Return the same sum about another centre."""
         return self if self.center is None else Sandwich.zero(center, self.M.shape[1], len(self.M)).merge(self)
@@ -254,24 +242,6 @@ class Sandwich:
 
     # ---- saving ----------------------------------------------------------------------------------------
 
-    def saved(self) -> dict[str, Any]:
-        """Return the sums as values that can be saved; see `kalprox.learning.saved`."""
-        parts = self.center, self.M, self.clusters, saved_labels(self.groups), self._sums(), self.excess
-        return dict(zip(self._SAVED, parts, strict=True))
-
-    @classmethod
-    def restored(cls, saved: Saved, name: str = "sandwich") -> "Sandwich":
-        """Return the sums saved under `name`; raise a ValueError if their shapes do not fit."""
-        center, M, clusters, labels, sums, excess = (saved[f"{name}.{part}"] for part in cls._SAVED)
-        expect(M.ndim == 3 and M.shape[1] == M.shape[2] and sums.ndim == 3)
-        expect(sums.shape[1:] == (M.shape[0] + 1, M.shape[1]))
-        expect(center is None or center.shape == (M.shape[1] - 1,))
-        expect(clusters.shape == () and clusters >= 0)
-        names = restored_labels(labels)
-        expect(len(set(names)) == len(names))
-        expect(excess is None or excess.shape == M.shape[1:])
-        return cls(center, M, float(clusters), dict(zip(names, sums, strict=True)), excess)
-
 
 def next_unnamed(labels: Iterable[Hashable]) -> int:
     """Return a number that no batch without labels has among these labels, nor a greater one."""
@@ -281,19 +251,6 @@ def next_unnamed(labels: Iterable[Hashable]) -> int:
 def moved(label: Any, by: int) -> Any:
     """Return a label; that of a batch without labels with a greater number."""
     return f"{UNNAMED}{int(label[1:]) + by}" if str(label).startswith(UNNAMED) else label
-
-
-def saved_labels(labels: Iterable[Hashable]) -> Array:
-    """Return labels as numbers that can be saved: they are too long for the header of a file."""
-    return np.frombuffer(json.dumps(list(labels)).encode(), np.uint8)
-
-
-def restored_labels(saved: Array) -> tuple[str, ...]:
-    """Return the labels that `saved_labels` was given; raise a ValueError if they are none."""
-    expect(np.isin(saved, np.arange(256)).all())
-    labels = json.loads(saved.astype(np.uint8).tobytes())
-    expect(isinstance(labels, list) and all(isinstance(one, str) for one in labels))
-    return tuple(labels)
 
 
 def row_scores(

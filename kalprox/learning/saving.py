@@ -13,9 +13,9 @@ import kalprox.likelihoods
 import kalprox.regularizers
 import kalprox.structures
 from kalprox import model_file
+from kalprox.base.tree import Saved, expect, flatten
 from kalprox.forgetting import Forgetting
 from kalprox.learning.learner import Learner
-from kalprox.learning.saved import Saved, expect, flatten
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Likelihood
 from kalprox.model_file import Parts, refusing
@@ -24,12 +24,6 @@ from kalprox.structures import Structure
 
 __all__ = ["from_parts", "learner_parts", "load_learner", "plain_setting", "save_learner"]
 
-_MAY_BE_INFINITE = (
-    *("waiting.std", "waiting.dof", "waiting.scale", "waiting.issued", "scorer.dof"),
-    *("gaps_held.X", "pending.X", "pending.times", "pending.offsets", "pending.issued"),  # NaN where a row has none
-    *("noise.variance", "noise.dof"),
-    *("changes.held", "changes.points", "changes.runs.time"),
-)
 # what an estimator has, and a learner has not
 _ESTIMATOR = ("block_size", "on_bad_rows", "max_pending", "class_weight", "classes")
 _OBJECTS: tuple[tuple[str, ModuleType, type], ...] = (  # settings that are objects: how a file names them
@@ -87,7 +81,6 @@ def from_parts(
     """
     with refusing(f"{file} is a model file, but not of an estimator that this version can read."):
         expect(header["estimator"] in ("KalproxRegressor", "KalproxClassifier"))
-        expect(all(np.isfinite(a).all() for name, a in arrays.items() if not name.endswith(_MAY_BE_INFINITE)))
         parameters = {name: _object(value) for name, value in header["settings"].items()}
         estimator_settings = {name: parameters.pop(name) for name in _ESTIMATOR if name in parameters}
         expect(("classes" in estimator_settings) is (header["estimator"] == "KalproxClassifier"))

@@ -1,15 +1,14 @@
 """Predictions of rows for the score of a long stream, once leverage is small: O(d) per row, and O(d) of state."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox.base.tree import leaf, state
 from kalprox.information import Information
 from kalprox.learning.design import Design
 from kalprox.learning.innovations import Innovations
-from kalprox.learning.saved import Saved, expect, expect_moderate
 from kalprox.linalg.centering import FAR
 from kalprox.posterior import InformationPosterior
 from kalprox.predictive import Student
@@ -29,7 +28,7 @@ _LONG, _PER_COEFFICIENT, _SHARES = 8192, 320, (1 / 64, 1 / 4)
 MANY_ROWS = 4 * _LONG  # rows from which a scorer may be replaced before it ends
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class Scorer:
     """The estimate and the noise after some rows, which predict later rows as well as the estimate before each would.
 
@@ -54,13 +53,13 @@ class Scorer:
         The number of rows learned when the scorer was made.
     """
 
-    center: Array
-    maps: Array
-    constant: Array
-    variance: Array
-    dof: Array
-    leverage: float
-    rows: float
+    center: Array = leaf("d", values="moderate")
+    maps: Array = leaf("d,m+8", values="moderate")
+    constant: Array = leaf("m+8", values="moderate")
+    variance: Array = leaf("m", sign="nonnegative")
+    dof: Array = leaf("m", sign="positive", values="any")
+    leverage: float = leaf(sign="nonnegative")
+    rows: float = leaf(sign="positive", values="moderate")
 
     @classmethod
     def of(cls, posterior: InformationPosterior, design: Design, rows: float) -> "Scorer":
@@ -145,16 +144,6 @@ class Scorer:
             predicted = Student(mean, scale * std, self.dof)
         together = int(rows - self.rows) + len(mean)  # all rows that the scorer predicts share its noise variance
         return Innovations.of(block.y, predicted, scale)._replace(together=together)
-
-    @classmethod
-    def restored(cls, d: int, targets: int | None, saved: Saved) -> "Scorer":
-        """Return the scorer saved as "scorer"; raise a ValueError if the shapes do not fit."""
-        scorer, k = saved.value(cls, "scorer"), targets or 1
-        expect(scorer.center.shape == (d,) and scorer.maps.shape == (d, k + _PROBES))
-        expect(scorer.constant.shape == (k + _PROBES,) and scorer.variance.shape == scorer.dof.shape == (k,))
-        expect((scorer.variance >= 0).all() and (scorer.dof > 0).all() and scorer.leverage >= 0 and scorer.rows > 0)
-        expect_moderate(scorer.center, scorer.maps, scorer.constant, scorer.rows)
-        return scorer
 
 
 @lru_cache(maxsize=8)

@@ -1,7 +1,7 @@
 """The belief of a model of many parameters, whose information is held in a structure instead of a dense matrix."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial, reduce
 from operator import add
 from typing import Any, ClassVar, NoReturn
@@ -12,6 +12,7 @@ import scipy.sparse
 from kalprox._arrays import Array
 from kalprox.algorithms.parameters import learned_by
 from kalprox.algorithms.refine import refine
+from kalprox.base.tree import Saved, Sizes, expect, leaf, state
 from kalprox.information.implicit import counting, inputs_of, pieces
 from kalprox.information.structured import Structured, piece_rows
 from kalprox.learning.belief import FEWEST_ROWS, Belief, check_any_row
@@ -19,14 +20,13 @@ from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.filtered import contrasts
 from kalprox.learning.intervals import Estimate
 from kalprox.learning.path import Path
-from kalprox.learning.saved import Saved, expect, expect_moderate
-from kalprox.learning.saved_parts import restored_design, restored_learned, saved_design
 from kalprox.learning.settings import Settings
 from kalprox.learning.structured_rows import Rows, learn_rows
 from kalprox.learning.targets import Seen, Targets, check_offset, check_targets
 from kalprox.learning.weak_prior import coef_regularizer, first_intercept, first_theta, weak_precisions
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
+from kalprox.linalg.block_diagonal import BlockDiagonal
 from kalprox.linalg.low_rank import PlusLowRank
 from kalprox.linalg.structured_factor import StructuredFactor
 from kalprox.noise import Noise
@@ -42,7 +42,6 @@ _NOT_FOUND = (
     "The minimiser was not found for some rows of the stream, whose loss is far from a parabola near the estimate: it "
     "may be a little off. Scale the columns to similar sizes, use a stronger penalty, or use fit."
 )
-_SAVED = ("mean", "prior_mean", "prior_precision", "rows", "squares", "rss", "traces")
 _LOST = 1e-6  # the share of the precision below which nothing is said of what a structure drops
 
 
@@ -90,7 +89,7 @@ class StructuredPosterior(Posterior):
         return found
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class StructuredBelief(Belief):
     """The minimiser over all rows, found without a matrix, and its precision in a structure.
 
@@ -111,7 +110,7 @@ class StructuredBelief(Belief):
     n_passes: int = 1
     fit_converged: bool = True
     message: str = ""
-    fit_column_std: Array | None = None
+    fit_column_std: Array | None = leaf("d", sign="nonnegative", default=None)
     fit_outside: float = 0.0
     seen: Moments | None = None  # of the rows of a stream, since the last fit
 
@@ -335,59 +334,23 @@ class StructuredBelief(Belief):
         turned = np.linalg.eigh(P.gram)[1].T @ P.W
         return replace(self, data=replace(self.data, precision=PlusLowRank.of(P.base, turned)))
 
-    def saved(self) -> dict[str, Any]:
-        data, P, noise = self.data, self.data.precision, self.noise_found
-        arrays = {name: getattr(data, name) for name in _SAVED}
-        arrays |= {"p": P.base.p, "W": P.W, "gram": P.gram}
-        arrays |= {f"block_{i}": A for i, A in enumerate(P.base.dense)}
-        return {
-            **saved_design(self.fixed),
-            "structured": arrays,
-            "noise": {"variance": np.asarray(noise.variance), "dof": np.asarray(noise.dof)},
-            "n_passes": self.n_passes,
-            "converged": self.fit_converged,
-            "message": self.message,
-            **({} if self.learned is None else {"learned": self.learned}),
-            **({} if self.fit_column_std is None else {"column_std": self.fit_column_std}),
-            **({} if not self.fit_outside else {"outside": self.fit_outside}),
-            **({} if self.seen is None else {"seen": self.seen}),
-        }
-
     @classmethod
-    def restored(cls, settings: Settings, d: int, saved: Saved) -> "StructuredBelief":
-        design = restored_design(settings, d, saved)
-        data = _restored_data(settings, design, saved.part("structured"))
-        noise = Noise(saved["noise.variance"], saved["noise.dof"])
-        expect(noise.variance.shape == noise.dof.shape == () and not noise.variance < 0)
-        learned = restored_learned(settings, saved)
-        expect((learned is None) is (settings.likelihood.parameter is None or not data.rows > 0))
-        std, outside = saved.arrays.get("column_std"), float(saved.arrays.get("outside", 0.0))
-        expect(std is None or (std.shape == (d,) and (std >= 0).all()))
-        seen = saved.value(Moments, "seen") if "seen" in saved else None
-        if seen is not None:
-            expect(seen.mean.shape == seen.squares.shape == (d,) and (seen.squares >= 0).all() and seen.rows >= 0)
-        message, converged = saved["message"], saved["converged"]
-        expect(isinstance(message, str) and isinstance(converged, bool))
-        about = saved.count("n_passes"), converged, message, std, outside, seen
-        return cls(settings, data, design, noise, learned, *about)
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "StructuredBelief":
+        assert settings.structure is not None
+        data, (p,) = f"{name}.data", saved[f"{name}.data.mean"].shape
+        expect(p == sizes["p"] and (saved[f"{data}.prior_precision"] > 0).all())
+        like = settings.structure.start(saved[f"{data}.mean"], saved[f"{data}.prior_precision"])
+        base = saved.tree(BlockDiagonal, f"{data}.precision.base", sizes, layout=like.precision.base.layout)
+        expect([one.shape for one in base.dense] == [one.shape for one in like.precision.base.dense])
+        precision = saved.tree(PlusLowRank, f"{data}.precision", sizes, base=base)
+        expect(len(precision.W) <= (like.rank and like.rank + piece_rows(like.rank)))
+        about = {"precision": precision, "used": len(precision.W), "least": like.least, "rank": like.rank}
+        whole = saved.tree(Structured, data, sizes, **about)
+        return saved.tree(cls, name, sizes, settings=settings, data=whole)
 
-
-def _restored_data(settings: Settings, design: Design, saved: Saved) -> Structured:
-    """Return the information that was saved; what its structure and its shapes are is known from the settings."""
-    assert settings.structure is not None
-    mean, p0, p, W, gram = (saved[name] for name in ("mean", "prior_precision", "p", "W", "gram"))
-    size = design.size
-    expect(mean.shape == p.shape == (size,) and p0.shape in ((), (size,)) and (p > 0).all() and (p0 > 0).all())
-    data = settings.structure.start(mean, p0)
-    base, k = data.precision.base, len(W)
-    expect(W.shape == (k, size) and gram.shape == (k, k) and k <= (data.rank and data.rank + piece_rows(data.rank)))
-    dense = tuple(saved[f"block_{i}"] for i in range(len(base.dense)))
-    expect(all(new.shape == old.shape for new, old in zip(dense, base.dense, strict=True)))
-    sums = {name: saved[name] for name in _SAVED}
-    expect(sums["prior_mean"].shape == (size,) and sums["traces"].shape == (2,) and (sums["traces"] >= 0).all())
-    expect(all(sums[name].shape == () and sums[name] >= 0 for name in ("rows", "squares", "rss")))
-    expect_moderate(p, W, gram, *dense, *sums.values())
-    return replace(data, precision=PlusLowRank(replace(base, p=p, dense=dense), W, gram), used=k, **sums)
+    def check_restored(self, sizes: Sizes) -> None:
+        """Raise a ValueError if something is not known that rows tell."""
+        expect((self.learned is None) is (self.settings.likelihood.parameter is None or not self.data.rows > 0))
 
 
 def check_stream(settings: Settings) -> None:

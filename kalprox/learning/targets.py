@@ -1,6 +1,6 @@
 """Targets outside the range of a link, which no coefficients can explain."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import NoReturn
 
@@ -8,6 +8,7 @@ import numpy as np
 from scipy import special
 
 from kalprox._arrays import Array, masked
+from kalprox.base.tree import leaf, state
 from kalprox.learning.design import Moments
 from kalprox.learning.settings import Settings
 from kalprox.models import LINKS
@@ -18,11 +19,11 @@ __all__ = ["Seen", "Targets", "check_offset", "check_targets"]
 _FALSE_ALARMS = 1e-3  # about the probability that targets with normal noise about the link are refused
 
 
-@dataclass(frozen=True)
+@state
 class Targets:
     """The moments of the targets, the least and the largest, and how many lie outside the range of the link."""
 
-    moments: Moments  # of one column
+    moments: Moments = leaf(of="1")
     low: float
     high: float
     outside: float
@@ -52,12 +53,12 @@ class Targets:
         return int(self.columns) or None
 
 
-@dataclass(frozen=True)
+@state
 class Seen:
     """The moments of X, and the targets, of all rows of a stream or of a source."""
 
     X: Moments
-    y: Targets
+    y: Targets = leaf(of="1")
     offsets: float = field(default_factory=float)  # the number of rows with an offset
 
     @classmethod

@@ -1,12 +1,13 @@
 """What a learner keeps of the rows it predicts: the score, the quantiles of conformal intervals, and change points."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from kalprox._arrays import Array
+from kalprox.base.tree import MODERATE, Saved, Sizes, expect, state
 from kalprox.calibration import Calibration, CategoryCalibration, calibration_for
 from kalprox.calibration.curvature import MOST_COLUMNS, Curvature
 from kalprox.calibration.missingness import Informative, Missingness
@@ -15,7 +16,6 @@ from kalprox.learning.belief import Belief
 from kalprox.learning.change_points import ChangeDetector
 from kalprox.learning.innovations import Innovations, common
 from kalprox.learning.quantiles import Quantiles
-from kalprox.learning.saved import Saved, expect, expect_moderate
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.sources import Block
@@ -27,7 +27,7 @@ _GAUSSIAN = Gaussian()
 _FEWEST_DOF, _WIDEST = 8, 3.0
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class Tracking:
     """The prequential score of each target, the tracked quantiles, and the change points.
 
@@ -158,34 +158,21 @@ class Tracking:
 
     # ---- saving ----------------------------------------------------------------------------------------
 
-    def saved(self) -> dict[str, Any]:
-        """Return the tracking as values that can be saved; see `kalprox.learning.saved`."""
-        one, *others = self.scores
-        scores = one if not others else {str(j): score for j, score in enumerate(self.scores)}
-        more = {"changes": self.detector, "missingness": self.missingness}
-        more = {name: value for name, value in more.items() if value is not None}
-        return {"diagnostics": scores, "quantiles": self.quantiles, "not_judged": self.not_judged, **more}
-
     @classmethod
-    def restored(cls, settings: Settings, d: int, targets: int | None, saved: Saved) -> "Tracking":
-        """Return the tracking of rows with d columns from saved values.
-
-        Files of version 0.1 have one score for all targets, and no quantiles.
-        """
-        none, several = cls.none(targets, likelihood=settings.likelihood), "diagnostics.0" in saved
-        names = [f"diagnostics.{j}" for j in range(targets or 1)] if several else ["diagnostics"]
-        scores = [saved.value(type(none.scores[0]), name) for name in names]
+    def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "Tracking":
+        """Return the tracking that was saved under `name`."""
+        none = cls.none(sizes["k"], likelihood=settings.likelihood)
+        kind, places = type(none.scores[0]), range(len(none.scores))
+        scores = tuple(saved.tree(kind, f"{name}.scores.{j}", sizes) for j in places)
         for score in scores:
             _expect_sums(score)
-        quantiles = saved.value(Quantiles, "quantiles") if "quantiles" in saved else none.quantiles
-        expect(quantiles.ends.shape == quantiles.missed.shape == none.quantiles.ends.shape and quantiles.rows >= 0)
-        detector = ChangeDetector.restored(settings, d, saved) if "changes" in saved else None
-        missingness = saved.value(Missingness, "missingness") if "missingness" in saved else None
-        if missingness is not None:
-            sums, k = missingness.sums, len(missingness.origin)
-            expect(sums.shape in ((0, 0, 8), (1 + d, k, 8)) and (sums[..., [0, 2, 5, 7]] >= 0).all())
-        scores = [*scores, *none.scores[len(scores) :]]
-        return cls(tuple(scores), quantiles, str(saved.header.get("not_judged", "")), detector, missingness)
+        return saved.tree(cls, name, sizes, scores=scores)
+
+    def check_restored(self, sizes: Sizes) -> None:
+        """Raise a ValueError unless the errors of rows with gaps are those of as many features."""
+        if self.missingness is not None:
+            sums = self.missingness.sums
+            expect(len(sums) in (0, 1 + (sizes["d"] or 0)) and (sums[..., [0, 2, 5, 7]] >= 0).all())
 
 
 def _with_known_noise(found: Innovations) -> Innovations:
@@ -215,7 +202,7 @@ def _expect_curvature(found: Curvature) -> None:
     expect(means.shape == squares.shape == (c,) and products.shape == (6, 1 + c, 1 + c))
     expect(c <= 1 + MOST_COLUMNS and seen.shape == () and seen >= products[0, 0, 0] >= 0)
     expect((squares >= 0).all() and (np.diagonal(products[[0, 2, 4]], axis1=1, axis2=2) >= 0).all())
-    expect_moderate(seen, means, products)
+    expect(all(np.abs(a).max(initial=0.0) <= MODERATE for a in (seen, means, products)))
 
 
 def _expect_sums(score: Calibration) -> None:

@@ -1,11 +1,10 @@
 """The weak prior with which a stream of a nonlinear model, or of another likelihood than the Gaussian, begins."""
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy import special
 
 from kalprox._arrays import Array
+from kalprox.base.tree import leaf, state
 from kalprox.information import Information, merge
 from kalprox.learning.design import Design, Moments
 from kalprox.learning.settings import Settings
@@ -33,14 +32,15 @@ _STEPS, _FARTHEST, _CLOSE = 100, 2.0, 1e-6  # of the search for the first interc
 _CONSTANT = 1e-10  # a column with a smaller standard deviation, relative to its mean, is constant up to rounding
 
 
-class Columns(NamedTuple):
+@state
+class Columns:
     """The middle and the spread of each column, shape (d,): mean and standard deviation, unless values lie far away.
 
     A column that has been constant so far has the spread of its size.
     """
 
-    middle: Array
-    spread: Array
+    middle: Array = leaf("d")
+    spread: Array = leaf("d", sign="nonnegative", pad=1.0)
 
     @classmethod
     def of(cls, X: Array, moments: Moments, design: Design) -> "Columns":

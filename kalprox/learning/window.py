@@ -1,13 +1,11 @@
 """A window of the last rows, whose information is a sum and never a difference."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from kalprox._arrays import Array
+from kalprox.base.tree import Sizes, expect, state
 from kalprox.information import Information, merge
-from kalprox.learning.saved import Saved, expect, expect_information
 from kalprox.sources import Block
 from kalprox.sources.weighting import counts_of
 
@@ -16,7 +14,7 @@ __all__ = ["WindowRows"]
 _CHUNK = 64  # rows, or as many as columns, that are left out of the window one by one
 
 
-@dataclass(frozen=True, eq=False)
+@state
 class WindowRows:
     """The rows of a window in two stacks: an old one, from whose start rows are left out, and a new one at its end.
 
@@ -50,6 +48,11 @@ class WindowRows:
     added: Information
     skipped: int = 0
 
+    def check_restored(self, _: Sizes) -> None:
+        """Raise a ValueError unless the chunks of the old stack have their sums, and there are not too many rows."""
+        expect(len(self.rest) == len(self.old) and 0 <= len(self) <= self.size)
+        expect(self.skipped < len(self.old[0]) if self.old else self.skipped == 0)
+
     @classmethod
     def empty(cls, size: int, kind: str, d: int, targets: int | None) -> "WindowRows":
         """Return a window without rows."""
@@ -71,16 +74,6 @@ class WindowRows:
         found = self._with(Block(X, y, weights))
         extra = len(found) - self.size
         return found if extra <= 0 else found._without(extra)
-
-    def with_features(self, more: int) -> "WindowRows":
-        """Return the window with more features, which are 0 in all of its rows and come after the others."""
-
-        def wider(chunks: tuple[Block, ...]) -> tuple[Block, ...]:
-            return tuple(replace(chunk, X=np.pad(chunk.X, ((0, 0), (0, more)))) for chunk in chunks)
-
-        rest = tuple(one.with_features(more) for one in self.rest)
-        added = self.added.with_features(more)
-        return replace(self, old=wider(self.old), new=wider(self.new), rest=rest, added=added)
 
     @property
     def _targets(self) -> int | None:
@@ -130,42 +123,6 @@ class WindowRows:
         first = self.old[0].part(self.skipped, len(self.old[0]))
         return merge(merge(self._folded(_zero(self.added.d, self._targets), first), self.rest[0]), self.added)
 
-    # ---- saving ----------------------------------------------------------------------------------------
-
-    def saved(self) -> dict[str, Any]:
-        """Return the rows of the window as values that can be saved; see `kalprox.learning.saved`."""
-        chunks = [*self.old, *self.new]
-        if self.old:
-            chunks[0] = chunks[0].part(self.skipped, len(chunks[0]))
-        weighted = any(chunk.weights is not None for chunk in chunks)
-        rows = {"X": np.concatenate([chunk.X for chunk in chunks]), "y": np.concatenate([chunk.y for chunk in chunks])}
-        if weighted:
-            ones = (np.ones(len(chunk)) if chunk.weights is None else chunk.weights for chunk in chunks)
-            rows["weights"] = np.concatenate(list(ones))
-        lengths = {"lengths": np.array(list(map(len, chunks)), float), "weighted": _weighted(chunks)}
-        return {**rows, **lengths, "chunks": len(self.old), "added": self.added}
-
-    @classmethod
-    def restored(cls, size: int, kind: str, d: int, targets: int | None, saved: Saved) -> "WindowRows":
-        """Return the window saved as "window"; raise a ValueError if its arrays do not agree."""
-        X, y, lengths, weighted = (saved[f"window.{name}"] for name in ("X", "y", "lengths", "weighted"))
-        added = saved.value(Information, "window.added", targets=targets, lost=None)
-        expect_information(added, d, targets)
-        added = replace(added, rows=added.rows[()], squares=added.squares[()])
-        n, old = len(y), saved.count("window.chunks")
-        expect(X.shape == (n, d) and y.shape == ((n,) if targets is None else (n, targets)) and n <= size)
-        expect((lengths >= 1).all() and (lengths == np.round(lengths)).all() and lengths.sum() == n)
-        expect(weighted.shape == lengths.shape and old <= len(lengths))
-        weights = saved["window.weights"] if "window.weights" in saved else np.ones(n)
-        expect(weights.shape == (n,) and (weights > 0).all())
-        ends = np.cumsum(lengths).astype(int)
-        parts = [slice(end - int(length), end) for end, length in zip(ends, lengths, strict=True)]
-        chunks = tuple(
-            Block(X[part], y[part], weights[part] if own else None) for part, own in zip(parts, weighted, strict=True)
-        )
-        found = cls(size, kind, chunks[:old], (), chunks[old:], added)
-        return replace(found, rest=found._rest(found.old))
-
 
 def _zero(d: int, targets: int | None) -> Information:
     zero = Information.zero(d, targets)
@@ -178,8 +135,3 @@ def _joined(first: Block, second: Block) -> Block:
         both = (np.ones(len(rows)) if rows.weights is None else rows.weights for rows in (first, second))
         weights = np.concatenate(list(both))
     return Block(np.concatenate([first.X, second.X]), np.concatenate([first.y, second.y]), weights)
-
-
-def _weighted(chunks: list[Block]) -> Array:
-    """Return which chunks have weights, as numbers."""
-    return np.array([chunk.weights is not None for chunk in chunks], float)

@@ -7,6 +7,7 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree
 from kalprox._checks import Speaking
+from kalprox.base.tree import leaf
 
 __all__ = ["Learned", "LearnedParameter", "plain", "stacked"]
 
@@ -32,8 +33,8 @@ class Learned:
     np.float64(2.0)
     """
 
-    numbers: Any
-    sums: Any
+    numbers: Any = leaf("a", sign="nonnegative")
+    sums: Any = leaf("s")
 
     def likelihood(self, given: Any) -> Any:
         """Return the given likelihood with these numbers.

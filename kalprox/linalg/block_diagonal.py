@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
+from kalprox.base.tree import leaf
 from kalprox.linalg.triangle import product
 
 __all__ = ["BlockDiagonal", "Layout", "squares"]
@@ -57,8 +58,8 @@ class BlockDiagonal:
     layout : Layout
     """
 
-    p: Array
-    dense: tuple[Array, ...] = ()
+    p: Array = leaf("p", sign="positive", values="moderate")
+    dense: tuple[Array, ...] = leaf(values="moderate", default=())
     layout: Layout = static(default=Layout())
 
     @classmethod

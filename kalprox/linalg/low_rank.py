@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from kalprox._arrays import Array, namespace, pytree
+from kalprox.base.tree import leaf
 from kalprox.linalg.block_diagonal import BlockDiagonal, squares
 from kalprox.linalg.triangle import lapack, product, solve_triangular
 
@@ -29,8 +30,8 @@ class PlusLowRank:
     """
 
     base: BlockDiagonal
-    W: Array
-    gram: Array
+    W: Array = leaf("w,p", values="moderate")
+    gram: Array = leaf("w,w", values="moderate")
 
     @classmethod
     def of(cls, base: BlockDiagonal, W: Array) -> "PlusLowRank":

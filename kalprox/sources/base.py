@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from kalprox._arrays import Array
+from kalprox.base.tree import Sizes, expect, leaf, state
 from kalprox.sources.notes import NO_NOTES, Notes
 from kalprox.sources.quarantine import BadRow
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass  # not frozen: one is made for each row of a stream, and a frozen one takes four times as long
+@state(frozen=False)  # one is made for each row of a stream, and a frozen one takes four times as long
 class Block:
     """Consecutive rows of a source: the good rows as arrays, and what was read to find them. It is never changed.
 
@@ -58,20 +59,25 @@ class Block:
         The features of each row that were missing before X was completed; None where nothing was.
     """
 
-    X: Array
-    y: Array  # None where only predictions are asked for
-    weights: Array | None = None
-    read: int = -1
-    bad: Sequence[BadRow] = ()
-    place: Any = None
+    X: Array = leaf("n,d", values="any", rows=True)  # NaN where a feature is missing
+    y: Array = leaf("n,k", rows=True)  # None where only predictions are asked for
+    weights: Array | None = leaf("n", sign="nonnegative", default=None)
+    read: int = leaf(given=True, default=-1)
+    bad: Sequence[BadRow] = leaf(given=True, default=())
+    place: Any = leaf(given=True, default=None)
     groups: Array | None = None
-    counts: Array | None = None
-    squares: Array | None = None
-    notes: Notes = NO_NOTES
-    offset: Array | None = None
-    times: Array | None = None
-    noise: Array | None = None
-    missing: Array | None = None
+    counts: Array | None = leaf("n", default=None)
+    squares: Array | None = leaf("n", default=None)
+    notes: Notes = leaf(given=True, default=NO_NOTES)
+    offset: Array | None = leaf("n", default=None)
+    times: Array | None = leaf("n", default=None)
+    noise: Array | None = leaf("n", default=None)
+    missing: Array | None = leaf("n,d", default=None)
+
+    def check_restored(self, sizes: Sizes) -> None:
+        """Raise a ValueError unless every row has a label, if there are labels, and no cell is infinite."""
+        expect(self.groups is None or len(self.groups) == len(self))
+        expect(not np.isinf(self.X).any())
 
     def __post_init__(self) -> None:
         if self.read < 0:

@@ -1,0 +1,1 @@
+"""What everything else is built on, and that knows nothing of regression."""
