@@ -59,7 +59,8 @@ class ExactBelief(LinearBelief):
     def check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError unless what the settings need is there, for as many targets."""
         window = self.settings.forgetting.rows if isinstance(self.settings.forgetting, Window) else None
-        expect(self.targets == sizes["k"] and window == (self.window and self.window.size))
+        expect(self.targets == sizes["k"] and sizes["p"] == 1 + self.information.d)
+        expect(window == (self.window and self.window.size))
         expect((self.time is None) or self.settings.by_time)
 
     whole_batches: ClassVar[bool] = True

@@ -164,6 +164,14 @@ def test_a_few_scored_rows_are_enough_to_decide():
     assert ours < 2 * theirs < 1
 
 
+SHAPED = (
+    "belief.folds.compared.sums.0.shift",
+    "belief.folds.compared.sums.5.T",
+    "belief.folds.current.shift",
+    "belief.spread_before",
+)
+
+
 def test_folds_are_saved_and_a_file_with_other_shapes_is_refused(tmp_path):
     X, y, _ = sparse(200, d=4)
     model = auto(X[:100], y[:100], [])
@@ -173,8 +181,8 @@ def test_folds_are_saved_and_a_file_with_other_shapes_is_refused(tmp_path):
         one.partial_fit(X[100:], y[100:])
     assert again.alpha_ == model.alpha_
     header, arrays = model_file.read(tmp_path / "model.kalprox")
-    wrong = {name: arrays[name][:-1] for name in ("folds.0.shift", "folds.5.T", "folds.6.shift", "spread")}
-    wrong |= {"folds.left": np.array(-1.0), "folds.fade": np.array(2.0)}
+    wrong = {name: arrays[name][:-1] for name in SHAPED}
+    wrong |= {"belief.folds.left": np.array(-1.0), "belief.folds.fade": np.array(2.0)}
     for name, value in wrong.items():
         model_file.write(tmp_path / "bad.kalprox", header, {**arrays, name: value})
         with pytest.raises(model_file.ModelFileError, match="not of an estimator that this version can read"):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from kalprox.base.tree import Saved, flatten
 from kalprox.information import Information
-from kalprox.learning.gaps import FeatureMoments, Gaps, restored_gaps, saved_gaps
-from kalprox.learning.saved import Saved, flatten
+from kalprox.learning.gaps import FeatureMoments, Gaps
 from kalprox.sources import Block
 
 COV = np.array([[1.0, 0.7, 0.4], [0.7, 2.0, 0.5], [0.4, 0.5, 0.5]])
@@ -152,15 +152,14 @@ def test_a_constant_column_may_get_another_value_afterwards():
 
 def _restored(gaps, d):
     header, arrays = {}, {}
-    for name, value in saved_gaps(gaps).items():
-        flatten(name, value, header, arrays)
-    return restored_gaps(d, Saved(header, arrays))
+    flatten("gaps", gaps, header, arrays)
+    return Saved(header, arrays).tree(Gaps, "gaps", {"d": d, "k": None})
 
 
 def test_the_account_is_saved():
     _, Z = _rows(20)
     moments = FeatureMoments.of_batch(Z, np.ones(20), with_cov=True)
-    gaps = Gaps(unlabelled=3).after(Z, np.ones(20), moments).holding(Block(Z, Z[:, 0]), start=True)
+    gaps = Gaps(unlabelled=3).after(Z, np.ones(20), moments).holding(Block(Z, np.arange(20.0)), start=True)
     back = _restored(gaps, 3)
     assert (back.rows, back.unlabelled) == (gaps.rows, 3) == (int(np.isnan(Z).any(axis=1).sum()), 3)
     np.testing.assert_array_equal(back.cells, np.isnan(Z).sum(axis=0))

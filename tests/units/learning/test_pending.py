@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kalprox import model_file
+from kalprox.base.tree import Saved, flatten
 from kalprox.learning.pending import PendingRow, PendingRows, as_key, as_keys
-from kalprox.learning.saved import Saved, flatten
 
 
 def _stored(pending, tmp_path):
