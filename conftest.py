@@ -10,6 +10,7 @@
 import ctypes
 import gc
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -33,6 +34,8 @@ settings.load_profile("repeatable")
 
 
 def pytest_configure(config):
+    # A shell starts a job in the background with interrupts ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         _configure_jax(config)  # the process that only hands out tests does without
 

@@ -20,7 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__.splitlines()[0])
     parser.add_argument("--family", default=",".join(FAMILIES), help="families, separated by commas: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trial (default %(default)s)")
-    parser.add_argument("--n", type=int, help="trials of each family (default: all of those of `make test-all`)")
+    parser.add_argument("--n", type=int, help="trials of each family (default: all)")
     parser.add_argument("--keep", type=Path, help="folder for the files of the trials, which are removed by default")
     parser.add_argument("--page", choices=["before", "after"], help="write the counts into this column of the page")
     options = parser.parse_args()
