@@ -156,7 +156,7 @@ class ExactBelief(LinearBelief):
 
     def with_settings(self, settings: Settings) -> "ExactBelief":
         if not settings.is_exact:
-            raise ValueError("link and method cannot change between calls of partial_fit: use fit.")
+            raise ValueError("link, likelihood and structure cannot change between calls of partial_fit: use fit.")
         refuse_scores(self.settings, settings)
         if settings.changed(self.settings, "weights"):
             raise ValueError(
@@ -205,8 +205,7 @@ class ExactBelief(LinearBelief):
 
     def merge(self, other: Belief) -> "ExactBelief":
         """Return the belief after the rows of both. Exact; O(d^3)."""
-        if not isinstance(other, ExactBelief):
-            return super().merge(other)
+        assert isinstance(other, ExactBelief)  # whose settings are the same
         if self.settings.forgets:
             given = self.settings.parameters["forget"]
             raise ValueError(f"merge needs forget=1: with forget={given!r} the order of all rows matters.")

@@ -4,7 +4,7 @@ Arrays and real numbers become arrays. None, strings, integers and booleans go t
 dataclasses are saved field by field. The type of a dataclass is not saved: the reader has to give it.
 
 Whoever restores an object checks what `Saved` does not know: shapes, signs and sizes. A check must hold for everything
-that learning can produce, and is not that of a parameter: a learned covariance need not pass the checks of `v0`.
+that learning can produce, and is not that of a parameter.
 """
 
 from dataclasses import MISSING, fields, is_dataclass

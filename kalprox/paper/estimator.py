@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
-from kalprox.algorithms.base import Algorithm
+from kalprox.algorithms.base import Algorithm, Belief
 from kalprox.algorithms.pipg import pipg
 from kalprox.algorithms.run import Diverged, run
 from kalprox.models import GLM, Linear
@@ -19,7 +19,7 @@ __all__ = ["PIPGRegressor"]
 _RECORD = 8192  # rows between two records of a run, the same for all batches so that the loop compiles once
 
 
-class PIPGRegressor(RegressorMixin, BaseEstimator):
+class PIPGRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Regression by the paper's recursion: `kalprox.pipg`, one row after the other, as printed.
 
     It is here to be compared with. Its estimate converges to the minimiser with n times the regulariser, and its
@@ -74,6 +74,9 @@ class PIPGRegressor(RegressorMixin, BaseEstimator):
     >>> mean.round(2), std.round(2)
     (array([1.37, 2.16]), array([0.5, 0.5]))
     """
+
+    center_: Array
+    state_: Belief
 
     def __init__(
         self,

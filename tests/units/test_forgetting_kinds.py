@@ -54,7 +54,6 @@ def test_what_makes_no_sense_is_refused_by_name(make, words):
         ({"coef_cov": "robust"}, "coef_cov='model'"),
         ({"noise": "inputs"}, "noise='learn'"),
         ({"penalty": "l1", "alpha": "auto"}, "number for alpha"),
-        ({"method": "paper", "noise": 1.0}, "method='paper' needs forget=1"),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(kind, setting, words):

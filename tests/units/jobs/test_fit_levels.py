@@ -83,7 +83,6 @@ def test_a_sorted_file_is_the_shuffled_file(data):
         ["--penalty", "none"],
         ["--penalty", "l1", "--alpha", 2000],
         pytest.param(["--penalty", "group", "--alpha", 2000], marks=pytest.mark.slow),
-        pytest.param(["--method", "paper", "--noise", 100], marks=pytest.mark.slow),
         pytest.param(["--coef-cov", "robust"], marks=pytest.mark.slow),
         pytest.param(["--noise", "inputs"], marks=pytest.mark.slow),
     ],
