@@ -3,7 +3,6 @@
 import contextlib
 import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from kalprox.learning.filtered import FilteredBelief
 from kalprox.learning.saving import from_parts
 from kalprox.model_file import ModelFileError
 
-OLD = sorted((Path(__file__).parents[2] / "files" / "models-0.1.0").glob("*.kalprox"))
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(200, 3))
 Y = np.tanh(X @ [0.5, -0.5, 0.2]) + RNG.normal(size=200)
@@ -96,9 +94,9 @@ def test_a_model_that_is_restored_otherwise_is_not_written(tmp_path, monkeypatch
 
 @pytest.fixture(scope="module")
 def contents(tmp_path_factory):
-    """Return the contents of model files of version 0.1.0 and of this one."""
+    """Return the contents of model files."""
     file = tmp_path_factory.mktemp("models") / "model"
-    found = [old.read_bytes() for old in OLD]
+    found = []
     labels, streamed = np.arange(200) % 5, KalproxRegressor().fit(X[:150], Y[:150])
     for i in range(150, 180):
         streamed.partial_fit(X[i : i + 1], Y[i : i + 1])
