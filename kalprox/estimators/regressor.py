@@ -80,7 +80,7 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
     forget : float, "auto", or an object of kalprox.forgetting
         The forgetting factor, in (0, 1]: every new row multiplies the weights of all earlier rows by it. 1 means no
         forgetting. Other kinds: `ByTime(half_life)`, for rows that have `times`; for linear models with the Gaussian
-        likelihood also `Window(rows)`, `Directional(factor)` and `RandomWalk(q)`. See `kalprox.forgetting`.
+        likelihood also `Window(rows)` and `RandomWalk(q)`. See `kalprox.forgetting`.
         "auto" runs several ways to forget side by side (none, four factors, and an intercept that walks with three
         sizes of steps) and mixes them by how well each has predicted; it takes the time of all of them. Predictions,
         their intervals and their score are those of the mixture. `coef_` and `noise_var_` are its means, standard

@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import LARGEST, check_usable
-from kalprox.forgetting import ByRow, ByTime, Directional, RandomWalk, Window
+from kalprox.forgetting import ByRow, ByTime, RandomWalk, Window
 from kalprox.information import Information, merge
 from kalprox.learning.belief import FEWEST_ROWS, Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design
@@ -346,10 +346,8 @@ class ExactBelief(LinearBelief):
             return max(1, int(log(0.5) / log(kind.factor)))
         if isinstance(kind, RandomWalk):
             return self._walks_freely or max(1, min(LONGEST, int(self.information.rows) // 8))
-        if isinstance(kind, Window):
-            return max(1, kind.rows // 16)
-        assert isinstance(kind, Directional)
-        return max(1, min(LONGEST, int(log(0.9) / log(kind.factor)))) if kind.factor < 1 else LONGEST
+        assert isinstance(kind, Window)
+        return max(1, kind.rows // 16)
 
     def ahead(self, time: float | None = None) -> "ExactBelief":
         """Return what is known at a later time, or before the next row: after one more step of a random walk."""
