@@ -681,10 +681,6 @@ class Belief(PickledFields, ABC):
             return estimate.anytime_interval(level, tuning)
         return self.coef_estimate(penalised=not self.debiased).interval(level)
 
-    def intercept_interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """Return the ends of the interval of the intercept, as `coef_interval` does, shaped like `intercept`."""
-        return self.intercept_estimate(penalised=not self.debiased).interval(level)
-
     def _tuning(self) -> Array:
         """Return the constants of confidence sequences, shape (d,); see `Estimate.anytime_interval`."""
         raise ValueError(

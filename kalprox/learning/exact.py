@@ -136,7 +136,7 @@ class ExactBelief(LinearBelief):
         if window is not None:
             window = window.after(block)
             info = window.information
-        elif not kind.fades:
+        elif isinstance(kind, RandomWalk):
             about = counts_of(weights, self.settings.weights)
             about = weights if about is None else about
             info = fold_drifting(info, kind, block, about, intercept=self.settings.fit_intercept)
