@@ -15,7 +15,7 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
 
-__all__ = ["ByRow", "ByTime", "Directional", "RandomWalk", "Window"]
+__all__ = ["ByRow", "ByTime", "RandomWalk", "Window"]
 
 _DAY = np.timedelta64(1, "D")
 _FORGOTTEN = 1e-100  # what is left of a weight, at least: nothing to any later row
@@ -75,7 +75,9 @@ class ByRow(Forgetting):
     fades: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_factor("forget", self.factor)
+        factor: Any = self.factor
+        if isinstance(factor, bool) or not isinstance(factor, numbers.Real) or not 0 < float(factor) <= 1:
+            raise ValueError(f"forget must lie in (0, 1], where 1 means no forgetting; got {factor!r}.")
 
     @property
     def forgets(self) -> bool:
@@ -156,48 +158,6 @@ class ByTime(Forgetting):
         str
         """
         return f"by time, the weight of a row is halved after {self.half_life:g} (days, if the times are dates)"
-
-
-@dataclass(frozen=True)
-class Directional(Forgetting):
-    """Directional forgetting: a row fades what is known in the direction that it excites, and nothing else.
-
-    With R'R the information before a row x and u = R x / |R x|, R becomes (I - (1 - sqrt(factor)) u u') R, so that
-    x'R'R x is multiplied by `factor`; then the row is learned. Directions that no row visits are never forgotten, and
-    the noise variance is that of all rows. With an intercept, x is (1, x). The result depends on the order of the rows
-    and on the units and the origin of the columns, but not on how the rows are divided into batches: scale the columns
-    first. Linear models with the Gaussian likelihood only; a row takes O(d^3).
-
-    Parameters
-    ----------
-    factor : float
-        In (0, 1].
-
-    References
-    ----------
-    B. Lai and D. S. Bernstein, "SIFt-RLS: Subspace of information forgetting recursive least squares", 2024, arXiv
-    2404.10844.
-
-    Examples
-    --------
-    >>> Directional(0.99).describe()
-    'directional, a row leaves 0.99 of what is known in its own direction'
-    """
-
-    factor: float
-    keeps_moments: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _check_factor("factor", self.factor)
-
-    def describe(self) -> str:
-        """Say how rows are forgotten; see `Forgetting.describe`.
-
-        Returns
-        -------
-        str
-        """
-        return f"directional, a row leaves {self.factor:g} of what is known in its own direction"
 
 
 @dataclass(frozen=True)
@@ -362,10 +322,5 @@ def forgetting_of(forget: Any) -> Forgetting:
         return Auto()
     raise ValueError(
         "forget must lie in (0, 1], where 1 means no forgetting, or be 'auto', or one of kalprox.forgetting: ByTime, "
-        f"Directional, Window, RandomWalk; got {forget!r}."
+        f"Window, RandomWalk; got {forget!r}."
     )
-
-
-def _check_factor(name: str, factor: Any) -> None:
-    if isinstance(factor, bool) or not isinstance(factor, numbers.Real) or not 0 < float(factor) <= 1:
-        raise ValueError(f"{name} must lie in (0, 1], where 1 means no forgetting; got {factor!r}.")

@@ -177,8 +177,8 @@ def _header(path: Path, text: str) -> dict[str, Any]:
         raise ModelFileError(f"{path} is not a kalprox model file.")
     if body.get("version") == 1:
         raise ModelFileError(
-            f"{path} was written by kalprox 0.1 or 0.2, whose files this version does not read: fit the model again, or "
-            "use it with the version that wrote it."
+            f"{path} was written by kalprox 0.1 or 0.2, whose files this version does not read: fit the model again, "
+            "or use it with the version that wrote it."
         )
     if body.get("version") != VERSION:
         raise ModelFileError(

@@ -15,7 +15,6 @@ from kalprox._checks import check_positive, concrete
 from kalprox.base.tree import leaf
 from kalprox.linalg.rank import tolerance
 from kalprox.linalg.triangle import column_norms, product
-from kalprox.predictive import standard_quantile
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.curvature import curvature
 
@@ -46,8 +45,8 @@ class Noise:
     >>> noise = Noise.learned(rss=24.0, rows=15, edf=3.0)
     >>> float(noise.variance), float(noise.dof)
     (2.0, 12.0)
-    >>> round(float(noise.std(leverage=0.125)), 3), round(float(noise.quantile(0.95)), 3)
-    (1.5, 2.179)
+    >>> float(noise.std(leverage=0.125))
+    1.5
     """
 
     variance: Any = leaf(sign="nonnegative", values="any")
@@ -130,12 +129,6 @@ class Noise:
         array of the shape of leverage
         """
         return namespace(self.variance, leverage).sqrt(self.variance * (sigma**2 + leverage))
-
-    def quantile(self, level: float = 0.95) -> Array:
-        """Return t_{(1 + level)/2, dof}, the half-width of a central interval in scales; NaN if dof <= 0."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must be strictly between 0 and 1, such as 0.95; got {level!r}.")
-        return standard_quantile(self.dof, (1 + level) / 2)
 
 
 def effective_dof(

@@ -23,7 +23,7 @@ from kalprox.regularizers import Regularizer, Ridge, Separable
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.solvers.l1_path import l1_start
 
-__all__ = ["GivenPosterior", "InformationPosterior", "Posterior"]
+__all__ = ["InformationPosterior", "Posterior"]
 
 _UNKNOWN = 1e4  # the standard deviation of outputs of classes along directions of theta that nothing determines
 
@@ -501,23 +501,3 @@ def _faded(factor: Factor | WideFactor, data: LeastSquares, fading: Array) -> Fa
 
 def _faded_if_any(factor: Factor, data: LeastSquares, fading: Array) -> Factor:
     return cond_rare(fading != 1, lambda: factor.faded(data.R, fading), lambda: factor)
-
-
-class GivenPosterior(Posterior):
-    """A posterior with given mean and covariance, as the paper's recursion computes them."""
-
-    def __init__(self, mean: Array, cov: Array, gamma: Any, likelihood: Likelihood | None = None) -> None:
-        self._mean, self._cov, self.gamma = mean, cov, gamma
-        self.likelihood = Gaussian() if likelihood is None else likelihood
-
-    @property
-    def mean(self) -> Array:
-        return self._mean
-
-    @cached_property
-    def noise(self) -> Noise:
-        return Noise.known(self.gamma)
-
-    @cached_property
-    def factors(self) -> list[Factor | WideFactor]:
-        return [Factor.of_covariance(np.asarray(self._cov) * float(self.gamma))]

@@ -38,16 +38,3 @@ def kalman(m, V, X, y, Q, noise):
         gain = V @ x / s
         m, V = m + gain * (target - x @ m), V - np.outer(gain, x @ V)
     return np.array(predicted), m, V
-
-
-def directional(X, y, factor, intercept=True):
-    """A and b after directional forgetting: A loses (1 - factor) A x x'A / (x'A x) before each row."""
-    Z = np.column_stack([np.ones(len(y)), X]) if intercept else X
-    A, b = np.zeros((Z.shape[1],) * 2), np.zeros(Z.shape[1])
-    for x, target in zip(Z, y, strict=True):
-        size = x @ A @ x
-        if size > 0:
-            left = A - (1 - factor) * np.outer(A @ x, A @ x) / size
-            A, b = left, left @ np.linalg.lstsq(A, b, rcond=None)[0]
-        A, b = A + np.outer(x, x), b + x * target
-    return A, b

@@ -15,7 +15,7 @@ _PENALTIES = (None, "ridge", "l1", "elasticnet", "smooth_l1", "group", "box", "o
 _READINGS = ("coef_", "intercept_", "coef_std_", "intercept_std_", "covariance_", "noise_var_", "noise_dof_", "alpha_")
 _COUNTS = ("n_rows_seen_", "n_rows_rejected_", "n_passes_", "converged_", "n_features_in_")
 
-_REFUSED = ValueError, FloatingPointError  # the second where the paper's recursion diverges
+_REFUSED = ValueError, FloatingPointError  # the second where sums for robust standard errors overflow
 
 
 @dataclass
@@ -50,20 +50,19 @@ class OddFit:
 
 
 def odd_fit(seed: int, **fixed: Any) -> OddFit:
-    """Return the odd fit of a seed; `fixed` settings, such as link and method, replace those drawn."""
+    """Return the odd fit of a seed; `fixed` settings, such as link, replace those drawn."""
     rng = np.random.default_rng([seed, 15])
 
     def one(*choices: Any) -> Any:
         return choices[rng.integers(len(choices))]
 
     d, link = int(rng.integers(1, 6)), fixed.get("link", one(*_LINKS))
-    paper = fixed.get("method", "paper" if rng.random() < 0.3 else "exact") == "paper"
-    linear = link == "identity" and not paper
-    settings = _settings(rng, one, d, link, paper, linear) | fixed
+    linear = link == "identity"
+    settings = _settings(rng, one, d, link, linear) | fixed
     k = int(rng.integers(1, 4)) if linear and rng.random() < 0.3 else None
     n = one(1, 2, 3, 20, 60, 200, 700 if linear else 120)
     X, y = _rows(rng, one, n + 30, d, k, link)
-    weights = _weights(rng, n + 30, paper)
+    weights = _weights(rng, n + 30)
     groups = rng.integers(0, 5, n + 30) if settings["coef_cov"] == "clustered" and rng.random() < 0.7 else None
 
     def rows(start: int, stop: int, several: bool = True) -> tuple[Any, ...]:
@@ -85,7 +84,7 @@ def odd_fit(seed: int, **fixed: Any) -> OddFit:
     return OddFit(settings, calls, rows(n, n + 30))
 
 
-def _settings(rng: Any, one: Any, d: int, link: str, paper: bool, linear: bool) -> dict[str, Any]:
+def _settings(rng: Any, one: Any, d: int, link: str, linear: bool) -> dict[str, Any]:
     penalty = one(*_PENALTIES)
     if penalty == "object":
         penalty = one(
@@ -96,30 +95,23 @@ def _settings(rng: Any, one: Any, d: int, link: str, paper: bool, linear: bool) 
         )
     given = isinstance(penalty, regularizers.Regularizer)
     auto = linear and penalty in ("ridge", "l1", "elasticnet", "group") and rng.random() < 0.3 if not given else False
-    noise = one("learn", "learn", 1.0, 1e-8, 1e6, *(["inputs"] if linear else []))
     settings = {
         "link": link,
         "penalty": penalty,
         "alpha": "auto" if auto else 1.0 if given else one(0.0, 1e-6, 1.0, 100.0),
         "groups": rng.integers(-1, 2, d).tolist() if penalty == "group" else None,
         "bounds": one((0.0, np.inf), (-1.0, 1.0), (np.full(d, -0.1), np.inf)),
-        "method": "paper" if paper else "exact",
-        "noise": one(1.0, 1e-6, 1e-2, 100.0) if paper else noise,
+        "noise": one("learn", "learn", 1.0, 1e-8, 1e6, *(["inputs"] if linear else [])),
         "fit_intercept": bool(rng.random() < 0.7),
         "standardize": bool(linear and rng.random() < 0.3),
-        "forget": 1.0 if paper else one(1.0, 1.0, 0.99, 0.5),
+        "forget": one(1.0, 1.0, 0.99, 0.5),
         "diagnose": bool(rng.random() < 0.8),
         "coef_cov": one("model", "model", "robust", "clustered"),
-        "weights": "frequency" if paper else one("frequency", "precision"),
+        "weights": one("frequency", "precision"),
         "targets": one("range", "any"),
         "on_bad_rows": one("raise", "skip"),
         "block_size": one("auto", 1, 16),
     }
-    if paper:
-        p = d + settings["fit_intercept"]
-        root = rng.normal(size=(p, p))
-        settings["v0"] = one(1.0, 1e-6, 100.0, np.linspace(0.1, 2, p), root @ root.T + 1e-6 * np.eye(p))
-        settings["q"] = one(0.0, 0.0, 1e-4, np.linspace(0, 1e-3, p), 1e-8 * root @ root.T)
     if not linear and rng.random() < 0.2:
         settings["start"] = rng.normal(size=d + settings["fit_intercept"])
     return settings
@@ -152,11 +144,11 @@ def _rows(rng: Any, one: Any, n: int, d: int, k: int | None, link: str) -> tuple
     return X, (y[:, 0] if k is None else y)
 
 
-def _weights(rng: Any, n: int, paper: bool) -> Any:
+def _weights(rng: Any, n: int) -> Any:
     if rng.random() < 0.6:
         return None
     weights = rng.integers(0, 4, n).astype(float)
-    if not paper and rng.random() < 0.5:
+    if rng.random() < 0.5:
         weights *= 10.0 ** rng.integers(-30, 8)
     return weights
 

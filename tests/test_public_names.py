@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import kalprox as kp
+from kalprox import paper
 from kalprox.adapters import river
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -20,6 +21,7 @@ def public():
         found = getattr(kp, module)
         yield from ((f"{module}.{name}", getattr(found, name)) for name in found.__all__)
     yield from ((f"adapters.river.{name}", getattr(river, name)) for name in river.__all__)
+    yield from ((f"paper.{name}", getattr(paper, name)) for name in paper.__all__)
 
 
 def members(cls):

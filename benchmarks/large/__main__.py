@@ -20,7 +20,7 @@ from benchmarks.page import insert
 from benchmarks.table import plain
 
 ROOT = Path(__file__).parents[1]
-SECTIONS: tuple[str, ...] = ("linear", "sigmoid", "streams", "lenet", "bandit")
+SECTIONS: tuple[str, ...] = ("linear", "sigmoid", "streams", "lenet")
 
 
 def main() -> None:

@@ -78,10 +78,10 @@ class RiverRegressor(DictionaryModel, base.MiniBatchRegressor):
     diagnose=True or another likelihood than the Gaussian one. With `LowRank(r)` a call costs O(d r^2): at 2^18 columns
     and rank 20 a single row takes some 30 milliseconds, and one of a batch of 500 in `learn_many` about 2.
 
-    `method="paper"`, links that are functions and penalties of groups need to know the features beforehand: they are
-    parameters of `kalprox.KalproxRegressor` only, as are missing features and change points, for which River has tools
-    of its own. Everything else that it has, such as coefficients with standard
-    errors, the diagnostics and model files, `to_estimator` gives.
+    Links that are functions and penalties of groups need to know the features beforehand: they are parameters of
+    `kalprox.KalproxRegressor` only, as are missing features and change points, for which River has tools of its own.
+    Everything else that it has, such as coefficients with standard errors, the diagnostics and model files,
+    `to_estimator` gives.
 
     Examples
     --------

@@ -35,8 +35,6 @@ class StructuredPosterior(Posterior):
         Where the search for the estimate starts.
     likelihood : Likelihood, optional
         The default is Gaussian.
-    elapsed : float
-        The share of all weights that is left after the time since the last row.
     """
 
     def __init__(
@@ -47,11 +45,10 @@ class StructuredPosterior(Posterior):
         gamma: Any = None,
         start: Array | None = None,
         likelihood: Likelihood | None = None,
-        elapsed: float = 1.0,
     ) -> None:
         self.data, self.regularizer, self.gamma = data, regularizer, gamma
         self.likelihood = Gaussian() if likelihood is None else likelihood
-        self._start, self._elapsed = start, elapsed
+        self._start = start
 
     @cached_property
     def _found(self) -> Any:
@@ -69,8 +66,7 @@ class StructuredPosterior(Posterior):
 
     @cached_property
     def factors(self) -> list[Any]:  # of StructuredFactor, which is read as the others are
-        factor = self.data.factor(self.regularizer, self.mean)
-        return [factor if self._elapsed == 1 else factor.elapsed(self._elapsed)]
+        return [self.data.factor(self.regularizer, self.mean)]
 
     @cached_property
     def noise(self) -> Noise:

@@ -91,7 +91,6 @@ _SPELLED = {
     r"Use a number, or ByTime, which": "Use --forget, or --time and --half-life, which",
     r"forget=ByTime\((?:half_life=)?([^()]*)\)": r"--half-life \1",
     r"forget=Window\(rows=([^()]*)\)": r"--window \1",
-    r"forget=Directional\(factor=([^()]*)\)": r"--directional \1",
     r"forget=RandomWalk\(q=([^(),]*), intercept=None\)": r"--walk \1",
     r"forget=RandomWalk\(q=([^(),]*), intercept=([^(),]*)\)": r"--walk \1 --walk-intercept \2",
 }

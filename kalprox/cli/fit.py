@@ -229,14 +229,6 @@ _GAPS = {"missing": "--missing", "missing_targets": "--missing-target"}
     "as many rows, on average. The files are read in their order.",
 )
 @click.option(
-    "--method",
-    type=click.Choice(["exact", "paper"]),
-    default="exact",
-    help="exact minimises the objective; paper runs the recursion of the paper, row by row.",
-)
-@click.option("--v0", type=float, default=1.0, help="Initial variance of the coefficients, for --method paper.")
-@click.option("--q", type=float, default=0.0, help="Variance of the process noise, for --method paper.")
-@click.option(
     "--passes",
     type=click.IntRange(min=1),
     help="Maximum number of passes over the rows.  [default: 1 if one pass is exact, else until convergence]",
@@ -622,7 +614,7 @@ def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
     from kalprox.sources.formula import FormulaColumns
 
     penalty = None if given["penalty"] == "none" else given["penalty"]
-    settings = {name: given[name] for name in ("link", "alpha", "standardize", "method", "weights")}
+    settings = {name: given[name] for name in ("link", "alpha", "standardize", "weights")}
     intercept = not given["no_intercept"] and (not isinstance(columns, FormulaColumns) or columns.intercept)
     settings |= {"penalty": penalty, "fit_intercept": intercept} | likelihood_setting(columns, given)
     if penalty is None or not PENALTIES[penalty].has_weight:
@@ -638,6 +630,4 @@ def _settings(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
         settings["structure"] = given["structure"]
     if given["noise"] is not None:
         settings["noise"] = given["noise"]
-    if given["method"] == "paper":
-        settings |= {"v0": given["v0"], "q": given["q"]}
     return settings

@@ -1,4 +1,4 @@
-"""Options of `kalprox fit` about forgetting: by row, by time, in a window, directional, or as a random walk."""
+"""Options of `kalprox fit` about forgetting: by row, by time, in a window, or as a random walk."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from kalprox.cli.options import HalfLife, NumberOr, is_given, with_options
 __all__ = ["forgetting_options", "forgetting_setting"]
 
 _DAYS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0}  # of the units of a half-life
-_KINDS = ("forget", "half_life", "window", "directional", "walk")
+_KINDS = ("forget", "half_life", "window", "walk")
 
 
 def forgetting_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,12 +37,6 @@ def forgetting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--window", type=click.IntRange(min=2), metavar="ROWS", help="Learn the last ROWS rows only, exactly."
-        ),
-        click.option(
-            "--directional",
-            type=click.FloatRange(0, 1, min_open=True),
-            metavar="FACTOR",
-            help="Directional forgetting: a row multiplies by FACTOR what is known in the direction that it excites.",
         ),
         click.option(
             "--walk",
@@ -84,8 +78,6 @@ def forgetting_setting(columns: Any, given: dict[str, Any]) -> dict[str, Any]:
         return {"forget": forgetting.ByTime(number * _DAYS[unit or "d"] if columns.time_is_date else number)}
     if given["window"] is not None:
         return {"forget": forgetting.Window(given["window"])}
-    if given["directional"] is not None:
-        return {"forget": forgetting.Directional(given["directional"])}
     if given["walk"] is not None or given["walk_intercept"] is not None:
         return {"forget": forgetting.RandomWalk(given["walk"] or 0.0, given["walk_intercept"])}
     return {"forget": given["forget"]}

@@ -18,10 +18,10 @@ __all__ = ["Bandit"]
 class Bandit(BanditFiles):
     """A contextual bandit: a belief about the reward of every arm, and rules that choose one for a context.
 
-    The reward of an arm is linear in the context, with normal noise. Each arm has the belief of a regression: the
-    estimate, the covariance and, as long as the noise is learned, Student's t distribution of the coefficients, which
-    is what `KalproxRegressor(alpha=alpha, fit_intercept=False)` fits to the rows of the arm (with a column of ones, and
-    relative to `reward_mean`, if `fit_intercept` is True).
+    The reward of an arm is linear in the context, with normal noise; rewards of 0 and 1 are learned as numbers. Each
+    arm has the belief of a regression: the estimate, the covariance and, as long as the noise is learned, Student's t
+    distribution of the coefficients, which is what `KalproxRegressor(alpha=alpha, fit_intercept=False)` fits to the
+    rows of the arm (with a column of ones, and relative to `reward_mean`, if `fit_intercept` is True).
 
     A decision is taken by one of four rules: `sample` (Thompson), `ucb`, `greedy` and `epsilon`. Its reward is given
     now or later by the key of the decision, `reward`, or together with others, `update`. Without forgetting by rows,
@@ -53,8 +53,6 @@ class Bandit(BanditFiles):
         multiplied by with every later row of its arm. An arm that is not chosen is then not forgotten, and never tried
         again. `kalprox.forgetting.ByTime(half_life)`: the rows of all arms fade with time. The time is the number of
         decisions, or what the rules and `update` are given.
-    likelihood : {"gaussian"}
-        Rewards of 0 and 1 are learned as numbers.
     max_pending : int
         The largest number of decisions that wait for their reward. The oldest are dropped, and counted in `n_dropped_`.
     propensity_draws : int
@@ -112,7 +110,6 @@ class Bandit(BanditFiles):
         fit_intercept: bool = True,
         reward_mean: float | str = "learn",
         forget: Any = 1.0,
-        likelihood: str = "gaussian",
         max_pending: int = 10_000,
         propensity_draws: int = 100,
         random_state: int | None = None,
@@ -125,7 +122,6 @@ class Bandit(BanditFiles):
             bool(fit_intercept),
             reward_mean,
             forget,
-            likelihood,
             max_pending,
             propensity_draws,
         )

@@ -61,7 +61,6 @@ class BanditSettings:
     fit_intercept: bool
     reward_mean: float | str
     forget: float | Forgetting
-    likelihood: str
     max_pending: int
     propensity_draws: int
 
@@ -69,12 +68,6 @@ class BanditSettings:
         given: dict[str, Any] = vars(self)  # callers may ignore types
         if given["features"] not in FEATURES:
             raise ValueError(f"features must be 'separate' or 'shared'; got {self.features!r}.")
-        if given["likelihood"] != "gaussian":
-            raise ValueError(
-                f"likelihood must be 'gaussian'; got {self.likelihood!r}. Rewards of 0 and 1 are learned as numbers, "
-                "and the predicted reward is their probability: a likelihood of classes would make the belief depend "
-                "on the order in which rewards arrive."
-            )
         check_positive("alpha", _number("alpha", self.alpha))
         if isinstance(self.noise, str):
             if self.noise != "learn":

@@ -58,9 +58,7 @@ def curves(
     x: Array,
     runs: Mapping[str, Array],
     *,
-    log: bool = True,
     log_x: bool = False,
-    band: bool = True,
     slots: Mapping[str, int] | None = None,
     labels: bool = True,
 ) -> None:
@@ -75,10 +73,8 @@ def curves(
     x : array of shape (n,)
     runs : mapping of str to array
         For each label, an array of shape (n_runs, n), or (n,) for a single line without a band.
-    log, log_x : bool
-        Whether the vertical and the horizontal axis are logarithmic.
-    band : bool
-        Whether the bands are drawn.
+    log_x : bool
+        Whether the horizontal axis is logarithmic; the vertical one is.
     slots : mapping of str to int, optional
         The line style of each label; see `kalprox.display.style.line_style`.
     labels : bool
@@ -91,14 +87,14 @@ def curves(
     for i, (label, (low, middle, high)) in enumerate(drawn.items()):
         slot = i if slots is None else slots[label]
         style = line_style(slot)
-        if band and np.ndim(runs[label]) == 2 and len(runs[label]) > 1:
+        if np.ndim(runs[label]) == 2 and len(runs[label]) > 1:
             shown = np.isfinite(low)
             high = np.where(np.isfinite(high), high, top)
             ax.fill_between(x, low, high, where=shown, color=style["color"], alpha=0.16, linewidth=0)
         line = np.where(np.isfinite(middle), middle, np.nan)
         start = 0.02 + 0.14 * (slot % len(LINES)) / len(LINES)  # so that markers of different lines do not coincide
         ax.plot(x, line, label=label, markevery=(start, 0.14), markeredgecolor="white", markeredgewidth=0.6, **style)
-    _format_axes(ax, x, log, log_x)
+    _format_axes(ax, x, log_x)
     if labels:
         label_ends(ax)
 
@@ -110,7 +106,6 @@ def sweep(
     label: str,
     *,
     slot: int = 0,
-    log: bool = True,
     log_x: bool = False,
     labels: bool = True,
 ) -> None:
@@ -123,20 +118,15 @@ def sweep(
     middle = int(np.argsort(values[:, -1], kind="stable")[len(values) // 2])
     for i, run in enumerate(np.where(np.isfinite(values), values, np.nan)):
         ax.plot(x, run, linewidth=0.7, alpha=0.45, label=label if i == middle else None, **style)
-    _format_axes(ax, np.asarray(x), log, log_x)
+    _format_axes(ax, np.asarray(x), log_x)
     if labels:
         label_ends(ax)
 
 
-def traces(
-    ax: "Axes", x: Array, values: Array, label: str, *, slot: int = 0, log: bool = True, labels: bool = True
-) -> None:
-    """Plot each column of `values`, of shape (n, d), as a thin line, and their median on top.
-
-    `log` makes both axes logarithmic.
-    """
+def traces(ax: "Axes", x: Array, values: Array, label: str, *, labels: bool = True) -> None:
+    """Plot each column of `values`, of shape (n, d), as a thin line, and their median on top, on logarithmic axes."""
     values = np.asarray(values, float)
-    sweep(ax, x, values.T, label, slot=slot, log=log, log_x=log, labels=False)
+    sweep(ax, x, values.T, label, log_x=True, labels=False)
     ax.plot(x, np.median(values, axis=1), color=INK, label="median")
     if labels:
         label_ends(ax)
@@ -148,15 +138,13 @@ def estimates(
     mean: Array,
     std: Array | None = None,
     *,
-    label: str = "estimate",
     slot: int = 0,
-    shift: float = 0.0,
     legend: str | None = "best",
 ) -> None:
     """Plot estimates with ±2 sigma bars, and the true values as stems, over their index.
 
-    Estimates whose bars do not contain the truth are crosses, and the legend counts them. A second estimate on the same
-    axes can be moved sideways by `shift`, for example 0.3; the truth is drawn only once.
+    Estimates whose bars do not contain the truth are crosses, and the legend counts them. The truth is drawn only
+    once on the same axes.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -174,16 +162,14 @@ def estimates(
         bar = 2 * np.asarray(std, float)
         if truth is not None:
             missed = ~(np.abs(truth - mean) <= bar)
-        ax.errorbar(index + shift, mean, bar, fmt="none", ecolor=style["color"], elinewidth=1.1, capsize=1.6)
-    what = f"{label}, ±2\N{GREEK SMALL LETTER SIGMA}" if std is not None else label
+        ax.errorbar(index, mean, bar, fmt="none", ecolor=style["color"], elinewidth=1.1, capsize=1.6)
+    what = "estimate, ±2\N{GREEK SMALL LETTER SIGMA}" if std is not None else "estimate"
     groups = [(~missed, what, {"marker": style["marker"], "markersize": 3.8})]
     if missed.any():
-        words = f"{label}, truth outside: {missed.sum()} of {len(mean)}"
+        words = f"estimate, truth outside: {missed.sum()} of {len(mean)}"
         groups += [(missed, words, {"marker": "x", "markersize": 4.8, "markeredgewidth": 1.3})]
     for group, words, marker in groups:
-        ax.plot(
-            index[group] + shift, mean[group], color=style["color"], linestyle="none", zorder=3, label=words, **marker
-        )
+        ax.plot(index[group], mean[group], color=style["color"], linestyle="none", zorder=3, label=words, **marker)
     ax.set_xlim(0.2, len(mean) + 0.8)
     ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     ax.grid(visible=False, axis="x")
@@ -234,8 +220,9 @@ def calibration(
     rows : int, optional
         The number of independent observations. If given, a band shows where the observed coverage of calibrated
         intervals lies with probability 95%, by the binomial distribution.
-    label, slot
-        As in `estimates`.
+    label : str
+    slot : int
+        The line style; see `kalprox.display.style.line_style`.
     labels : bool
         Whether the labels are written beside the lines; see `label_ends`.
     """
@@ -255,10 +242,9 @@ def calibration(
         label_ends(ax)
 
 
-def _format_axes(ax: "Axes", x: np.ndarray, log: bool, log_x: bool) -> None:
+def _format_axes(ax: "Axes", x: np.ndarray, log_x: bool) -> None:
     """Set the scales and thousands separators."""
-    if log:
-        ax.set_yscale("log")
+    ax.set_yscale("log")
     if log_x:
         ax.set_xscale("log")
     elif x.size and np.nanmax(np.abs(x)) >= 1e4:

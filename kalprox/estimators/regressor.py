@@ -64,10 +64,6 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
     bounds : pair
         For "box": the lower and the upper bound of `coef_`, each a number or an array with one number per feature.
         They are in the units of X, whatever `standardize` is.
-    method : {"exact", "paper"}
-        "exact" is the proximal filter and, in `fit` of a nonlinear model, refinement. "paper" runs the recursion of the
-        paper (`kalprox.pipg`) row by row, from N(start, v0) with process noise q. It needs the noise variance, and its
-        estimate converges to the minimiser with n times the penalty.
     noise : "learn", "inputs" or float
         The noise variance. With "learn" it is estimated as the residual sum of squares divided by the residual degrees
         of freedom, and intervals are those of Student's t distribution. If there are no more rows than coefficients,
@@ -84,7 +80,7 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
     forget : float, "auto", or an object of kalprox.forgetting
         The forgetting factor, in (0, 1]: every new row multiplies the weights of all earlier rows by it. 1 means no
         forgetting. Other kinds: `ByTime(half_life)`, for rows that have `times`; for linear models with the Gaussian
-        likelihood also `Window(rows)`, `Directional(factor)` and `RandomWalk(q)`. See `kalprox.forgetting`.
+        likelihood also `Window(rows)` and `RandomWalk(q)`. See `kalprox.forgetting`.
         "auto" runs several ways to forget side by side (none, four factors, and an intercept that walks with three
         sizes of steps) and mixes them by how well each has predicted; it takes the time of all of them. Predictions,
         their intervals and their score are those of the mixture. `coef_` and `noise_var_` are its means, standard
@@ -119,8 +115,6 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         `n_rows_rejected_`.
     start : array of shape (d,) or (1 + d,), optional
         Where the search starts: theta for a function, (intercept, coef) for a nonlinear link.
-    v0, q : float
-        For method="paper": the prior variance of theta, and the process noise.
     diagnose : bool
         Whether every row is predicted before it is learned, to keep the prequential score in `diagnostics_` and the
         quantiles of conformal intervals. `fit` predicts rows in their order; with a nonlinear link, or on an engine,
@@ -223,7 +217,6 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         delta: float = 1.0,
         groups: Any = None,
         bounds: Any = (0.0, np.inf),
-        method: str = "exact",
         noise: float | str = "learn",
         fit_intercept: bool = True,
         standardize: bool = False,
@@ -233,8 +226,6 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         tol: float = 1e-10,
         on_bad_rows: str = "raise",
         start: Any = None,
-        v0: Any = 1.0,
-        q: Any = 0.0,
         diagnose: bool = True,
         coef_cov: str = "auto",
         targets: str = "range",
@@ -254,7 +245,6 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         self.delta = delta
         self.groups = groups
         self.bounds = bounds
-        self.method = method
         self.noise = noise
         self.fit_intercept = fit_intercept
         self.standardize = standardize
@@ -264,8 +254,6 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         self.tol = tol
         self.on_bad_rows = on_bad_rows
         self.start = start
-        self.v0 = v0
-        self.q = q
         self.diagnose = diagnose
         self.coef_cov = coef_cov
         self.targets = targets
@@ -284,7 +272,7 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         return super()._learner_parameters()
 
     def __sklearn_tags__(self) -> Any:
-        linear = self.method == "exact" and isinstance(self.link, str) and self.link == "identity"
+        linear = isinstance(self.link, str) and self.link == "identity"
         tags, loss = super().__sklearn_tags__(), None
         with suppress(ValueError):  # which `fit` will raise
             loss = likelihood_of(self.likelihood)

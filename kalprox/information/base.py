@@ -310,10 +310,10 @@ class LeastSquares(PickledFields, Shown, ABC):
         check_is("g", g, Regularizer, _A_REGULARIZER)
         R, rows = self.R, self.rows
         if namespace(R, theta, g) is not np and g.smooth:
-            return Factor.of(posterior_root(R, g, theta, rows=rows), rows)
+            return Factor.of(posterior_root(R, g, theta), rows)
         R, rows, theta = np.asarray(R), np.asarray(rows), np.asarray(theta)
         free = np.flatnonzero(g.free(theta))
-        return Factor.of(posterior_root(R, g, theta, rows=rows)[np.ix_(free, free)], rows, free, len(R))
+        return Factor.of(posterior_root(R, g, theta)[np.ix_(free, free)], rows, free, len(R))
 
     def rank(self) -> Array:
         """Return the numerical rank of R, with its columns scaled to unit length.
@@ -365,24 +365,6 @@ class LeastSquares(PickledFields, Shown, ABC):
         R, xp = self.R, namespace(self.rows)
         A = xp.eye(R.shape[1], dtype=R.dtype) if A is None else xp.asarray(A, R.dtype)
         return undetermined(R, self.rows, A)
-
-    def logdet(self) -> Array:
-        """Return log det R'R, or -inf if the rank is below d.
-
-        Returns
-        -------
-        scalar array
-
-        Examples
-        --------
-        >>> import kalprox as kp
-        >>> info = kp.Information.from_rows(np.diag([1.0, 10.0]), np.ones(2))
-        >>> round(float(info.logdet() / np.log(10)), 12)
-        2.0
-        """
-        diagonal, xp = self.R.diagonal(), namespace(self.rows)
-        full = (self.rank() == len(diagonal)) & (diagonal > 0).all()
-        return xp.where(full, 2 * xp.log(xp.where(full, diagonal, 1)).sum(), -xp.inf)
 
 
 @pytree

@@ -225,7 +225,7 @@ class FitJob:
         streams = STDIN in self.table.files or settings.forgets
         if streams and (self.passes or 1) > 1:
             raise ValueError("Standard input, or a model that forgets, allows only one pass: passes must be 1.")
-        refines = not settings.is_exact and settings.method == "exact" and settings.structure is None
+        refines = not settings.is_exact and settings.structure is None
         return refines and not streams and (self.passes != 1 or self.start is not None)
 
     def identity(self) -> dict[str, Any]:

@@ -38,26 +38,23 @@ class StreamingRun(FitRun):
                 cursor = checked_cursor(header["cursor"])
                 places = checked_places(header.get("held_places", []))
         log = self.outlier_log(places)
-        for number in range(self.number, job.passes or 1):
-            for block in job.table.blocks_ahead(cursor):
-                self.take(block, number)
-                history = _History(self.record.history, learner) if number == 0 else None
-                _learn(learner, block, log, history)
-                if history is not None:
-                    self.record = replace(self.record, history=history.errors)
-                since += block.read
-                save = self.checkpoint is not None and since >= job.every and learner.is_fitted
-                if save:
-                    if not job.table.samples and learner.belief.predicts:
-                        learner.release_rows()
-                    header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
-                    rebuilt = partial(TableModel.rebuilt, self.checkpoint.file)  # type: ignore[union-attr]
-                    held = {} if log is None else {"held_places": log.places}
-                    self.save({**header, **held, "cursor": block.place.cursor.to_json()}, arrays, rebuilt)
-                    since = 0
-                self.report(block.place.cursor, saved=save, **_score(learner))
-            check_rows(self.record.quality.read, self.read)
-            cursor = None
+        for block in job.table.blocks_ahead(cursor):
+            self.take(block, 0)
+            history = _History(self.record.history, learner)
+            _learn(learner, block, log, history)
+            self.record = replace(self.record, history=history.errors)
+            since += block.read
+            save = self.checkpoint is not None and since >= job.every and learner.is_fitted
+            if save:
+                if not job.table.samples and learner.belief.predicts:
+                    learner.release_rows()
+                header, arrays = TableModel(learner, job.table.columns, self.record, job.sources).parts()
+                rebuilt = partial(TableModel.rebuilt, self.checkpoint.file)  # type: ignore[union-attr]
+                held = {} if log is None else {"held_places": log.places}
+                self.save({**header, **held, "cursor": block.place.cursor.to_json()}, arrays, rebuilt)
+                since = 0
+            self.report(block.place.cursor, saved=save, **_score(learner))
+        check_rows(self.record.quality.read, self.read)
         if not learner.is_fitted:
             raise SourceError("There is no good row to learn from: every row is bad or has weight 0.")
         if log is not None:
@@ -85,16 +82,15 @@ class _History:
             self.errors = self.errors.after(self.rows, self.score)
 
 
-def _learn(learner: Learner, block: Block, log: "OutlierLog | None", history: _History | None) -> None:
-    """Learn a block, if it has any good row. Its outliers go to the log, and its errors to the history, if given."""
+def _learn(learner: Learner, block: Block, log: "OutlierLog | None", history: _History) -> None:
+    """Learn a block, if it has any good row. Its outliers go to the log, if given, and its errors to the history."""
     if block.count == 0:
         return
 
     def watch(before: Belief, piece: Block, after: Belief, found: Innovations | None) -> None:
         if log is not None:
             log.watch(before, piece, after)
-        if history is not None:
-            history.watch(before, piece, found)
+        history.watch(before, piece, found)
 
     try:
         if log is not None:

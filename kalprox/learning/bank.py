@@ -58,10 +58,6 @@ def member_type(settings: Settings) -> type[Belief]:
         from kalprox.learning.structured import StructuredBelief
 
         return StructuredBelief
-    if settings.method == "paper":
-        from kalprox.learning.paper import PaperBelief
-
-        return PaperBelief
     from kalprox.learning.filtered import FilteredBelief
 
     return FilteredBelief
@@ -211,9 +207,6 @@ class BankBelief(MixedBelief):
         kinds = [settings.forgetting_by(member.settings.forgetting) for member in self.members]
         members = tuple(member.with_settings(one) for member, one in zip(self.members, kinds, strict=True))
         return replace(self, settings=settings, members=members)
-
-    def merge(self, other: Belief) -> "BankBelief":
-        raise ValueError("merge needs forget=1: with forget='auto' the order of all rows matters.")
 
     @property
     def predicts(self) -> bool:

@@ -125,9 +125,10 @@ class Belief(PickledFields, ABC):
 
         Their coefficients are at their prior: the penalty, or nothing if there is none.
         """
+        without = "a forget other than 'auto'" if self.settings.structure is None else "structure=None"
         raise ValueError(
-            f"New features came, and this model cannot learn them: method={self.settings.method!r} keeps the features "
-            "of its first row. Give all features in every row, or use method='exact'."
+            "New features came, and this model cannot learn them: it keeps the features of its first row. Give all "
+            f"features in every row, or use {without}."
         )
 
     @property
@@ -138,7 +139,7 @@ class Belief(PickledFields, ABC):
     @property
     def effective_rows(self) -> float:
         """The number of rows of equal weight that are worth as much as those that forgetting has left."""
-        raise ValueError("method='paper' keeps no rows.")
+        raise NotImplementedError
 
     def closed(self) -> Self:
         """Return the belief after a batch, which is a cluster of its own for clustered standard errors."""
@@ -680,10 +681,6 @@ class Belief(PickledFields, ABC):
             return estimate.anytime_interval(level, tuning)
         return self.coef_estimate(penalised=not self.debiased).interval(level)
 
-    def intercept_interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """Return the ends of the interval of the intercept, as `coef_interval` does, shaped like `intercept`."""
-        return self.intercept_estimate(penalised=not self.debiased).interval(level)
-
     def _tuning(self) -> Array:
         """Return the constants of confidence sequences, shape (d,); see `Estimate.anytime_interval`."""
         raise ValueError(
@@ -768,14 +765,11 @@ class Belief(PickledFields, ABC):
         """Return the belief that was saved under `name`; raise a ValueError if it cannot be one of these sizes."""
         return saved.tree(cls, name, sizes, settings=settings)
 
-    # ---- supported by exact beliefs only -----------------------------------------------------------------
+    # ---- supported by some beliefs only ------------------------------------------------------------------
 
     def merge(self, other: "Belief") -> Self:
         """Return the belief after the rows of both."""
-        raise ValueError(
-            "merge needs linear models, link='identity', method='exact' and likelihood='gaussian': other models are "
-            "linearised at different points. Fit one model to all rows instead."
-        )
+        raise ValueError("merge needs forget=1: with forget='auto' the order of all rows matters.")
 
     @property
     def fingerprint(self) -> Array:
@@ -791,7 +785,7 @@ class Belief(PickledFields, ABC):
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         """Return the solution for each alpha: of the rows learned, or of those of a source where that is not enough."""
-        raise ValueError("path needs method='exact', and a forget other than 'auto'. Fit once for each alpha instead.")
+        raise ValueError("path needs a forget other than 'auto'. Fit once for each alpha instead.")
 
     @property
     def log_evidence(self) -> Array:

@@ -1,8 +1,8 @@
-"""Linear models whose coefficients drift: a random walk, and directional forgetting, in the triangle of the rows.
+"""Linear models whose coefficients drift: a random walk, in the triangle of the rows.
 
 The triangle T of rows [1 | X - c | Y - m] stands for the rows (b, theta) -> T (-b, -theta, 1)', whose squares add up to
-the objective. A walk and forgetting change these rows by multiplications and orthogonal transformations only, so that
-no digits are lost, and a direction that no row determines stays a direction of zeros.
+the objective. A walk changes these rows by multiplications and orthogonal transformations only, so that no digits are
+lost, and a direction that no row determines stays a direction of zeros.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kalprox._arrays import Array
-from kalprox.forgetting import Directional, Forgetting, RandomWalk
+from kalprox.forgetting import RandomWalk
 from kalprox.information import Information
 from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds
 from kalprox.linalg.centering import follow_mean, recenter, stacked_triangle
@@ -25,24 +25,23 @@ _LARGE = 1e4  # a variance of steps, in units of what is known, beyond which a C
 
 
 def fold_drifting(
-    info: Information, kind: Forgetting, block: Block, counts: Array | None, *, intercept: bool
+    info: Information, walk: RandomWalk, block: Block, counts: Array | None, *, intercept: bool
 ) -> Information:
-    """Return the information after a block of rows, each of which is one step of the drift.
+    """Return the information after a block of rows, each of which is one step of the walk. O((d + 64)^3) for 64 rows.
 
-    Every split into blocks gives the same, up to rounding. A random walk takes O((d + 64)^3) for 64 rows, directional
-    forgetting O(d^3) for each.
+    Every split into blocks gives the same, up to rounding.
 
     Parameters
     ----------
     info : Information
         Of the rows before the block.
-    kind : RandomWalk or Directional
+    walk : RandomWalk
     block : Block
         Rows of weight 0 are no rows.
     counts : array of shape (b,), optional
         How often each row counts in the number of rows; 1 by default.
     intercept : bool
-        Whether the model has an intercept, which drifts too.
+        Whether the model has an intercept, which walks too.
     """
     X, weights = block.X, block.weights
     y = np.reshape(block.y, (len(X), -1))
@@ -65,11 +64,7 @@ def fold_drifting(
         B = np.concatenate([np.ones((len(rows[part]), 1)), rows[part] - shift], axis=1)
         if weights is not None:
             B *= np.sqrt(weights[part])[:, None]
-        if isinstance(kind, RandomWalk):
-            T = _walked_rows(T, B, _steps(kind, info.d, shift, intercept=intercept))
-        else:
-            assert isinstance(kind, Directional)
-            T = _excited_rows(T, B, X[part], kind.factor, shift[: info.d] if intercept else None)
+        T = _walked_rows(T, B, _steps(walk, info.d, shift, intercept=intercept))
         if intercept:
             T, shift = follow_mean(T, shift)
     if not np.isfinite(T).all():
@@ -135,24 +130,6 @@ def _one_step(T: Array, G: Array) -> Array:
     rows[:m, :m], rows[m:, :m], rows[m:, m:] = np.eye(m), -T @ G, T
     found = stacked_triangle(np.zeros((1, rows.shape[1])), rows)
     return found[m:, m:] if len(found) > m else np.zeros((1, T.shape[1]))
-
-
-def _excited_rows(T: Array, B: Array, X: Array, factor: float, center: Array | None) -> Array:
-    """Return the triangle of T and of rows B, each of which first fades the direction of theta that it excites.
-
-    The direction is that of the row x, or (1, x) with an intercept, in the units and about the origin of X. About the
-    point c that T has, it is (1 + c'x, x).
-    """
-    first, d = int(center is None), X.shape[1]
-    along = X if center is None else np.column_stack([1 + X @ center, X])
-    for row, x in zip(B, along, strict=True):
-        r = T[:, first : 1 + d] @ x
-        size = float(np.linalg.norm(r))
-        if size > 0:
-            u = r / size
-            T = T - np.multiply.outer((1 - factor**0.5) * u, u @ T)
-        T = stacked_triangle(np.zeros((1, T.shape[1])), np.concatenate([T, row[None]]))
-    return T
 
 
 def walking_innovations(

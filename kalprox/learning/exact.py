@@ -11,7 +11,7 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import LARGEST, check_usable
 from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
-from kalprox.forgetting import ByRow, ByTime, Directional, RandomWalk, Window
+from kalprox.forgetting import ByRow, ByTime, RandomWalk, Window
 from kalprox.information import Information, merge
 from kalprox.learning.belief import FEWEST_ROWS, Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design
@@ -142,7 +142,7 @@ class ExactBelief(LinearBelief):
         if window is not None:
             window = window.after(block)
             info = window.information
-        elif not kind.fades:
+        elif isinstance(kind, RandomWalk):
             about = counts_of(weights, self.settings.weights)
             about = weights if about is None else about
             info = fold_drifting(info, kind, block, about, intercept=self.settings.fit_intercept)
@@ -162,7 +162,7 @@ class ExactBelief(LinearBelief):
 
     def with_settings(self, settings: Settings) -> "ExactBelief":
         if not settings.is_exact:
-            raise ValueError("link and method cannot change between calls of partial_fit: use fit.")
+            raise ValueError("link, likelihood and structure cannot change between calls of partial_fit: use fit.")
         refuse_scores(self.settings, settings)
         if settings.changed(self.settings, "weights"):
             raise ValueError(
@@ -195,8 +195,7 @@ class ExactBelief(LinearBelief):
 
     def merge(self, other: Belief) -> "ExactBelief":
         """Return the belief after the rows of both. Exact; O(d^3)."""
-        if not isinstance(other, ExactBelief):
-            return super().merge(other)
+        assert isinstance(other, ExactBelief)  # whose settings are the same
         if self.settings.forgets:
             given = self.settings.parameters["forget"]
             raise ValueError(f"merge needs forget=1: with forget={given!r} the order of all rows matters.")
@@ -337,10 +336,8 @@ class ExactBelief(LinearBelief):
             return max(1, int(log(0.5) / log(kind.factor)))
         if isinstance(kind, RandomWalk):
             return self._walks_freely or max(1, min(LONGEST, int(self.information.rows) // 8))
-        if isinstance(kind, Window):
-            return max(1, kind.rows // 16)
-        assert isinstance(kind, Directional)
-        return max(1, min(LONGEST, int(log(0.9) / log(kind.factor)))) if kind.factor < 1 else LONGEST
+        assert isinstance(kind, Window)
+        return max(1, kind.rows // 16)
 
     def ahead(self, time: float | None = None) -> "ExactBelief":
         """Return what is known at a later time, or before the next row: after one more step of a random walk."""

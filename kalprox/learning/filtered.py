@@ -58,7 +58,7 @@ from kalprox.sources.forgetting import faded
 from kalprox.sources.times import NEEDS_BY_TIME, check_later, in_order
 from kalprox.sources.weighting import counts_of
 
-__all__ = ["FilteredBelief", "contrasts", "first_moments", "refuse_changes"]
+__all__ = ["FilteredBelief", "contrasts", "refuse_changes"]
 
 _FEW = 256  # coefficients of a filter that predicts the rows of a warm-up, which takes them one by one
 _REPEATED = 8  # times the rows of a batch that it may have to learn again
@@ -67,7 +67,7 @@ _MANY = 10  # rows of the rarest class of a warm-up for each input, that may be 
 _SMALL = 0.01  # the share of events by which the skewness of the posterior may change their expected number unheeded
 _WIDE = 1.0  # the variance of an output above which its prediction is not judged
 # What cannot change after the first row.
-_FIXED = ("link", "likelihood", "method", "fit_intercept", "standardize", "weights")
+_FIXED = ("link", "likelihood", "fit_intercept", "standardize", "weights")
 
 
 @state
@@ -463,8 +463,7 @@ class FilteredBelief(Belief):
         if self.settings.forgets:
             given = self.settings.parameters["forget"]
             raise ValueError(f"merge needs forget=1: with forget={given!r} the order of all rows matters.")
-        if not isinstance(other, FilteredBelief):
-            return super().merge(other)
+        assert isinstance(other, FilteredBelief)  # whose settings are the same
         sizes = {(one.fixed.size, one.fixed.outputs, one.fixed.row_offsets) for one in (self, other)}
         if len(sizes) > 1:
             raise ValueError("merge needs two models of the same features and classes, with offsets or without.")

@@ -84,6 +84,7 @@ def from_parts(
         parameters = {name: _object(value) for name, value in header["settings"].items()}
         estimator_settings = {name: parameters.pop(name) for name in _ESTIMATOR if name in parameters}
         expect(("classes" in estimator_settings) is (header["estimator"] == "KalproxClassifier"))
+        expect("classes" in estimator_settings or parameters.get("class_weights") is None)
         names, saved = header["feature_names"], Saved(header, arrays)
         d = saved.count("n_features")
         expect(d >= 1 and (names is None or (type(names) is list and len(names) == d)))

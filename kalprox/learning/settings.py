@@ -25,13 +25,12 @@ __all__ = ["COEF_COVS", "MISSING", "MISSING_TARGETS", "TARGETS", "Settings", "sa
 COEF_COVS = ("auto", "model", "robust", "clustered")
 TARGETS = ("range", "any")
 MISSING_TARGETS = ("raise", "skip")
-_METHODS = ("exact", "paper")
 _EXPECTED_RUN, _SHORTEST_RUN = 1000.0, 10.0  # rows from one change point to the next
 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """The model, the penalty and the method of a learner, with the names of `kalprox.KalproxRegressor`.
+    """The model and the penalty of a learner, with the names of `kalprox.KalproxRegressor`.
 
     Make one with `Settings.of(**parameters)`, which raises an error for invalid parameters.
     """
@@ -39,7 +38,6 @@ class Settings:
     link: str | Callable[..., Any]
     likelihood: Likelihood
     penalty: Penalty
-    method: str
     noise_var: float | None  # None if it is learned
     fit_intercept: bool
     standardize: bool
@@ -47,8 +45,6 @@ class Settings:
     max_passes: int
     tol: float
     start: Any
-    v0: Any
-    q: Any
     diagnose: bool
     coef_cov: str  # "auto" has been resolved; see `clustered`
     weights: str
@@ -71,7 +67,6 @@ class Settings:
         delta: float = 1.0,
         groups: Any = None,
         bounds: Any = (0.0, np.inf),
-        method: str = "exact",
         noise: float | str = "learn",
         fit_intercept: bool = True,
         standardize: bool = False,
@@ -79,8 +74,6 @@ class Settings:
         max_passes: int = 200,
         tol: float = 1e-10,
         start: Any = None,
-        v0: Any = 1.0,
-        q: Any = 0.0,
         diagnose: bool = True,
         coef_cov: str = "auto",
         weights: str = "frequency",
@@ -104,8 +97,6 @@ class Settings:
                     "Set penalty='ridge', or another, too."
                 )
         parameters = {name: value for name, value in locals().items() if name != "cls"}
-        if method not in _METHODS:
-            raise ValueError(f"method must be one of {', '.join(_METHODS)}; got {method!r}.")
         if targets not in TARGETS:
             raise ValueError(f"targets must be one of {', '.join(TARGETS)}; got {targets!r}.")
         if missing not in MISSING:
@@ -136,7 +127,6 @@ class Settings:
             link,
             loss,
             g,
-            method,
             None if isinstance(noise, str) else float(noise),
             bool(fit_intercept),
             bool(standardize) and not g.scale_free,  # bounds keep the units of coef_
@@ -144,8 +134,6 @@ class Settings:
             max_passes,
             tol,
             start,
-            v0,
-            q,
             bool(diagnose),
             "model" if coef_cov == "auto" else coef_cov,
             weights,
@@ -191,8 +179,8 @@ class Settings:
         if self.structure is None:
             return
         given = {**self.parameters, "coef_cov": self.coef_cov}
-        refused = {name: given[name] for name in ("missing", "coef_cov", "method")}
-        refused = {name: value for name, value in refused.items() if value not in ("raise", "model", "exact")}
+        refused = {name: given[name] for name in ("missing", "coef_cov")}
+        refused = {name: value for name, value in refused.items() if value not in ("raise", "model")}
         refused |= {"alpha": "auto"} if self.penalty.alpha == "auto" else {}
         refused |= {"noise": "inputs"} if self.noise_depends_on_inputs else {}
         refused |= {"forget": given["forget"]} if self.is_bank or not self.forgetting.fades else {}
@@ -207,8 +195,6 @@ class Settings:
             return
         if loss.interacts and not callable(self.link) and self.penalty.kind in ("group", "box"):
             raise ValueError(f"penalty={self.penalty.kind!r} needs two classes; for several, use 'ridge' or 'l1'.")
-        if self.method == "paper":
-            raise ValueError(f"method='paper' needs likelihood='gaussian': its loss is the square; got {name}.")
         if isinstance(self.link, str) and self.link != "identity" and not loss.location:
             raise ValueError(f"{name} has a link of its own: link must be 'identity' or a function; got {self.link!r}.")
         given = self.parameters["noise"]
@@ -247,20 +233,11 @@ class Settings:
                 f"parameter_names of the function must have as many names as start has entries, {np.size(self.start)}; "
                 f"got {len(named)}."
             )
-        if self.method == "paper" and self.v0 is None:
-            raise ValueError("method='paper' needs v0, the prior variance of theta: a number, a vector or a matrix.")
-        if self.method == "paper" and self.noise_var is None:
-            raise ValueError("method='paper' needs the noise variance: set noise to a number.")
-        if self.method == "paper" and self.forgets:
-            given = self.parameters["forget"]
-            raise ValueError(f"method='paper' needs forget=1: use q to let theta drift; got forget={given!r}.")
-        if self.method == "paper" and self.weights != "frequency":
-            raise ValueError("method='paper' needs weights='frequency': its recursion has one noise variance.")
 
     @property
     def _has_laplace_evidence(self) -> bool:
         """Whether the evidence of a Laplace approximation chooses alpha: that of classes or counts, with ridge."""
-        named = isinstance(self.link, str) and self.link == "identity" and self.method == "exact"
+        named = isinstance(self.link, str) and self.link == "identity"
         fades = not self.is_bank and self.forgetting.fades
         unit = not self.likelihood.location and not self.likelihood.learns_noise
         return named and fades and unit and self.penalty.selection == "evidence"
@@ -340,7 +317,7 @@ class Settings:
     def is_exact(self) -> bool:
         """Whether the information of the rows determines everything exactly.
 
-        That is a linear model with the Gaussian likelihood, method="exact" and no structure.
+        That is a linear model with the Gaussian likelihood and no structure.
         """
         return not self.exact_needs
 
@@ -353,7 +330,6 @@ class Settings:
         """
         there = {
             "link='identity'": isinstance(self.link, str) and self.link == "identity",
-            "method='exact'": self.method == "exact",
             "likelihood='gaussian'": self.likelihood.quadratic,
             "structure=None": self.structure is None,
         }

@@ -387,9 +387,6 @@ def _tests(belief: Belief, coef: Array, std: Array, dof: Array, notes: list[str]
             "conditional on those that it selected, so that coefficient / std has no known distribution."
         )
         return nothing, nothing
-    if not isinstance(belief.posterior, InformationPosterior):
-        notes.append("t and p are empty: the covariance of method='paper' is the metric of its recursion.")
-        return nothing, nothing
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where((std > 0) & np.isfinite(std), coef / std, np.nan)
     nu = dof if dof.ndim in (0, coef.ndim) else dof[..., None]
@@ -424,7 +421,7 @@ def _r2(belief: Belief, notes: list[str]) -> Any:
         return np.nan
     drifts = not belief.settings.forgetting.keeps_moments
     if drifts or not isinstance(belief, ExactBelief) or belief.settings.noise_depends_on_inputs:
-        what = "noise='inputs'" if isinstance(belief, ExactBelief) else "a nonlinear link, or method='paper'"
+        what = "noise='inputs'" if isinstance(belief, ExactBelief) else "a nonlinear link"
         what = what if belief.settings.structure is None else "a structure"
         what = "this kind of forgetting" if drifts else what
         notes.append(f"R2 is empty: with {what} the total sum of squares of y is not kept.")
@@ -445,8 +442,7 @@ def _edf(belief: Belief, notes: list[str]) -> Any:
         return np.nan
     if isinstance(belief.posterior, InformationPosterior):
         return np.asarray(belief.posterior.edf)[()]
-    without = "method='paper' has none" if belief.settings.structure is None else "a structure does not give them"
-    notes.append(f"The effective degrees of freedom are empty: {without}.")
+    notes.append("The effective degrees of freedom are empty: a structure does not give them.")
     return np.nan
 
 

@@ -152,10 +152,6 @@ class BlockDiagonal:
         )
         return replace(self, p=xp.where(free, self.p, 1), dense=dense)
 
-    def diagonal_part(self) -> Array:
-        """Return the diagonal of B, shape (d,)."""
-        return _put(self.p, self.layout, [A.diagonal(axis1=1, axis2=2) for A in self.dense])
-
     def inverse_diagonal(self) -> Array:
         """Return the diagonal of B^-1, shape (d,)."""
         return _put(1 / self.p, self.layout, [(Li**2).sum(axis=1) for Li in self._roots])

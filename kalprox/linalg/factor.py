@@ -50,13 +50,6 @@ class Factor:
             L, null, scale = compiled(_jax_factor)(U, rows)
         return cls(L, null, scale, free, d)
 
-    @classmethod
-    def of_covariance(cls, C: Array) -> "Factor":
-        """From a covariance, in units of the noise, known in every direction."""
-        values, vectors = np.linalg.eigh(np.asarray(C))
-        d = len(values)
-        return cls(vectors * np.sqrt(np.maximum(values, 0)), np.zeros((d, 0)), np.ones(d), None, d)
-
     def faded(self, R: Array, fading: Any) -> "Factor":
         """The factor of P (fading R'R + Hess g) P, with P = L L' = (R'R + Hess g)^-1. O(d^3).
 

@@ -1,6 +1,6 @@
 """A factor of a structured covariance: what leverage, standard errors and draws are computed from."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,10 +40,6 @@ class StructuredFactor:
 
     proper: ClassVar[bool] = True
     n_undetermined: ClassVar[int] = 0
-
-    def elapsed(self, left: float) -> "StructuredFactor":
-        """Return the factor after a time in which all weights have faded to this share of theirs."""
-        return replace(self, fading=self.fading / left)
 
     @property
     def d(self) -> int:

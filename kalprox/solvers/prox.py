@@ -1,4 +1,4 @@
-"""The proximal operator of g in the metric of the data, argmin over t of 1/2 ||R t - z||^2 + g(t), and its covariance.
+"""The proximal operator of g in the metric of the data: argmin over t of 1/2 ||R t - z||^2 + g(t).
 
 There is one solver for each kind of g: `quadratic`, `newton` for other smooth g, and `active_set` for g with kinks or
 bounds. None of them forms R'R, and all scale the columns of R, so that no result depends on the units of a parameter.
@@ -12,7 +12,6 @@ import numpy as np
 from kalprox._arrays import Array, alike, cast_on_jax, is_traced, namespace
 from kalprox._checks import check_finite, check_floating
 from kalprox._control import call_on_host, compiled
-from kalprox.linalg.factor import Factor
 from kalprox.linalg.rank import tolerance
 from kalprox.regularizers import Regularizer
 from kalprox.solvers.active_set import active_set
@@ -22,7 +21,7 @@ from kalprox.solvers.newton import newton
 from kalprox.solvers.quadratic import quadratic
 from kalprox.solvers.squares import default_tol
 
-__all__ = ["Prox", "covariance", "posterior_root", "prox"]
+__all__ = ["Prox", "posterior_root", "prox"]
 
 
 class Prox(NamedTuple):
@@ -57,7 +56,6 @@ def prox(
     regularizer: Regularizer,
     start: Array | None = None,
     *,
-    tol: float | None = None,
     rows: Any = None,
 ) -> Prox:
     """Minimise 1/2 ||R t - z||^2 + g(t) over t.
@@ -78,16 +76,14 @@ def prox(
         The penalty g.
     start : array of shape (d,), optional
         Where an iteration starts; zero by default. Quadratic g needs no start.
-    tol : float, optional
-        The residual up to which the answer counts as converged. Every solver goes on until rounding stops it; by
-        default eps^0.575 is allowed, which is 1e-9 in float64 and 1e-4 in float32.
     rows : scalar, optional
         The total weight of the rows folded into R, for the rule for rank in `kalprox.linalg.rank`.
 
     Returns
     -------
     Prox
-        The minimiser, which coordinates are free, and how accurate the minimiser is.
+        The minimiser, which coordinates are free, and how accurate the minimiser is. Every solver goes on until
+        rounding stops it; a residual up to eps^0.575 counts as converged, 1e-9 in float64 and 1e-4 in float32.
 
     Notes
     -----
@@ -108,14 +104,14 @@ def prox(
     start = np.zeros(R.shape[1]) if start is None else start
     if xp is not np and (regularizer.smooth or is_traced(R, z, regularizer, start, rows)):
         R = xp.asarray(R)
-        solved: Prox = compiled(_solve)(R, *alike(R, z, start), regularizer, tol, rows)
+        solved: Prox = compiled(_solve)(R, *alike(R, z, start), regularizer, rows)
         return solved
     # On the host, float32 is converted to float64 and the result converted back.
-    out = _solve(np.asarray(R, float), np.asarray(z, float), np.asarray(start, float), regularizer, tol, rows)
+    out = _solve(np.asarray(R, float), np.asarray(z, float), np.asarray(start, float), regularizer, rows)
     return out._replace(theta=xp.asarray(out.theta, R.dtype), free=xp.asarray(out.free))
 
 
-def posterior_root(R: Array, regularizer: Regularizer, theta: Array, *, rows: Any = None) -> Array:
+def posterior_root(R: Array, regularizer: Regularizer, theta: Array) -> Array:
     """Return the upper triangle U with U'U = R'R + Hess g(theta) on the free coordinates.
 
     Rows and columns of coordinates that are not free are zero. A direction in which the curvature is negative (g is
@@ -127,44 +123,29 @@ def posterior_root(R: Array, regularizer: Regularizer, theta: Array, *, rows: An
     regularizer : Regularizer
     theta : array of shape (d,)
         Usually the minimiser that `prox` found.
-    rows : scalar, optional
-        Accepted so that `prox`, `covariance` and this function are called alike; no rank is decided here.
 
     Returns
     -------
     U : array of shape (d, d)
     """
-    return _on_free(_posterior_root, R, regularizer, theta, rows)
+    xp = namespace(R, regularizer, theta)
+    if xp is not np and regularizer.smooth:  # all coordinates are free
+        R = xp.asarray(R)
+        return compiled(_smooth_root)(R, regularizer, *alike(R, theta))
+    _check_concrete(regularizer, R, theta)
+    R, theta = np.asarray(R, float), np.asarray(theta, float)
+    free = np.flatnonzero(regularizer.free(theta))
+    padded = np.zeros((len(theta), len(theta)))
+    if len(free) > 0:
+        padded[np.ix_(free, free)] = hessian_root(R, regularizer, theta, free)
+    return xp.asarray(padded)
 
 
-def covariance(R: Array, regularizer: Regularizer, theta: Array, *, rows: Any = None) -> Array:
-    """Return (R'R + Hess g(theta))^-1 on the free coordinates, with zero rows and columns for the others. O(d^3).
-
-    For smooth g it is the Laplace covariance in units of the noise, the posterior's own where g is quadratic. For g
-    with kinks or bounds it is conditional on the active set: the covariance of a regression on the free columns
-    alone. It does not count that the data chose these columns, and the zero variance of the other coordinates means
-    that they are held, not that they are known.
-
-    Where data and g leave a direction undetermined, by the rule of `kalprox.linalg.rank`, the variance of the
-    coordinates it touches is infinite: the limit of an ever vaguer prior, covariances with their sign.
-
-    Parameters
-    ----------
-    R : array of shape (m, d)
-    regularizer : Regularizer
-    theta : array of shape (d,)
-        Usually the minimiser that `prox` found.
-    rows : scalar, optional
-        The total weight of the rows folded into R, for the rule for rank.
-
-    Returns
-    -------
-    C : array of shape (d, d)
-    """
-    return _on_free(_covariance, R, regularizer, theta, rows)
+def _smooth_root(R: Array, regularizer: Regularizer, theta: Array) -> Array:
+    return hessian_root(R, cast_on_jax(regularizer, R), theta, slice(None))
 
 
-def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, tol: Any, rows: Any) -> Prox:
+def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, rows: Any) -> Prox:
     xp, d = namespace(R, z), R.shape[1]
     regularizer = cast_on_jax(regularizer, R)
     root = regularizer.root(d)
@@ -176,8 +157,8 @@ def _solve(R: Array, z: Array, start: Array, regularizer: Regularizer, tol: Any,
     else:
         solver = _newton if regularizer.smooth else _active_set
         theta, residual, iterations = solver(R, z, regularizer, start, rows)
-    if tol is None:  # a direction that counts as undetermined may leave a residual up to the tolerance for rank
-        tol = xp.maximum(default_tol(R.dtype), tolerance(d, rows, R.dtype))
+    # A direction that counts as undetermined may leave a residual up to the tolerance for rank.
+    tol = xp.maximum(default_tol(R.dtype), tolerance(d, rows, R.dtype))
     free = regularizer.free(theta) if root is None else xp.ones(theta.shape, bool)
     return Prox(theta, free, residual, iterations, residual <= tol)
 
@@ -202,32 +183,6 @@ def _active_set(R: Array, z: Array, g: Regularizer, start: Array, rows: Any) -> 
     shape: Callable[..., Any] = jax.ShapeDtypeStruct
     shapes = shape(R.shape[1:], R.dtype), shape((), R.dtype), shape((), np.int32)
     return call_on_host(on_host, shapes, R, z, g, start, rows)
-
-
-def _on_free(function: Callable[..., Any], R: Array, regularizer: Any, theta: Array, rows: Any) -> Array:
-    """Evaluate function(R, g, theta, rows, free) on the free coordinates, and pad its matrix with zeros for the others.
-
-    On JAX arrays with a smooth g, where all coordinates are free, the function is compiled.
-    """
-    xp = namespace(R, regularizer, theta)
-    if xp is not np and regularizer.smooth:
-        R = xp.asarray(R)
-        return compiled(function)(R, regularizer, *alike(R, theta), rows)
-    _check_concrete(regularizer, R, theta)
-    R, theta = np.asarray(R, float), np.asarray(theta, float)
-    free = np.flatnonzero(regularizer.free(theta))
-    padded = np.zeros((len(theta), len(theta)))
-    if len(free) > 0:
-        padded[np.ix_(free, free)] = function(R, regularizer, theta, rows, free)
-    return xp.asarray(padded)
-
-
-def _covariance(R: Array, regularizer: Regularizer, theta: Array, rows: Any, free: Any = slice(None)) -> Array:
-    return Factor.of(_posterior_root(R, regularizer, theta, rows, free), rows).covariance()
-
-
-def _posterior_root(R: Array, regularizer: Regularizer, theta: Array, rows: Any, free: Any = slice(None)) -> Array:
-    return hessian_root(R, cast_on_jax(regularizer, R), theta, free)
 
 
 def _check(R: Array, z: Array, start: Array | None) -> None:

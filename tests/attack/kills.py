@@ -23,7 +23,6 @@ JOBS = {
     "standard input": ("-", []),
     "sigmoid": ("classes.parquet", ["--link", "sigmoid"]),
     "sigmoid, one pass": ("classes.parquet", ["--link", "sigmoid", "--passes", 1]),
-    "paper": ("tanh.parquet", ["--link", "tanh", "--method", "paper", "--noise", 1]),
     "engine": ("classes.parquet", ["--link", "sigmoid", "--engine", "local", "--partitions", 3, "--workers", 1]),
     "predict": ("bad.csv", None),
 }
@@ -86,7 +85,6 @@ def _data(launcher: Launcher) -> Path:
     for i, n in enumerate((7000, 13_000)):
         save(regression(np.random.default_rng(i), n), folder / "parts" / f"{i}.parquet")
     save(regression(rng, 15_000, link="sigmoid"), folder / "classes.parquet")
-    save(regression(rng, 8000, link="tanh"), folder / "tanh.parquet")
     expect(launcher.run("fit", folder / "parts", "--target", "y", "--out", folder / "model.kalprox"))
     return folder
 

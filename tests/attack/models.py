@@ -44,7 +44,6 @@ KINDS: dict[str, list[Any]] = {
     "box": ["--penalty", "box"],
     "sigmoid": ["--link", "sigmoid"],
     "sigmoid, one pass": ["--link", "sigmoid", "--passes", 1],
-    "paper": ["--method", "paper", "--noise", 1, "--v0", 0.01],
 }
 
 

@@ -83,12 +83,9 @@ FIT = [
     ["--every", HUGE],
     ["--engine", "local", "--partitions", "1000", "--workers", "1"],
     ["--engine", "local", "--forget", "0.9", "--workers", "1"],
-    ["--engine", "local", "--method", "paper", "--noise", "1", "--workers", "1"],
     ["--engine", "spark", "--scheduler", "nowhere"],
     ["--partitions", HUGE],
     ["--columns", "rows.csv"],
-    ["--method", "paper"],
-    ["--method", "paper", "--noise", "1", "--v0", "nan"],
 ]
 PREDICT = [["--level", "1e-320"], ["--level", "0.9999999999999999"], ["--level", "nan"], ["--interval", "conformal"]]
 PREDICT += [["--out", "out.xlsx"], ["--out", "out"], ["--interval", "conformal", "--level", "0.7"]]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from kalprox import KalproxClassifier, KalproxRegressor
 from kalprox.cli import main
-from kalprox.forgetting import ByTime, Directional, RandomWalk, Window
+from kalprox.forgetting import ByTime, RandomWalk, Window
 from kalprox.structures import LowRank
 
 __all__ = ["COEF", "LEVELS", "N", "Rows", "Scenario", "cuts", "default", "readings"]
@@ -63,7 +63,6 @@ LEVELS: dict[str, dict[str, dict[str, Any]]] = {
         "by row": {"forget": 0.99},
         "by time": {"forget": ByTime(40.0)},
         "window": {"forget": Window(60)},
-        "directional": {"forget": Directional(0.98)},
         "walk": {"forget": RandomWalk(1e-3)},
         "auto": {"forget": "auto"},
     },
@@ -113,7 +112,6 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
         "by row": ["--forget", "0.99"],
         "by time": ["--half-life", "40", "--time", "time"],
         "window": ["--window", "60"],
-        "directional": ["--directional", "0.98"],
         "walk": ["--walk", "1e-3"],
         "auto": ["--forget", "auto"],
     },

@@ -103,11 +103,10 @@ def test_a_hint_for_unseen_levels_is_allowed_where_it_is_given(tmp_path):
     [
         ({"likelihood": "huber"}, "likelihood='gaussian'"),
         ({"link": "exp"}, "link='identity'"),
-        ({"method": "paper", "v0": 1.0, "noise": 1.0}, "method='exact'"),
     ],
 )
 def test_reasons_name_only_what_is_wrong(settings, lacks):
     with pytest.raises(ValueError, match=f"alpha='auto' needs {lacks}; give a number") as error:
         KalproxRegressor(**settings, alpha="auto").fit(np.ones((5, 1)), np.ones(5))
-    others = {"link='identity'", "method='exact'", "likelihood='gaussian'"} - {lacks}
+    others = {"link='identity'", "likelihood='gaussian'"} - {lacks}
     assert not any(other in str(error.value) for other in others)

@@ -155,7 +155,7 @@ def test_sparse_rows_are_made_dense_block_by_block():
         np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("settings", [{}, {"standardize": True}, {"method": "paper", "noise": 0.1, "penalty": None}])
+@pytest.mark.parametrize("settings", [{}, {"standardize": True}])
 def test_sparse_rows_behind_a_link_are_the_dense_ones(settings):
     rng = np.random.default_rng(0)
     X = scipy.sparse.random(300, 6, 0.4, format="csr", random_state=rng)
@@ -216,8 +216,6 @@ def test_bad_rows_can_be_skipped_and_are_counted():
         ({"noise": 0.0}, "noise must be finite and > 0"),
         ({"noise": 1e-320}, "noise must be at least"),
         ({"noise": "guess"}, "noise must be 'learn', 'inputs' or the noise variance"),
-        ({"method": "paper"}, "method='paper' needs the noise variance"),
-        ({"method": "exactly"}, "method must be one of exact, paper"),
         ({"forget": 0.0}, r"forget must lie in \(0, 1\]"),
         ({"block_size": 0}, "block_size must be 'auto' or a whole number"),
         ({"on_bad_rows": "ignore"}, "on_bad_rows must be one of raise, skip"),

@@ -9,9 +9,9 @@ from drifting import least_squares, stream
 from sklearn.base import clone
 
 from kalprox import KalproxClassifier, KalproxRegressor
-from kalprox.forgetting import ByRow, ByTime, Directional, RandomWalk, Window
+from kalprox.forgetting import ByRow, ByTime, RandomWalk, Window
 
-KINDS = [ByRow(0.99), ByTime(50.0), Directional(0.95), Window(64), RandomWalk(1e-3), RandomWalk((1e-3, 0, 0), 0.1)]
+KINDS = [ByRow(0.99), ByTime(50.0), Window(64), RandomWalk(1e-3), RandomWalk((1e-3, 0, 0), 0.1)]
 NAMES = [f"{type(kind).__name__}{i}" for i, kind in enumerate(KINDS)]
 
 
@@ -154,7 +154,6 @@ LONG = [
     (0.998, 6000, 1),
     (ByTime(346.0), 400_000, 5000),
     (ByTime(346.0), 6000, 1),
-    (Directional(0.998), 40_000, 5000),
     (Window(500), 400_000, 700),
     (RandomWalk(1e-4), 400_000, 5000),
     (RandomWalk(0, intercept=1e-3), 400_000, 5000),
@@ -168,7 +167,7 @@ LONG = [
 def test_nothing_winds_up(feature, penalty, forget, rows, batch):
     """Warnings are errors: a dead direction stays finite and silent, however long nothing is learned about it."""
     X, y = dead(feature, rows)
-    scored = not isinstance(forget, (Directional, RandomWalk, Window))
+    scored = not isinstance(forget, (RandomWalk, Window))
     model = KalproxRegressor(forget=forget, penalty=penalty, diagnose=scored)
     for i in range(0, rows, batch):
         at = {"times": np.arange(i, i + batch)[: rows - i]} if isinstance(forget, ByTime) else {}

@@ -351,7 +351,6 @@ def test_draws_have_the_stated_mean_and_covariance():
         {"intercept": "no"},
         {"forget": "by row"},
         {"forget": "window"},
-        {"forget": "directional"},
         {"weights": "precision"},
         {"target": "two numbers"},
     ],

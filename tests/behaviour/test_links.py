@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import scipy.optimize
 from regressor_data import LINKS, linear_data, link_data
-from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
 from kalprox import KalproxRegressor, regularizers
@@ -121,28 +120,6 @@ def test_identity_behind_a_function_is_the_linear_model():
     np.testing.assert_allclose(function.coef_, linear.coef_, rtol=1e-10)
     np.testing.assert_allclose(function.covariance_, linear.covariance_, rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(function.predict(X[:9], return_std=True), linear.predict(X[:9], True), rtol=1e-9)
-
-
-def test_the_paper_s_recursion():
-    X, y = linear_data(n=60)
-    noise, v0, lam = 0.25, 0.5, 0.01
-    model = KalproxRegressor(method="paper", alpha=lam, noise=noise, v0=v0, fit_intercept=False)
-    model.partial_fit(X[:25], y[:25]).partial_fit(X[25:], y[25:])
-    theta, V = np.zeros(4), v0 * np.eye(4)
-    for x, target in zip(X, y, strict=True):  # eqs. (KFMeanPred) to (KFCovUpdate)
-        M = np.eye(4) - V * lam / noise
-        theta, V = M @ theta, M @ V @ M.T
-        K = V @ x / (noise + x @ V @ x)
-        theta, V = theta + K * (target - x @ theta), V - np.outer(K, x @ V)
-    np.testing.assert_allclose(model.coef_, theta, rtol=1e-9)
-    np.testing.assert_allclose(model.covariance_, V, rtol=1e-8, atol=1e-12)
-    _, std = model.predict(X[:3], return_std=True)
-    np.testing.assert_allclose(std, np.sqrt(noise + np.einsum("ij,jk,ik->i", X[:3], V, X[:3])), rtol=1e-9)
-    twice = KalproxRegressor(method="paper", alpha=lam, noise=noise, fit_intercept=False)
-    a = clone(twice).fit(X, y, sample_weight=np.full(60, 2.0)).coef_
-    np.testing.assert_allclose(a, clone(twice).fit(np.repeat(X, 2, 0), np.repeat(y, 2)).coef_, rtol=1e-12)
-    with pytest.raises(ValueError, match="whole numbers"):
-        clone(twice).fit(X, y, sample_weight=np.full(60, 0.5))
 
 
 def test_a_start_with_more_entries_than_the_function_uses_is_said():

@@ -257,7 +257,6 @@ def test_what_is_refused_says_what_to_do():
     for settings in (
         {"likelihood": "poisson"},
         {"link": "exp"},
-        {"method": "paper", "noise": 1.0},
         {"noise": "inputs"},
     ):
         with pytest.raises(ValueError, match=r"[uU]se .*missing='impute'"):

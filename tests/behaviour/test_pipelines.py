@@ -183,7 +183,6 @@ def unpacked(theta, x):
         ({"link": unpacked, "alpha": 2.0}, ValueError, r"alpha=2.0 has no effect.*penalty='ridge'"),
         ({"link": "identity", "alpha": [1, 2]}, ValueError, r"alpha must be one number.*got \[1, 2\].*path\(alphas\)"),
         ({"link": "identity", "alpha": None}, ValueError, "alpha must be one number"),
-        ({"link": "identity", "method": "paper", "noise": 1.0, "v0": None}, ValueError, "method='paper' needs v0"),
     ],
 )
 def test_mistakes_are_named_in_words(settings, error, message):

@@ -196,6 +196,3 @@ def test_batch_lengths_do_not_recompile():
     assert stream(lengths) == stream(lengths, link="sigmoid") == 0
     assert stream(lengths, **fn) > 0  # the listener hears
     assert stream([997, 4, 18, 512, 900, 3, 45], **fn) == 0  # the same few sizes, padded
-    paper = {"method": "paper", "link": "sigmoid", "noise": 0.01, "penalty": None}
-    stream([700], **paper)
-    assert stream(lengths, **paper) == 0

@@ -114,8 +114,6 @@ def test_what_weights_mean_is_checked_and_cannot_change():
     X, y = linear_data()
     with pytest.raises(ValueError, match=r"weights must be 'frequency' .* or 'precision' .*; got 'inverse'"):
         KalproxRegressor(weights="inverse").fit(X, y)
-    with pytest.raises(ValueError, match="method='paper' needs weights='frequency'"):
-        KalproxRegressor(method="paper", noise=1.0, weights="precision").fit(X, y)
     for link in ("identity", "softplus"):
         model = KalproxRegressor(link).partial_fit(X, np.abs(y))
         with pytest.raises(ValueError, match="weights cannot change"):

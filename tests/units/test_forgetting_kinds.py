@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from kalprox.forgetting import ByRow, ByTime, Directional, RandomWalk, Window, forgetting_of
+from kalprox.forgetting import ByRow, ByTime, RandomWalk, Window, forgetting_of
 from kalprox.learning.settings import Settings
 from kalprox.sources.times import TimeGoesBack, in_order, time_numbers
 
-LINEAR = Window(50), Directional(0.9), RandomWalk(0.1)
+LINEAR = Window(50), RandomWalk(0.1)
 
 
 def test_a_number_is_forgetting_by_row():
@@ -32,7 +32,6 @@ def test_a_factor_outside_of_its_range_is_named(bad):
         (lambda: ByTime("week"), "half_life must be a number"),
         (lambda: Window(1), "whole number >= 2"),
         (lambda: Window(2.5), "whole number >= 2"),
-        (lambda: Directional(0), "factor must lie in"),
         (lambda: RandomWalk(-1.0), "q must be"),
         (lambda: RandomWalk([[1.0]]), "q must be a number"),
         (lambda: RandomWalk(1.0, intercept=np.inf), "intercept must be"),
@@ -54,7 +53,6 @@ def test_what_makes_no_sense_is_refused_by_name(make, words):
         ({"coef_cov": "robust"}, "coef_cov='model'"),
         ({"noise": "inputs"}, "noise='learn'"),
         ({"penalty": "l1", "alpha": "auto"}, "number for alpha"),
-        ({"method": "paper", "noise": 1.0}, "method='paper' needs forget=1"),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(kind, setting, words):
@@ -65,9 +63,8 @@ def test_what_does_not_go_together_is_refused_by_name(kind, setting, words):
 
 def test_the_standard_deviations_of_columns_are_those_of_a_window_and_of_no_drift():
     Settings.of(forget=Window(50), standardize=True)
-    for kind in (Directional(0.9), RandomWalk(0.1)):
-        with pytest.raises(ValueError, match="standardize=False"):
-            Settings.of(forget=kind, standardize=True)
+    with pytest.raises(ValueError, match="standardize=False"):
+        Settings.of(forget=RandomWalk(0.1), standardize=True)
 
 
 @pytest.mark.parametrize("kind", [ByRow(0.9), ByTime(2.0), *LINEAR, RandomWalk((0.1, 0.0), 0.5)])

@@ -238,7 +238,6 @@ SETTINGS = [
     {"penalty": regularizers.GroupL1(2.0, [0, 0, 1])},
     {"link": "sigmoid"},
     {"link": "sigmoid", "penalty": "l1", "noise": 0.01, "start": [0.0, 0.1, 0.1, 0.1]},
-    {"link": "sigmoid", "method": "paper", "noise": 0.01, "alpha": 1e-4},
 ]
 
 

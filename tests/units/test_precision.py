@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from laplace import covariance
 
 import kalprox as kp
 from kalprox.covariance import Diagonal, LowRank
-from kalprox.solvers.prox import covariance, prox
+from kalprox.solvers.prox import prox
 
 D = 4
 X = jnp.asarray(np.random.default_rng(0).normal(size=(8, D)), jnp.float32)

@@ -8,7 +8,7 @@ from drifting import stream
 
 from kalprox import KalproxRegressor
 from kalprox.cli import main
-from kalprox.forgetting import ByTime, Directional, RandomWalk, Window
+from kalprox.forgetting import ByTime, RandomWalk, Window
 from kalprox.jobs.model import TableModel
 
 
@@ -32,7 +32,6 @@ def table(tmp_path, monkeypatch):
     [
         (("--time", "t", "--half-life", 40), ByTime(40.0)),
         (("--window", 50), Window(50)),
-        (("--directional", 0.9), Directional(0.9)),
         (("--walk", 0.01), RandomWalk(0.01)),
         (("--walk-intercept", 0.1), RandomWalk(0, intercept=0.1)),
         (("--walk", 0.01, "--walk-intercept", 0), RandomWalk(0.01, intercept=0)),
@@ -110,7 +109,6 @@ def test_a_fit_resumes_from_its_checkpoint_with_its_times(table, monkeypatch):
         (["--forget", 0.9, "--walk-intercept", 1], "--forget and --walk-intercept are different kinds"),
         (["--window", 50, "--likelihood", "student"], "--window 50 needs --likelihood gaussian"),
         (["--walk", 0.1, "--coef-cov", "robust"], "--walk 0.1 needs --coef-cov model"),
-        (["--directional", 0.9, "--engine", "local"], "got --directional 0.9"),
         (["--window", 50, "--no-samples"], "would hold its 50 rows"),
     ],
 )

@@ -377,7 +377,6 @@ def test_regret_grows_much_more_slowly_than_the_number_of_rounds(rule):
         ({"forget": 1.5}, r"forget must lie in \(0, 1\]"),
         ({"forget": "auto"}, "forget must"),
         ({"forget": RandomWalk(0.1)}, r"forget must be a number, .* or ByTime\(half_life\), .*; got RandomWalk"),
-        ({"likelihood": "bernoulli"}, "likelihood must be 'gaussian'.*rewards arrive"),
         ({"max_pending": 0}, "max_pending must be a whole number >= 1"),
         ({"propensity_draws": -1}, "propensity_draws must be a whole number >= 0"),
         ({"random_state": -3}, "random_state must be a whole number >= 0"),

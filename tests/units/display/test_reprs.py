@@ -191,7 +191,6 @@ MODELS = {
     "no intercept": lambda: fitted(fit_intercept=False),
     "sigmoid": lambda: fitted(y=(Y > 0) * 1.0, link="sigmoid"),
     "warm-up": warming_up,
-    "paper": lambda: fitted(method="paper", noise=1.0, penalty=None),
     "a function": lambda: fitted(X[:, :1], X[:, 0] + Y, link=lambda t, x: t[0] * x[0] + t[1], start=np.zeros(2)),
     "clustered, one cluster": lambda: KalproxRegressor(coef_cov="clustered").partial_fit(X, Y),
     "hostile names": lambda: fitted(pd.DataFrame(X[:, :2], columns=[HOSTILE, "b\n\x1b[31m"])),

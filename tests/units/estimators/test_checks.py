@@ -16,7 +16,6 @@ MODELS = {
     "standardize": {"standardize": True},
     "nonlinear": {"link": "tanh"},
     "nonlinear-forget": {"link": "tanh", "forget": 0.99},
-    "paper": {"method": "paper", "noise": 1.0, "penalty": None},
 }
 
 

@@ -179,11 +179,6 @@ def test_weights_that_forget_everything_before_them(rows):
     assert model.diagnostics_.rows + model.diagnostics_.undetermined == 200 + weights.sum()
 
 
-def test_the_paper_repeats_no_row_without_end(rows):
-    with pytest.raises(ValueError, match=r"got a sum of .*e\+1"):
-        KalproxRegressor(method="paper", noise=1.0, penalty=None).fit(*rows, sample_weight=np.full(200, 1e13))
-
-
 def test_a_source_of_arrays_names_the_row(spoiled, rows):
     X, y, value = spoiled
     with pytest.raises(ValueError, match=f"row 5 has {value}. Rescale"):

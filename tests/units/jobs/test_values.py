@@ -274,7 +274,6 @@ SETTINGS = [
     ["--penalty", "l1", "--alpha", "auto"],
     ["--forget", "0.99"],
     ["--standardize"],
-    ["--method", "paper", "--noise", "1", "--penalty", "none"],
     ["--link", "sigmoid", "--targets", "any"],
     ["--link", "sigmoid", "--targets", "any", "--passes", "1"],
     ["--engine", "local", "--coef-cov", "robust"],

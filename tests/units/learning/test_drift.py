@@ -1,10 +1,10 @@
-"""A random walk and directional forgetting against dense formulas, in any division into batches."""
+"""A random walk against dense formulas, in any division into batches."""
 
 import numpy as np
 import pytest
-from drifting import directional, kalman, stream, walking_information
+from drifting import kalman, stream, walking_information
 
-from kalprox.forgetting import Directional, RandomWalk
+from kalprox.forgetting import RandomWalk
 from kalprox.learning import drift
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
@@ -59,7 +59,7 @@ def test_a_random_walk_predicts_as_the_kalman_filter_does(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("penalty", [None, "ridge", "l1"])
-@pytest.mark.parametrize("kind", [WALKS["all"][0], WALKS["intercept"][0], Directional(0.9)])
+@pytest.mark.parametrize("kind", [WALKS["all"][0], WALKS["intercept"][0]])
 def test_any_division_into_batches_gives_the_same(kind, penalty):
     X, y, _ = stream()
     whole = learned(kind, X, y, penalty=penalty).belief
@@ -70,7 +70,7 @@ def test_any_division_into_batches_gives_the_same(kind, penalty):
 
 
 @pytest.mark.parametrize("penalty", [None, "ridge"])
-@pytest.mark.parametrize("kind", [WALKS["all"][0], WALKS["one"][0], Directional(0.9)])
+@pytest.mark.parametrize("kind", [WALKS["all"][0], WALKS["one"][0]])
 def test_prequential_predictions_are_those_of_predict(kind, penalty):
     X, y, _ = stream(46)
     mean, std = Learner(Settings.of(forget=kind, penalty=penalty)).prequential(Block(X, y))
@@ -79,28 +79,6 @@ def test_prequential_predictions_are_those_of_predict(kind, penalty):
         found = learner.predict(X[i : i + 1])
         np.testing.assert_allclose((found.mean[0], found.std[0]), (mean[i], std[i]), rtol=1e-9)
         learner.learn(Block(X[i : i + 1], y[i : i + 1]))
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("alpha", [0.0, 2.0])
-def test_directional_forgetting_is_its_dense_formula(intercept, alpha):
-    X, y, _ = stream(far=2.0)
-    A, b = directional(X, y, 0.9, intercept)
-    A += np.diag([0.0] * intercept + [alpha] * 3)
-    settings = {"penalty": "ridge", "alpha": alpha} if alpha else {"penalty": None}
-    belief = learned(Directional(0.9), X, y, fit_intercept=intercept, noise=1.0, **settings).belief
-    np.testing.assert_allclose(belief.coef, np.linalg.solve(A, b)[-3:], rtol=1e-9)
-    np.testing.assert_allclose(belief.covariance, np.linalg.inv(A)[-3:, -3:], rtol=1e-8, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_directional_forgetting_leaves_what_no_row_excites():
-    X, y, _ = stream(400)
-    X[100:, 2] = 0.0
-    settings = {"penalty": None, "fit_intercept": False, "noise": 1.0}
-    there, later = (learned(Directional(0.9), X[:n], y[:n], **settings).belief.coef_std for n in (100, 400))
-    everything = learned(0.9, X, y, **settings).belief.coef_std
-    assert later[2] < 1.2 * there[2] and everything[2] > 1e4 * there[2]
 
 
 def test_a_large_step_keeps_the_digits():
@@ -118,13 +96,12 @@ def test_a_large_step_keeps_the_digits():
     np.testing.assert_allclose(found.with_intercept().solve(), by_qr.with_intercept().solve(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", [RandomWalk(1e-3), Directional(0.95)])
-def test_rows_of_weight_zero_are_no_rows_and_weights_are_repetitions_in_one_step(kind):
+def test_rows_of_weight_zero_are_no_rows_and_weights_are_repetitions_in_one_step():
     X, y, _ = stream(60)
     weights = np.tile([1.0, 0.0, 2.0], 20)
     odd = Block(np.where(weights[:, None] > 0, X, np.nan), y, weights)
     some = weights > 0
-    learners = [Learner(Settings.of(forget=kind, diagnose=False)) for _ in range(2)]
+    learners = [Learner(Settings.of(forget=RandomWalk(1e-3), diagnose=False)) for _ in range(2)]
     learners[0].learn(odd)
     learners[1].learn(Block(X[some], y[some], weights[some]))
     np.testing.assert_array_equal(learners[0].belief.coef, learners[1].belief.coef)
@@ -138,8 +115,8 @@ def test_several_targets_walk_alike():
     np.testing.assert_allclose(both.coef, np.stack([one.coef, -2 * one.coef]), rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", [RandomWalk(0.01), Directional(0.9)])
-def test_merge_and_sources_without_order_are_refused_by_name(kind):
+def test_merge_and_sources_without_order_are_refused_by_name():
+    kind = RandomWalk(0.01)
     X, y, _ = stream(40)
     a, b = (learned(kind, X[rows], y[rows]) for rows in (slice(20), slice(20, 40)))
     with pytest.raises(ValueError, match=f"merge needs forget=1: with forget={type(kind).__name__}"):

@@ -72,11 +72,6 @@ def test_a_given_noise_has_the_normal_distribution():
         ({"penalty": "l1", "alpha": 5.0}, ("t", "p", "log_evidence"), "t and p are empty: the penalty sets"),
         ({"penalty": "box"}, ("t", "p", "log_evidence"), "The 95% intervals are debiased"),
         ({"penalty": None}, ("log_evidence",), "The log evidence is empty"),
-        (
-            {"method": "paper", "noise": 1.0, "v0": 0.1},
-            ("t", "p", "r2", "edf", "log_evidence"),
-            "metric of its recursion",
-        ),
         ({"link": "softplus", "targets": "any"}, ("r2", "log_evidence"), "R2 is empty: with a nonlinear link"),
         ({"noise": "inputs"}, ("r2",), "R2 is empty: with noise='inputs'"),
         ({}, (), "only differences between models of the same y"),

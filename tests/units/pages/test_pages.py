@@ -57,7 +57,7 @@ COVARIANCE = 1e-4 * np.linalg.inv(0.8 ** np.abs(np.subtract.outer(np.arange(30),
 DRAWINGS = {
     "curves": drawing("curves", ROWS, RUNS, log_x=True),
     "sweep": drawing("sweep", ROWS, np.outer(np.linspace(1, 2, 12), ROWS**-0.5), "12 step sizes"),
-    "estimates": drawing("estimates", TRUTH, MEAN, STD, label="filter"),
+    "estimates": drawing("estimates", TRUTH, MEAN, STD),
     "matrix": drawing("matrix", COVARIANCE, "covariance"),
     "traces": drawing("traces", ROWS, 100 / (1 + np.outer(ROWS, np.arange(1, 9))), "variance of each tap"),
     "calibration": drawing("calibration", [0.5, 0.8, 0.95], [0.48, 0.83, 0.94], rows=300),
@@ -229,7 +229,7 @@ def labels_beside(ax):
 
 def test_labels_stand_beside_their_lines_and_do_not_overlap():
     ends = {"a line": [1.0, 5.0], "another": [1.0, 5.01], "a third one": [1.0, 5.02], "low": [1.0, 1.5]}
-    ax = axes_after("curves", [1, 10], ends, log=False)
+    ax = axes_after("curves", [1, 10], ends)
     assert ax.get_legend() is None
     texts = labels_beside(ax)
     assert [text.get_text() for text in texts] == ["low", "a line", "another", "a third one"]
@@ -271,9 +271,9 @@ def test_a_line_stops_where_half_of_the_runs_have_diverged():
 
 
 def test_estimates_say_which_bars_miss_the_truth():
-    labels = axes_after("estimates", TRUTH, MEAN, STD, label="filter").get_legend_handles_labels()[1]
-    assert "filter, truth outside: 1 of 5" in labels
-    labels = axes_after("estimates", TRUTH, TRUTH, STD, label="filter").get_legend_handles_labels()[1]
+    labels = axes_after("estimates", TRUTH, MEAN, STD).get_legend_handles_labels()[1]
+    assert "estimate, truth outside: 1 of 5" in labels
+    labels = axes_after("estimates", TRUTH, TRUTH, STD).get_legend_handles_labels()[1]
     assert not any("outside" in label for label in labels)
 
 

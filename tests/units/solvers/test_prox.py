@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from laplace import covariance
 from scipy.optimize import lsq_linear
 from sklearn.linear_model import ElasticNet as SklearnElasticNet
 from sklearn.linear_model import Lasso
@@ -27,7 +28,7 @@ from kalprox.regularizers import (
     Weighted,
     Zero,
 )
-from kalprox.solvers.prox import covariance, posterior_root, prox
+from kalprox.solvers.prox import posterior_root, prox
 
 
 def rows(seed=0, n=60, d=8):
