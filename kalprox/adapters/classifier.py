@@ -166,7 +166,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
             if learner.is_fitted:
                 learner.add_class(settings)
             else:
-                learner.settings = settings
+                learner.configure(settings)
         self._codes[y] = len(self._codes)
         return self._codes[y]
 

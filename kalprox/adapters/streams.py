@@ -66,7 +66,8 @@ class DictionaryModel:
             self._add_features(self._columns.unknown(x))
             row = self._columns.fill(x)
         try:
-            if weight == 1 and learner.learn_row(row, y):
+            if weight == 1 and learner.settings.is_exact:  # which copies what it holds, and looks at the values
+                learner.learn(Block(row, y))
                 return
             weights = None if weight == 1 else np.array([float(weight)])
             self._learn_block(Block(row.copy(), y.copy(), weights))

@@ -25,6 +25,7 @@ from kalprox.estimators.plain import FLOAT64, Rows, is_plain_row, plain_rows
 from kalprox.learning.learner import Learner
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings, same
+from kalprox.learning.step import Call
 from kalprox.learning.targets import check_offset
 from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.quarantine import Quarantine
@@ -290,7 +291,6 @@ class Fitting(Late):
                 rows = self._with_offset(rows, offset, exposure) if has_offset and rows is not None else rows
                 if rows is not None and times is not None:
                     rows = rows._replace(times=time_numbers(times, len(rows.y)))
-            is_row = unchanged and plain and rows is not None and rows.y.shape == (1,)
             if rows is None:
                 rows, rejected = self._checked(X, y, about, fitted or self._unfitted is not None, several, keys)
             learner = self._learner if fitted else self._unfitted or Learner(settings)
@@ -298,7 +298,7 @@ class Fitting(Late):
             if may_lack or keys is not None:
                 rows, held = self._to_hold(learner, rows, settings)
             try:
-                if len(rows.y) and not (is_row and learner.learn_row(rows.X, rows.y, rows.weights)):
+                if len(rows.y):
                     rows = rows if linear else rows.copied()  # a nonlinear learner holds them until its warm-up ends
                     whole = linear or len(rows.y) == 1
                     size = self._block_rows(rows.X.shape[1])
@@ -326,14 +326,18 @@ class Fitting(Late):
 
         A row that is not learned here goes the way of all other rows, with all checks, which takes three times as long.
         """
-        if not (is_plain_row(self, X) and _is_plain_number(y) and (weights is None or _is_plain_number(weights))):
+        if not (is_plain_row(self, X) and _is_plain_number(y)):
+            return False
+        if weights is not None and not (_is_plain_number(weights) and weights[0] > 0):
             return False
         if self.missing_targets != "raise" or not (self._learner.settings.is_exact or all_usable(weights, X[0], y)):
             return False
+        exact = self._learner.settings.is_exact  # which copies what it holds
         try:
-            return self._learner.learn_row(X, y, weights)
+            self._learner.learn(Block(X, y, weights) if exact else Block(X.copy(), y.copy(), weights))
         except ValueError:  # nothing was learned, and the checks have a better error
             return False
+        return True
 
     def _with_offset(self, rows: Rows, offset: Any, exposure: Any) -> Rows | None:
         """Return plain rows with their offsets; None if some of these are bad."""
@@ -460,8 +464,11 @@ class Fitting(Late):
             known = None if self.missing_targets == "raise" else labelled(rows)[1]
             X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
             batch = Block(X, rows.y, rows.weights, times=rows.times, offset=rows.offset)
-            found = learner.prequential(batch, settings, known)
-            if known is not None:
+            if known is None:
+                found = learner.learn(batch, settings, Call(every_row=True))
+                assert found is not None
+            else:
+                found = learner.prequential(batch, known, settings)
                 learner.gaps = replace(learner.gaps, unlabelled=learner.gaps.unlabelled + int((~known).sum()))
                 batch = Block(batch.X[known], batch.y[known])  # what the record of a table has of them
             learner.n_rejected += rejected

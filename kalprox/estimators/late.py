@@ -16,6 +16,7 @@ from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import Key, PendingRow, PendingRows, as_keys
 from kalprox.learning.settings import Settings
+from kalprox.learning.step import Call
 from kalprox.sources import Block
 from kalprox.sources.base import concatenated
 from kalprox.sources.times import in_order
@@ -88,7 +89,7 @@ class Late(LearnerEstimator):
                 offset=None if rows[0].offset is None else np.array([row.offset for row in rows], float),
                 times=_latest(learner, rows) if settings.by_time else None,
             )
-            learner.learn_late(block, _innovations(rows, targets), settings)
+            learner.learn(block, settings, Call(in_turn=True, issued=_innovations(rows, targets)))
             for name in names:
                 assert learner.pending is not None
                 learner.pending.take(name)

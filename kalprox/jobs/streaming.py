@@ -14,6 +14,7 @@ from kalprox.jobs.restoring import checked_cursor, checked_places
 from kalprox.learning.belief import Belief
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
+from kalprox.learning.step import Call
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError, check_rows
@@ -95,7 +96,7 @@ def _learn(learner: Learner, block: Block, log: "OutlierLog | None", history: _H
     try:
         if log is not None:
             log.expect(block)
-        learner.learn_in_turn(block, watch)
+        learner.learn(block, call=Call(in_turn=True, watch=watch))
     except TimeGoesBack as error:
         file, row = block.place.names()[error.row]
         raise SourceError(f"{file}, row {row}: {error.why}") from error

@@ -65,7 +65,8 @@ class RecentRows:
         self.buffer = RowBuffer(information.d, information.targets) if buffer is None else buffer
         self.filter: SquareRootFilter | MomentFilter | None = None
         self._before, self._watched = rows, (0, tracking)  # as many of the rows, looked at for change points
-        self._most = max(_FEW, min(self.capacity(information.d), rows))
+        capacity = self.capacity(information.d)
+        self._most, self._longest = max(_FEW, min(capacity, rows)), capacity // 4
         self._count = self._counted(self.buffer.block) if self.buffer else 0.0  # of rows, each as often as it counts
         self._scored: tuple[Belief, Innovations | None] | None = None  # after the rows, which were scored
         self._part: tuple[int, Belief] | None = None  # after as many of the rows, folded for reading
@@ -107,8 +108,10 @@ class RecentRows:
 
     def takes(self, block: Block) -> bool:
         """Whether the rows of a short batch can be buffered: they need no prediction, or an exact one, or are few."""
-        length, weighted = len(block), block.weights is not None
-        if length > 1 and self.belief.is_wide:
+        length, weighted = len(block.y), block.weights is not None
+        if length == 1 and not weighted and (not self.exact or isinstance(self.filter, SquareRootFilter)):
+            return True
+        if length > 1 and (length > self._longest or self.belief.is_wide):
             return False
         if block.weights is not None and not (block.weights > 0).all():
             return False
@@ -116,14 +119,6 @@ class RecentRows:
             return False
         few = float(self.belief.information.rows) + self._count < MANY_ROWS
         return not (length > 1 and few and self.crosses_cut(block))
-
-    def takes_row(self, weight: float | None = None) -> bool:
-        """Whether a single row of this weight (1 by default) and without a time can be buffered."""
-        if self.settings.by_time or (weight is not None and not weight > 0):
-            return False
-        if not self.exact or (weight is None and isinstance(self.filter, SquareRootFilter)):
-            return True
-        return self._predicts(1, weighted=weight is not None)
 
     def _predicts(self, length: int, *, weighted: bool) -> bool:
         """Whether rows can be predicted as they must be: not at all, later together, or by an exact filter."""
@@ -157,7 +152,7 @@ class RecentRows:
 
         Returns the fields of the innovations of the rows if they are exact or `predict` is True, else an empty list.
         """
-        buffer, length = self.buffer, len(rows)
+        buffer, length = self.buffer, len(rows.y)
         if length == 1 and rows.times is None and not self.settings.by_time:
             weight = None if rows.weights is None else float(rows.weights[0])
             return self.append_row(rows.X, rows.y, weight, predict=predict)

@@ -1,7 +1,8 @@
-"""How the rows of a batch are learned: each is predicted, scored, and then folded."""
+"""One step: how the rows of a batch are learned. Each is predicted, scored, and then folded."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block, Counts
 from kalprox.sources.times import in_order
 
-__all__ = ["NOT_ASKED", "TRACKED_TOGETHER", "Watch", "learned"]
+__all__ = ["NOT_ASKED", "PLAIN", "TRACKED_TOGETHER", "Call", "Watch", "step"]
 
 Watch = Callable[[Belief, Block, Belief, Innovations | None], None]
 
@@ -21,28 +22,53 @@ NOT_ASKED = "the score was not asked for: set diagnose=True"
 TRACKED_TOGETHER = 64  # rows whose intervals are tracked together at least, if none was issued for a whole batch
 
 
-def learned(
+class Call(NamedTuple):
+    """What a call that brings rows asks for.
+
+    Attributes
+    ----------
+    every_row : bool
+        Whether each row is to be predicted from all rows before it, and the predictions are returned.
+    in_turn : bool
+        Whether the rows come one after the other, as those of a file, and are read in blocks of any size: no intervals
+        were issued for the block as a whole. It is not buffered, so that a learner that was saved and restored goes on
+        bit for bit, its score included.
+    issued : Innovations or None
+        The predictions that were issued for the rows when they came, if their targets have come later.
+    watch : function or None
+        Called with every piece that is learned, in the order of the rows, the beliefs before and after it, and its
+        predictions, if they were scored.
+    """
+
+    every_row: bool = False
+    in_turn: bool = False
+    issued: Innovations | None = None
+    watch: Watch | None = None
+
+    def part(self, start: int, stop: int) -> "Call":
+        """Return the call for some of its rows."""
+        return self if self.issued is None else self._replace(issued=self.issued.part(start, stop))
+
+
+PLAIN = Call()
+
+
+def step(
     settings: Settings,
     belief: Belief,
     tracking: Tracking | None,
     blocks: Iterable[Block],
     rows: int,
-    made: list[Innovations] | None = None,
-    *,
-    in_turn: bool = False,
-    issued: Innovations | None = None,
-    watch: Watch | None = None,
-) -> tuple[Belief, Tracking, Counts]:
-    """Return the belief and the tracking after the blocks of a batch, and their counts. Every row is predicted first.
+    call: Call = PLAIN,
+) -> tuple[Belief, Tracking, Counts, list[Innovations]]:
+    """Return the belief and the tracking after the blocks of a batch, their counts, and the predictions of every row.
 
-    `rows` is the number of rows learned before. If `made` is a list, every row is predicted from all rows before it,
-    and the innovations are appended to the list. With `in_turn`, or if there were no rows before, no intervals were
-    issued for the batch as a whole: it is tracked in pieces, as if they had come one by one, of 64 rows and, after many
-    rows, of up to a 64th of them. The predictions `issued` for the rows of one block, if given, are scored in place of
-    those that are possible now. `watch` is called with every piece that is learned, the beliefs before and after it,
-    and its predictions that were scored, if any.
+    There are predictions only if the call asks for them. `rows` is the number of rows learned before. If the rows come
+    in turn, or there were none before, the batch is tracked in pieces, as if they had come one by one, of 64 rows and,
+    after many rows, of up to a 64th of them.
     """
-    exact, at_once, counts, before = made is not None, rows > 0 and not in_turn, Counts(), rows
+    made: list[Innovations] = []
+    exact, at_once, counts, before = call.every_row, rows > 0 and not call.in_turn, Counts(), rows
     errors: list[Array] = []
     times: list[Array | None] = []
     for block in blocks:
@@ -55,8 +81,8 @@ def learned(
         while start < len(block):
             if not (exact or settings.needs_innovations):
                 after, start = belief.learn(block), len(block)
-                if watch is not None:
-                    watch(belief, block, after, None)
+                if call.watch is not None:
+                    call.watch(belief, block, after, None)
                 belief = after
                 continue
             with np.errstate(over="ignore", invalid="ignore"):  # rows too large are refused as they are learned
@@ -67,14 +93,14 @@ def learned(
             scored = None
             if settings.diagnose:
                 times.append(settings.counts(piece.weights))
-                scored = found if issued is None else issued.part(start, stop)
+                scored = found if call.issued is None else call.issued.part(start, stop)
                 tracking = tracking.scored(settings, piece, scored, times[-1])
                 tracking = tracking.watched(piece, belief, rows)
                 errors.append(scored.issued if at_once else scored.standardised(piece.y))
-            if made is not None:
+            if exact:
                 made.append(found)
-            if watch is not None:
-                watch(belief, piece, after, scored)
+            if call.watch is not None:
+                call.watch(belief, piece, after, scored)
             belief, start, rows = after, stop, rows + piece.count
     assert tracking is not None
     belief = belief.closed()
@@ -86,7 +112,7 @@ def learned(
             some = slice(start, start + (len(z) if at_once else _tracked_together(before + start)))
             tracking = tracking.issued(z[some], None if all_times is None else all_times[some])
             start = some.stop
-    return belief, tracking, counts
+    return belief, tracking, counts, made
 
 
 def _tracked_together(rows: int) -> int:

@@ -1,0 +1,293 @@
+"""A belief and its tracking as rows come: single rows and short batches wait in a buffer, and are folded together."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kalprox._arrays import Array
+from kalprox._checks import check_usable
+from kalprox.base.tree import Saved, Sizes, expect, released
+from kalprox.learning.bank_rows import BankFilter
+from kalprox.learning.belief import Belief
+from kalprox.learning.beliefs import belief_type, recent_rows, under
+from kalprox.learning.diagonal_filter import DiagonalFilter
+from kalprox.learning.exact import ExactBelief
+from kalprox.learning.innovations import SquareRootFilter
+from kalprox.learning.live_rows import LiveRows
+from kalprox.learning.matching_filter import ClassFilter, MatchingFilter
+from kalprox.learning.moment_filter import MomentFilter
+from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.recent_rows import RecentRows
+from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.settings import Settings
+from kalprox.learning.step import PLAIN, TRACKED_TOGETHER, Call, step
+from kalprox.learning.tracking import Tracking
+from kalprox.sources import ArraySource, Block
+from kalprox.sources.times import in_order
+
+__all__ = ["Buffered", "LiveFilter", "Made"]
+
+# What is updated in place by single rows.
+LiveFilter = SquareRootFilter | MomentFilter | MatchingFilter | ClassFilter | BankFilter | DiagonalFilter
+Made = tuple[Array, Array]  # the mean and the std of each row, as they were predicted from all rows before it
+
+
+class Buffered:
+    """A belief and its tracking, and the rows since the last fold. Only this class knows of these rows.
+
+    Reading folds them into a copy, so that it does not change the state: a stream gives the same bits whether or not it
+    is read, or saved and resumed, on the way. An exception leaves everything unchanged.
+
+    Parameters
+    ----------
+    settings : Settings
+
+    Attributes
+    ----------
+    settings : Settings
+        The current settings.
+    n_rows : int
+        The number of rows learned, of positive weight.
+    folded : Belief or None
+        The belief without the rows since the last fold; None before the first row.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.n_rows = settings, 0
+        self.folded: Belief | None = None
+        self._tracking = Tracking.none(likelihood=settings.likelihood)  # without the recent rows
+        self._rows: RecentRows | LiveRows | None = None  # made when it is first needed
+        self._buffer: RowBuffer | None = None  # of the recent rows; its memory is kept for later ones
+
+    # ---- learning --------------------------------------------------------------------------------------
+
+    def step(self, batch: Block | ArraySource, settings: Settings, call: Call = PLAIN) -> Made | None:
+        """Learn a batch without gaps under these settings, and return its predictions if the call asks for them."""
+        if call.every_row:
+            assert isinstance(batch, Block)
+            return self._predicted(batch, settings)
+        if call is PLAIN and settings is self.settings and isinstance(batch, Block) and self._takes(batch):
+            self._append(batch)
+        else:
+            self._fold(batch, settings, call)
+        return None
+
+    def _predicted(self, batch: Block, settings: Settings) -> Made:
+        """Learn a batch of which every row is predicted from all rows before it."""
+        if settings is self.settings and len(batch) <= TRACKED_TOGETHER and self._follows(batch):
+            mean, std = self._append(batch, predict=True)[:2]
+            return np.broadcast_to(mean, batch.y.shape), np.broadcast_to(std, batch.y.shape)
+        if settings.by_time:
+            batch = replace(batch, times=in_order(batch.times, self._time, batch.weights))
+        made: list[Made] = []
+        new = self.copy()  # takes this one's place when all rows have been learned
+        for piece in new._pieces(batch, settings):
+            if len(piece) == 1 and new._follows(piece):
+                mean, std = new._append(piece, predict=True)[:2]
+                made.append((np.reshape(mean, piece.y.shape), np.reshape(std, piece.y.shape)))
+            else:
+                made += new._fold(piece, settings, Call(every_row=True, in_turn=True))
+        self.__dict__ = new.__dict__
+        return np.concatenate([mean for mean, _ in made]), np.concatenate([std for _, std in made])
+
+    def _pieces(self, batch: Block, settings: Settings) -> Iterator[Block]:
+        """Yield a batch whose rows are predicted one by one in the pieces in which it is learned the fastest.
+
+        If only single rows can be predicted exactly, a filter of single rows takes a hundredth of the time of the
+        belief. It needs a row to start from.
+        """
+        belief = self.folded
+        start = int(belief is None and len(batch) > 1 and batch.groups is None)
+        if start:
+            yield batch.part(0, start)
+        belief = self.folded
+        single = belief is not None and belief.matches_rows
+        if isinstance(belief, ExactBelief):
+            fixed = belief.has_fixed_penalty and not settings.forgets
+            single = not fixed and settings.forgetting.fades  # no filter follows a window, or a drift
+        if not single or self.settings is not settings or not settings.buffers_rows:
+            yield batch.part(start, len(batch))
+            return
+        check_usable(batch.X, batch.y, batch.weights)
+        yield from (batch.part(i, i + 1) for i in range(start, len(batch)))
+
+    def _fold(self, batch: Block | ArraySource, settings: Settings, call: Call) -> list[Made]:
+        """Learn a batch after the rows of the buffer."""
+        if not call.every_row and batch.weights is not None and not batch.weights.any():
+            self.configure(settings)  # rows of weight 0 are no rows
+            return []
+        blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
+        if self.folded is None:
+            belief, tracking = belief_type(settings).start(settings.in_stream, blocks), None
+        else:
+            belief, tracking = self.after_rows()
+            belief = belief if settings is self.settings else under(belief, settings)
+        if not isinstance(batch, Block) and belief.whole_batches:
+            blocks = batch.blocks_in_order(whole=True)
+        belief, tracking, counts, made = step(settings, belief, tracking, blocks, self.n_rows, call)
+        self.settings = settings
+        self.keep(belief, tracking)
+        self.n_rows += counts.good
+        return [(one.mean, one.std) for one in made]
+
+    def configure(self, settings: Settings) -> None:
+        """Replace the settings, under which the rows learned so far are also interpreted from now on."""
+        if self.folded is not None and settings is not self.settings and settings.changed(self.settings):
+            belief, tracking = self.after_rows()
+            self.keep(under(belief, settings), tracking)
+        self.settings = settings
+
+    # ---- the buffer ------------------------------------------------------------------------------------
+
+    @property
+    def _recent(self) -> "RecentRows | LiveRows | None":
+        """The rows since the last fold; None if the belief is not one of rows that are folded together."""
+        if self._rows is None and self.folded is not None:
+            self._rows = recent_rows(self.settings, self.folded, self._tracking, self.n_rows, self._buffer)
+            self._buffer = self._buffer if self._rows is None else self._rows.buffer
+        return self._rows
+
+    def _takes(self, batch: Block) -> bool:
+        """Whether a batch is folded together with later ones."""
+        recent = self._recent if self._rows is None else self._rows
+        if recent is None or batch.groups is not None or batch.noise is not None or batch.missing is not None:
+            return False
+        if not self.settings.buffers_rows or not (batch.offset is None or recent.takes_offsets):
+            return False
+        return recent.takes(batch)
+
+    def _follows(self, batch: Block) -> bool:
+        """Whether a filter predicts and learns a batch. Rows that fill the buffer are folded: none may follow them."""
+        if self._recent is not None and self._recent.are_full:
+            self.keep(*self.after_rows())
+        return self._takes(batch) and self._recent is not None and self._recent.predicts_row
+
+    def _append(self, batch: Block, *, predict: bool = False) -> Sequence[Any]:
+        """Learn a batch that the buffer takes; for what is returned see `RecentRows.append`."""
+        recent, length = self._rows, len(batch.y)
+        assert recent is not None
+        crosses = length > 1 and recent.crosses_cut(batch)
+        if recent.are_full or crosses:
+            self.keep(*self.after_rows())
+            if crosses:
+                assert isinstance(self.folded, ExactBelief)
+                self.folded = self.folded.with_new_scorer()
+            recent = self._recent
+            assert recent is not None
+        found = recent.append(batch, predict=predict)
+        self.n_rows += length
+        if not isinstance(recent, RecentRows) and recent.are_full:  # so that a fold does not change a prediction issued
+            self.keep(*self.after_rows())
+        return found
+
+    def after_rows(self) -> tuple[Belief, Tracking]:
+        """Return the belief and the tracking after the rows of the buffer have been folded."""
+        assert self.folded is not None
+        return (self._rows.scored()[0], self._rows.tracked()) if self._rows else (self.folded, self._tracking)
+
+    def keep(self, belief: Belief, tracking: Tracking, *, fresh: bool = False) -> None:
+        """Assign a new belief and tracking, which include all rows; if `fresh`, of other rows than before."""
+        self.folded, self._tracking, self._rows = belief, tracking, None
+        if fresh:
+            self._buffer = None
+        elif self._buffer is not None:
+            self._buffer.clear()
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def belief(self) -> Belief:
+        """The belief after all rows."""
+        assert self.folded is not None, "nothing has been learned yet"
+        return self._rows.read() if self._rows else self.folded
+
+    @property
+    def tracking(self) -> Tracking:
+        """The score and the quantiles after all rows."""
+        return self._rows.tracked() if self._rows else self._tracking
+
+    @property
+    def quantiles(self) -> Quantiles:
+        """The tracked quantiles of conformal intervals after all rows."""
+        return self._rows.quantiles() if self._rows else self._tracking.quantiles
+
+    @property
+    def std_doubt(self) -> str:
+        """Why standard errors may be too small, as of the last fold, in a sentence; empty if nothing is known of it."""
+        return "" if self.folded is None else self.folded.std_doubt
+
+    @property
+    def _time(self) -> float | None:
+        """The time of the last row, if rows are forgotten by time."""
+        if self._rows and self._rows.buffer.time is not None:
+            return self._rows.buffer.time
+        return None if self.folded is None else self.folded.time
+
+    def followed(self) -> LiveFilter | None:
+        """Return the filter that has learned the rows since the last fold, if there is one."""
+        return None if self._rows is None else self._rows.followed()
+
+    def live(self, X: Any, *, alone: bool = True, offsets: bool = False) -> LiveFilter | None:
+        """Return the row-by-row filter, if there is one; a prediction of one row then costs O(d^2).
+
+        It predicts batches of any size, so that all predictions between two folds come from the same estimate. The
+        argument `offsets` is whether the rows have them. If that is wrong there is no filter, and the belief says so.
+        """
+        if isinstance(X, np.ndarray) is (self.settings.structure is not None):
+            return None  # a filter of a structure is one of sparse rows, and the others are of dense ones
+        if X.shape[0] == 1 and alone:
+            recent = self._recent if self._rows is None else self._rows
+            found: LiveFilter | None = None if recent is None else recent.following()
+        else:
+            recent = self._rows if isinstance(self.folded, ExactBelief) else self._recent
+            found = None if recent is None else recent.followed()
+        expected = isinstance(found, MatchingFilter) and found.offsets
+        return found if offsets is expected else None
+
+    # ---- saving ----------------------------------------------------------------------------------------
+
+    @property
+    def n_held(self) -> int:
+        """The number of rows that are held as they came."""
+        recent = 0 if self._rows is None else len(self._rows)
+        detector = self._tracking.detector
+        recent += 0 if detector is None else len(detector.held)
+        return recent + (0 if self.folded is None else self.folded.n_held)
+
+    def release_rows(self) -> None:
+        """Fold the rows that are held; raise a ValueError during a warm-up, which cannot do without its rows."""
+        belief, tracking = self.after_rows()
+        self.keep(belief.without_rows(), released(tracking), fresh=True)
+
+    def saved(self) -> dict[str, Any]:
+        """Return the state as values that can be saved; see `kalprox.base.tree`."""
+        if self._rows and not self._rows.buffer:  # a filter is all that is left of these rows
+            self.keep(*self.after_rows())
+        assert self.folded is not None
+        waiting = {"waiting": self._rows.buffer.saved()} if self._rows else {}
+        return {"sizes": self.folded.sizes, "belief": self.folded, "tracking": self._tracking, **waiting}
+
+    @classmethod
+    def restored(cls, settings: Settings, saved: Saved, sizes: Sizes) -> "Buffered":
+        """Return what `saved` returned these values of."""
+        new = cls(settings)
+        new.folded = belief = belief_type(settings).restored(settings, saved, "belief", sizes)
+        new._tracking = Tracking.restored(settings, saved, "tracking", sizes)
+        new.n_rows = saved.count("n_rows")
+        if "waiting" in saved:
+            columns = belief.targets if isinstance(belief, ExactBelief) else belief.design.outputs
+            new._buffer = RowBuffer.restored(sizes["d"] or 0, columns, saved)
+            before = new.n_rows - new._buffer.n
+            new._rows = recent_rows(settings, belief, new._tracking, before, new._buffer)
+            expect(new._rows is not None)
+        return new
+
+    def copy(self) -> "Buffered":
+        """Return an independent copy."""
+        new = object.__new__(Buffered)
+        new.__dict__ |= self.__dict__
+        new._rows = None if self._rows is None else self._rows.copy()
+        new._buffer = None if new._rows is None else new._rows.buffer
+        return new
