@@ -13,6 +13,7 @@ from kalprox.jobs.fit import FitJob
 from kalprox.jobs.memory import MATRICES, check_memory
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
+from kalprox.learning.step import Call
 from kalprox.sources import Block
 from kalprox.sources.columns import Columns
 from kalprox.sources.table import Table
@@ -84,14 +85,14 @@ def test_memory_neither_grows_nor_needs_the_collector(settings):
     d, unit = 120, 8 * 120**2
     learner = Learner(Settings.of(**settings))
     for block in blocks(d, 40, 6):
-        learner.learn_in_turn(block)  # imports what is needed
+        learner.learn(block, call=Call(in_turn=True))  # imports what is needed
     learner = Learner(Settings.of(**settings))
     tracemalloc.start()
     try:
         held, peaks = [], []
         for block in blocks(d, 40, 12):
             tracemalloc.reset_peak()
-            learner.learn_in_turn(block)
+            learner.learn(block, call=Call(in_turn=True))
             now, peak = tracemalloc.get_traced_memory()
             held.append(now / unit)
             peaks.append(peak / unit)

@@ -56,11 +56,11 @@ def test_rows_after_a_fit_end_where_steps_of_the_filter_end(likelihood, weighted
     for i in range(2900, 3000):
         belief = belief.learn(one(X, y, i, weights))
         learner.learn(one(X, y, i, weights))
-    assert isinstance(learner._rows, MatchedRows) and len(learner._rows) == 100
+    assert isinstance(learner._stream._rows, MatchedRows) and len(learner._stream._rows) == 100
     assert belief.n_held == 0
     np.testing.assert_allclose(learner.belief.coef, belief.coef, rtol=1e-10)
     np.testing.assert_allclose(learner.belief.posterior.cov(), belief.posterior.cov(), rtol=1e-9, atol=1e-12)
-    live = learner._rows.followed()
+    live = learner._stream._rows.followed()
     np.testing.assert_allclose(live.predict(X[:50]).mean, belief.predict(X[:50]).mean, rtol=1e-9)
     np.testing.assert_allclose(learner.predict(X[:1]).mean, learner.predict(X[:50]).mean[:1], rtol=1e-12)
 
@@ -142,7 +142,7 @@ def test_rows_with_the_weights_of_their_classes_end_near_the_batch():
     model, batch = (KalproxClassifier(class_weight={0: 1.0, 1: 3.0}) for _ in range(2))
     for i in range(len(y)):
         model.partial_fit(X[i : i + 1], y[i : i + 1], classes=[0, 1])
-    assert isinstance(model._learner._rows, MatchedRows)
+    assert isinstance(model._learner._stream._rows, MatchedRows)
     assert (np.abs(model.coef_ - batch.fit(X, y).coef_) / batch.coef_std_).max() < 0.1
 
 
@@ -152,7 +152,7 @@ def test_rows_with_the_weights_of_their_classes_end_near_the_batch():
 def test_settings_that_the_filter_does_not_know_take_the_steps_of_the_belief(settings):
     X, y = rows_of(60)
     learner = learned(X, y, **settings)
-    assert learner._rows is None and learner.n_rows == 60
+    assert learner._stream._rows is None and learner.n_rows == 60
 
 
 def test_prequential_predictions_are_those_of_rows_one_by_one():

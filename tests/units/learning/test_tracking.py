@@ -16,6 +16,7 @@ from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.settings import Settings
+from kalprox.learning.step import Call
 from kalprox.learning.tracking import Tracking
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.sources import Block
@@ -203,7 +204,7 @@ def test_single_rows_after_weighted_ones_are_predicted_by_the_scorer_of_these():
     for i in range(1000, 1100):
         model.partial_fit(X[i : i + 1], y[i : i + 1])
     assert 0 < model.diagnostics_.shared < 1100  # pairs of rows per degree of freedom; it was negative, and ignored
-    assert (model._learner._buffer.batches == 1).all()
+    assert (model._learner._stream._buffer.batches == 1).all()
 
 
 def test_batches_as_long_as_the_buffer_takes_have_the_score_of_single_rows():
@@ -248,7 +249,7 @@ def test_long_fits_track_their_intervals_in_few_pieces(monkeypatch):
     for length in (4096, 8192):
         learner = Learner(whole._learner.settings)
         for start in range(0, 32_768, length):
-            learner.learn_in_turn(Block(X[start : start + length], y[start : start + length]))
+            learner.learn(Block(X[start : start + length], y[start : start + length]), call=Call(in_turn=True))
         ends.append(learner.tracking.quantiles.ends)
     np.testing.assert_array_equal(ends[0], ends[1])
     assert whole.diagnostics_.rows == 32_766
@@ -262,7 +263,7 @@ def test_settings_that_are_equal_leave_the_buffer_as_it_is():
     for one in (model, again):
         one.partial_fit(X[8200:], y[8200:])
     np.testing.assert_array_equal(again.coef_, model.coef_)
-    assert again._learner._buffer.n == model._learner._buffer.n == 900
+    assert again._learner._stream._buffer.n == model._learner._stream._buffer.n == 900
 
 
 @pytest.mark.slow
@@ -283,7 +284,7 @@ def test_single_rows_with_weights_are_buffered(settings, kind, first):
         own = {} if kind == "frequency" else {"sigma": w[i : i + 1] ** -0.5}
         predicted.append(np.ravel(single.predict(X[i : i + 1], return_std=True, **own)))
         single.partial_fit(X[i : i + 1], y[i : i + 1], sample_weight=w[i : i + 1])
-    assert single._learner._buffer.weighted and len(single._learner._buffer) == 60
+    assert single._learner._stream._buffer.weighted and len(single._learner._stream._buffer) == 60
     batch.partial_fit(X[first:], y[first:], sample_weight=w[first:])
     np.testing.assert_allclose(single.coef_, batch.coef_, rtol=1e-10, atol=1e-13)
     np.testing.assert_allclose(single.coef_std_, batch.coef_std_, rtol=1e-10)

@@ -13,6 +13,7 @@ from kalprox.jobs.model import TableModel
 from kalprox.jobs.record import DataQuality, FitRecord
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
+from kalprox.learning.step import Call
 from kalprox.pages import write_page
 from kalprox.reports import model as report
 from kalprox.reports import summary
@@ -28,7 +29,7 @@ def streamed(likelihood, columns, X, y, offset=None):
     for start in range(0, len(X), 500):
         rows = slice(start, start + 500)
         block = Block(X[rows], y[rows], offset=None if offset is None else offset[rows])
-        learner.learn_in_turn(block)
+        learner.learn(block, call=Call(in_turn=True))
         history = record.history.after(learner.n_rows, learner.score)
         record = FitRecord(history, record.quality.after(block))
     return TableModel(learner, columns, record, ("a.csv",))
