@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 # Mark as `slow` what takes more than 2 seconds on an idle machine: the end of a run names what did. Ten seconds fail;
-# less may be a machine that is busy, or programs that are traced anew. Where `_loop_seconds` is longer, so is the limit.
+# less may be a busy machine, or programs that are traced anew. Where `_loop_seconds` is longer, so is the limit.
 LONG = 2.0
 LONGEST = 10.0
 NOMINAL = 0.015
