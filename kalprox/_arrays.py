@@ -93,18 +93,23 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     if (jax := loaded_jax()) is not None:
         register_pytrees()
         return jax.tree_util.tree_map(function, tree, *others)
+    return _mapped(function, tree, *others)
+
+
+def _mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     kind = type(tree)
     if tree is None:
         return None
+    if kind is tuple or kind is list:
+        return kind([_mapped(function, *items) for items in zip(tree, *others, strict=True)])
     if kind in _pytrees:
         data, meta = _pytrees[kind]
-        leaves = [tree_map(function, *(getattr(t, name) for t in (tree, *others))) for name in data]
+        leaves = [_mapped(function, *[getattr(t, name) for t in (tree, *others)]) for name in data]
         return _rebuilt(kind, leaves, [getattr(tree, name) for name in meta])
     if kind is dict:
-        return {key: tree_map(function, *(t[key] for t in (tree, *others))) for key in tree}
-    if kind in (tuple, list) or (isinstance(tree, tuple) and hasattr(kind, "_fields")):
-        items = [tree_map(function, *each) for each in zip(tree, *others, strict=True)]
-        return kind(items) if kind in (tuple, list) else kind(*items)
+        return {key: _mapped(function, *[t[key] for t in (tree, *others)]) for key in tree}
+    if isinstance(tree, tuple) and hasattr(kind, "_fields"):
+        return kind(*[_mapped(function, *items) for items in zip(tree, *others, strict=True)])
     return function(tree, *others)
 
 
