@@ -37,8 +37,9 @@ def run(
     The paper's algorithms go row by row, in a compiled loop over pieces of the data. The loop is compiled once for a
     model, a regulariser and a shape of rows: neither another number of rows nor another gamma, lam or q recompiles it,
     and memory grows only with what is recorded. Without JAX (`pip install "kalprox[jax]"`) it is a loop of Python, with
-    the same results, that takes longer. The proximal filter takes blocks of `record_every` rows, at most 8192. NumPy
-    arrays are answered with NumPy arrays, in the dtype of the state's mean, whatever JAX's x64 flag says.
+    the same results, that takes about ten times as long. The proximal filter takes blocks of `record_every` rows, at
+    most 8192. NumPy arrays are answered with NumPy arrays, in the dtype of the state's mean, whatever JAX's x64 flag
+    says.
 
     Parameters
     ----------
