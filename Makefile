@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := python -m pip --quiet --disable-pip-version-check
-EXTRAS := dask,estimator,files,formula,processes,report,river
+EXTRAS := dask,estimator,files,formula,jax,processes,report,river
 # One BLAS thread a process: small products on a busy machine lose to one thread.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
@@ -100,6 +100,6 @@ clean:
 # Without their dependencies: ISLP is there for a file of data and never imported, ondil pins an older NumPy than it needs.
 .bench/.run: pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv .bench
-	.bench/bin/$(PIP) install -c constraints.txt -e ".[estimator,files,report]" -r benchmarks/requirements.txt
+	.bench/bin/$(PIP) install -c constraints.txt -e ".[estimator,files,jax,report]" -r benchmarks/requirements.txt
 	.bench/bin/$(PIP) install --no-deps ISLP ondil
 	touch $@

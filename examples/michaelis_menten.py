@@ -9,7 +9,7 @@ least squares fit, with standard errors.
 
 The data are R's ``Puromycin``, treated cells (Treloar 1974; Bates and Watts, *Nonlinear Regression Analysis*, 1988).
 
-Run it: ``pip install "kalprox[estimator]" matplotlib``
+Run it: ``pip install "kalprox[estimator,jax]" matplotlib``
 """
 
 import matplotlib.pyplot as plt

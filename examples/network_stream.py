@@ -10,7 +10,7 @@ The data are the bikes rented in each hour of 2011 in Washington, D.C. (Capital 
 labeling combining ensemble detectors and background knowledge*, 2013, CC BY 4.0). The file
 :download:`bikeshare.csv.gz <../../examples/bikeshare.csv.gz>` lies beside this script.
 
-Run it: ``pip install "kalprox[estimator]" matplotlib pandas``
+Run it: ``pip install "kalprox[estimator,jax]" matplotlib pandas``
 """
 
 import sys

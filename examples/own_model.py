@@ -9,7 +9,7 @@ no linear model, and none of the links of kalprox. It is a function, and that is
 The data are NIST's reference set *ENSO*, 168 months (Kahaner, Moler and Nash, *Numerical Methods and Software*, 1989),
 with certified estimates and standard errors.
 
-Run it: ``pip install "kalprox[estimator]" matplotlib``
+Run it: ``pip install "kalprox[estimator,jax]" matplotlib``
 """
 
 import jax.numpy as jnp

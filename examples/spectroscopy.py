@@ -9,7 +9,7 @@ shape is another function: three lines of code.
 The data are NIST's reference set *Eckerle4*, from a study of circular interference transmittance: the transmittance at
 35 wavelengths, with certified estimates for a bell curve.
 
-Run it: ``pip install "kalprox[estimator]" matplotlib``
+Run it: ``pip install "kalprox[estimator,jax]" matplotlib``
 """
 
 import jax.numpy as jnp

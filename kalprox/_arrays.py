@@ -1,9 +1,14 @@
-"""One code for NumPy and JAX: the namespace of an array, and dataclasses that are JAX pytrees."""
+"""One code for NumPy and JAX: the namespace of an array, and dataclasses that are JAX pytrees.
+
+JAX is an extra. This module never imports it: arrays of JAX exist only where someone else has.
+"""
 
 import dataclasses
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, TypeVar, dataclass_transform
 
@@ -16,7 +21,8 @@ Array = Any  # numpy.ndarray or jax.Array; shapes are in the docstrings
 C = TypeVar("C")
 _HOST = frozenset({np.ndarray, np.float64, np.float32, np.bool_, float, int, bool, type(None)})
 _SHORT = 6  # numbers of an array that are shown
-_unregistered: list[tuple[type, list[str], list[str]]] = []
+_pytrees: dict[type, tuple[list[str], list[str]]] = {}  # the names of the leaves, and of the static fields
+_unregistered: list[type] = []  # those that JAX does not know yet
 
 
 def loaded_jax() -> Any:
@@ -27,8 +33,6 @@ def loaded_jax() -> Any:
 
 def namespace(*arrays: Any) -> ModuleType:
     """Return `jax.numpy` if any of `arrays`, or any leaf in them, is a JAX array, else `numpy`.
-
-    This function never imports JAX: if there is a JAX array, JAX has been imported already.
 
     Examples
     --------
@@ -73,11 +77,42 @@ def cast(tree: Any, like: Array) -> Any:
 
     Parameters thus follow the data: a float64 penalty weight does not promote a float32 filter.
     """
-    import jax
-
     xp = namespace(like, tree)
     dtype = available_dtype(xp, like.dtype)
-    return jax.tree_util.tree_map(lambda leaf: xp.asarray(leaf, dtype), tree)
+    return tree_map(lambda leaf: xp.asarray(leaf, dtype), tree)
+
+
+def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Return `jax.tree_util.tree_map(function, tree, *others)`, also where JAX has not been imported.
+
+    The trees are then of tuples, lists, dictionaries, None and `pytree` classes; all else is a leaf.
+
+    Examples
+    --------
+    >>> tree_map(lambda a, b: a + b, {"x": (1, None)}, {"x": (2, None)})
+    {'x': (3, None)}
+    """
+    if (jax := loaded_jax()) is not None:
+        register_pytrees()
+        return jax.tree_util.tree_map(function, tree, *others)
+    return _mapped(function, tree, *others)
+
+
+def _mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    kind = type(tree)
+    if tree is None:
+        return None
+    if kind is tuple or kind is list:
+        return kind([_mapped(function, *items) for items in zip(tree, *others, strict=True)])
+    if kind in _pytrees:
+        data, meta = _pytrees[kind]
+        leaves = [_mapped(function, *[getattr(t, name) for t in (tree, *others)]) for name in data]
+        return _rebuilt(kind, leaves, [getattr(tree, name) for name in meta])
+    if kind is dict:
+        return {key: _mapped(function, *[t[key] for t in (tree, *others)]) for key in tree}
+    if isinstance(tree, tuple) and hasattr(kind, "_fields"):
+        return kind(*[_mapped(function, *items) for items in zip(tree, *others, strict=True)])
+    return function(tree, *others)
 
 
 def asarray_like(value: Any, like: Array) -> Array:
@@ -133,7 +168,7 @@ def special_functions(xp: ModuleType) -> ModuleType:
 
 
 def cast_on_jax(tree: Any, like: Array) -> Any:
-    """Return `cast(tree, like)` where either has JAX arrays, else `tree` as it is; this function never imports JAX."""
+    """Return `cast(tree, like)` where either has JAX arrays, else `tree` as it is."""
     return tree if namespace(like, tree) is np else cast(tree, like)
 
 
@@ -192,25 +227,31 @@ def pytree(cls: type[C]) -> type[C]:
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     meta = [f.name for f in fields if f.metadata.get("static")]
     data = [f.name for f in fields if not f.metadata.get("static")]
-    _unregistered.append((cls, data, meta))
-    if "jax" in sys.modules:
-        register_pytrees()
+    _pytrees[cls] = data, meta
+    _unregistered.append(cls)
+    register_pytrees()
     return cls
 
 
 def register_pytrees() -> None:
-    """Register all `pytree` classes defined so far with JAX, if it is imported. `namespace` calls this too.
+    """Register all `pytree` classes defined so far with JAX, if it is imported.
 
     `jax.tree_util.register_dataclass` is not used: in JAX 0.10.2 the tree structures of two classes registered that way
     compare equal if their fields do, so that `jit` sometimes runs the code compiled for the other class.
     """
-    while _unregistered and loaded_jax() is not None:
-        _register(*_unregistered.pop())
+    if _unregistered and loaded_jax() is not None:
+        _register_all()
 
 
-def _register(cls: type, data: list[str], meta: list[str]) -> None:
+def _register_all() -> None:
+    while _unregistered:
+        _register(_unregistered.pop())
+
+
+def _register(cls: type) -> None:
     import jax
 
+    data, meta = _pytrees[cls]
     keys = [jax.tree_util.GetAttrKey(name) for name in data]
 
     def flatten(instance: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -221,9 +262,55 @@ def _register(cls: type, data: list[str], meta: list[str]) -> None:
         return tuple(zip(keys, leaves, strict=True)), static_values
 
     def unflatten(static_values: Any, leaves: Iterable[Any]) -> Any:
-        instance: Any = object.__new__(cls)  # without __init__: the fields were checked before, or are JAX placeholders
-        for name, value in (*zip(data, leaves, strict=True), *zip(meta, static_values, strict=True)):
-            object.__setattr__(instance, name, value)
-        return instance
+        return _rebuilt(cls, leaves, static_values)
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+
+
+def _rebuilt(cls: type, leaves: Iterable[Any], static_values: Iterable[Any]) -> Any:
+    """An instance of a `pytree` class, without __init__: the fields were checked before, or are JAX placeholders."""
+    data, meta = _pytrees[cls]
+    instance: Any = object.__new__(cls)
+    for name, value in (*zip(data, leaves, strict=True), *zip(meta, static_values, strict=True)):
+        object.__setattr__(instance, name, value)
+    return instance
+
+
+@pytree
+class Partial:
+    """A function with its first arguments, which are leaves: another value of them compiles nothing anew.
+
+    Examples
+    --------
+    >>> Partial(max, (1, 2))(3)
+    3
+    """
+
+    func: Callable[..., Any] = static()
+    args: tuple[Any, ...]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.func(*self.args, *args, **kwargs)
+
+
+class _ImportOfJax(MetaPathFinder):
+    """Registers the `pytree` classes when someone imports JAX later, before anything is traced."""
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "jax":
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((found for found in others if found is not None), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                _register_all()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+if "jax" not in sys.modules:
+    sys.meta_path.insert(0, _ImportOfJax())

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array, loaded_jax, namespace
+from kalprox._arrays import Array, loaded_jax, namespace, tree_map
+from kalprox._extras import load, require
+from kalprox._memory import check_room
 
 __all__ = [
     "batched_in_groups",
@@ -25,6 +27,7 @@ __all__ = [
     "cond_rare",
     "fori_loop",
     "full_precision",
+    "import_jax",
     "on_cpu",
     "select",
     "unrolling",
@@ -34,6 +37,14 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+
+
+def import_jax(purpose: str) -> Any:
+    """Import JAX, which is an extra, to compute on it what is in NumPy arrays; `purpose` is as in `_extras.load`."""
+    require("jax", purpose)
+    if loaded_jax() is None:  # where its library finds no addresses, the loader of the system ends the process
+        check_room(384 << 20, "JAX, which this model needs,")
+    return load("jax", "jax", purpose)
 
 
 def while_loop(xp: ModuleType, cond: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
@@ -162,10 +173,8 @@ def call_jax(function: Callable[..., Any], *arrays: Array) -> Any:
     """
     if namespace(*arrays) is not np:
         return function(*arrays)
-    import jax
-
-    with jax.enable_x64(np.result_type(*arrays) == np.float64):
-        return jax.tree_util.tree_map(np.asarray, function(*arrays))
+    with import_jax("A function that JAX differentiates needs").enable_x64(np.result_type(*arrays) == np.float64):
+        return tree_map(np.asarray, function(*arrays))
 
 
 def call_numpy(function: Callable[..., Any], *arrays: Array) -> Array:

@@ -3,7 +3,7 @@
 from importlib import import_module, util
 from typing import Any
 
-__all__ = ["EXTRAS", "load", "not_installed", "require"]
+__all__ = ["EXTRAS", "is_installed", "load", "not_installed", "require"]
 
 _FILES = ("filelock", "pyarrow", "sklearn")
 EXTRAS = {  # the modules that an extra installs, with those of the extras in it
@@ -11,6 +11,7 @@ EXTRAS = {  # the modules that an extra installs, with those of the extras in it
     "estimator": ("sklearn",),
     "files": _FILES,
     "formula": ("formulaic", "pandas", *_FILES),
+    "jax": ("jax",),
     "processes": ("cloudpickle",),
     "report": ("jinja2", "matplotlib"),
     "river": ("river", "sklearn"),
@@ -48,6 +49,11 @@ def require(extra: str, purpose: str) -> None:
     """Raise the error of `load` unless all packages of an extra are installed. Nothing is imported."""
     if _missing(extra):
         raise not_installed(extra, purpose)
+
+
+def is_installed(extra: str) -> bool:
+    """Whether all packages of an extra are installed. Nothing is imported."""
+    return not _missing(extra)
 
 
 def not_installed(extra: str, purpose: str) -> ImportError:

@@ -16,6 +16,8 @@ import numpy as np
 
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_array
+from kalprox._control import import_jax
+from kalprox._extras import require
 from kalprox._trees import TreeLayout
 
 __all__ = ["GLM", "LINKS", "Function", "Linear", "Link", "Model", "Offset"]
@@ -330,6 +332,8 @@ class GLM(Predictor):
 class Function(Model):
     """h = fn(theta, x) for any function, differentiated by JAX: forward for few parameters, in reverse for many.
 
+    JAX is an extra: `pip install "kalprox[jax]"`.
+
     NumPy arrays are answered with NumPy arrays of the same dtype, whatever JAX's global x64 flag says. Jacobians are
     computed for so many rows at a time that those of the rows together take at most 64 MiB.
 
@@ -368,6 +372,7 @@ class Function(Model):
     params: Any = static(default=None)
 
     def __post_init__(self) -> None:
+        require("jax", _PURPOSE)
         if self.params is not None and not isinstance(self.params, TreeLayout):
             object.__setattr__(self, "params", TreeLayout.of(self.params))
 
@@ -421,8 +426,6 @@ class Function(Model):
         return _linearize_function(self.flat_fn, theta, x)
 
     def linearize_rows(self, theta: Array, X: Array) -> tuple[Array, Array]:
-        import jax
-
         if namespace(theta, X) is not np:
             rows: tuple[Array, Array] = _compiled_rows()(self.flat_fn, theta, X)
             return rows
@@ -430,7 +433,7 @@ class Function(Model):
         # of the last row, at which fn is defined.
         b = len(X)
         padded = np.concatenate([X, np.repeat(X[-1:], padded_length(b, theta.size) - b, axis=0)])
-        with jax.enable_x64(np.result_type(theta, X) == np.float64):
+        with import_jax(_PURPOSE).enable_x64(np.result_type(theta, X) == np.float64):
             h, D = _compiled_rows()(self.flat_fn, theta, padded)
             return np.asarray(h)[:b], np.asarray(D)[:b]
 
@@ -465,6 +468,7 @@ def padded_length(b: int, d: int = 1) -> int:
     return -(-b // step) * step
 
 
+_PURPOSE = "kalprox.models.Function needs"  # JAX
 _FEW = 1024  # parameters
 _CHUNK = 64 * 2**20  # bytes of the Jacobians that are computed at a time
 _FORWARD_MODE_AT_MOST = 16  # parameters: forward mode takes d passes, and allows loops in fn; reverse mode takes one

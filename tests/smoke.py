@@ -26,12 +26,18 @@ def alone():
     out = kp.run(alg, alg.init(np.zeros(3)), X, y)
     low, high = out.state.interval(X)
     assert out.state.mean[1] == 0 and abs(np.mean((low < y) & (y < high)) - 0.95) < 0.03
-    message = "scikit-learn is installed: the package is not alone"
-    try:
-        kp.KalproxRegressor  # noqa: B018
-    except ImportError as error:
-        message = str(error)
-    assert message == 'KalproxRegressor needs scikit-learn: pip install "kalprox[estimator]"', message
+    alg = kp.ipm(kp.models.Linear(), gamma=10.0)
+    assert np.allclose(kp.run(alg, alg.init(np.zeros(3), 1.0), X, y).state.mean, [1.0, 0.0, -0.5], atol=0.05)
+    for use, expected in (
+        (lambda: kp.KalproxRegressor, 'KalproxRegressor needs scikit-learn: pip install "kalprox[estimator]"'),
+        (lambda: kp.models.Function(np.dot), 'kalprox.models.Function needs jax: pip install "kalprox[jax]"'),
+    ):
+        message = "nothing is missing: the package is not alone"
+        try:
+            use()
+        except ImportError as error:
+            message = str(error)
+        assert message == expected, message
 
 
 def with_extras():

@@ -171,10 +171,11 @@ for number in plt.get_fignums():
         print(f"AXES {ax.get_xlabel()!r} {ax.get_ylabel()!r} {[label.get_text() for label in ax.get_yticklabels()]}")
 """
 
-# What the extras of kalprox install, beside numpy, scipy and jax.
+# What the extras of kalprox install, beside numpy and scipy.
 EXTRAS = {
     "estimator": {"sklearn"},
     "files": {"sklearn", "pyarrow"},
+    "jax": {"jax"},
     "dask": {"sklearn", "pyarrow", "dask", "distributed"},
     "report": {"matplotlib"},
     "river": {"sklearn", "river"},
@@ -217,7 +218,7 @@ def test_example_says_what_to_install(script):
     install = re.search(r"Run it: ``pip install ([^`]+)``", text)
     named = set(re.findall(r'[\w-]+(?=[\s"]|$)', install.group(1)))
     extras = re.search(r"kalprox\[([\w,]+)\]", install.group(1)).group(1).split(",")
-    given = {"kalprox", "numpy", "scipy", "jax", *named}.union(*(EXTRAS[extra] for extra in extras))
+    given = {"kalprox", "numpy", "scipy", *named}.union(*(EXTRAS[extra] for extra in extras))
     imported = {
         (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
         for node in ast.walk(tree)

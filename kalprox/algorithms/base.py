@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import jax
 import numpy as np
-from jax.tree_util import Partial
 
-from kalprox._arrays import Array, brief, cast, is_traced, namespace, pytree, register_pytrees, static
+from kalprox._arrays import Array, Partial, brief, cast, eager, is_traced, namespace, pytree, static
 from kalprox._checks import check_finite, check_floating, check_vector
 from kalprox._control import full_precision
 from kalprox.covariance import Covariance, Dense
@@ -83,9 +81,6 @@ class Point:
     rows: Any
 
 
-register_pytrees()
-
-
 @full_precision
 def predict_from_belief(
     model: Model, likelihood: Likelihood, gamma: Any, state: Belief, x: Array, block: bool | None = None
@@ -118,7 +113,7 @@ def _linearize(h: Model, theta: Array, x: Array, block: bool | None) -> tuple[Ar
 def start_mean(mean0: Any) -> Array:
     """The first estimate, checked: a finite floating vector of NumPy or JAX."""
     mean = mean0 if hasattr(mean0, "dtype") else np.asarray(mean0, dtype=float)
-    with jax.ensure_compile_time_eval():  # inside jit, arrays from outside still have values to check
+    with eager():  # inside jit, arrays from outside still have values to check
         check_vector("mean0", mean)
     return mean
 
@@ -135,7 +130,7 @@ def start_covariance(v0: Any, mean: Array) -> Covariance:
             raise ValueError(f"v0 must be a scalar, a vector ({d},) or a matrix ({d}, {d}); got shape {v.shape}.")
         V = Dense(v if v.ndim == 2 else xp.diag(xp.broadcast_to(v, (d,))))
     if not is_traced(V):
-        with jax.ensure_compile_time_eval():
+        with eager():
             V.check(len(mean))
     return V
 
@@ -150,7 +145,7 @@ def like_row(state: Any, x: Array) -> Any:
 
 def check_row(x: Array, y: Array) -> None:
     """Raise unless x and y are finite floating numbers, before any arithmetic."""
-    with jax.ensure_compile_time_eval():
+    with eager():
         for name, value in (("x", x), ("y", y)):
             if hasattr(value, "dtype"):
                 check_floating(name, value)

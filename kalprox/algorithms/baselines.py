@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from jax.tree_util import Partial
-
-from kalprox._arrays import Array, cast, namespace
+from kalprox._arrays import Array, Partial, cast, namespace
 from kalprox._checks import check_positive
 from kalprox._control import fori_loop, full_precision
 from kalprox.algorithms.base import (
@@ -65,9 +63,9 @@ def ipm(model: Model, *, gamma: Any, likelihood: Likelihood | None = None) -> Al
     check_positive("gamma", gamma)
     likelihood = likelihood_of(likelihood, known=True)
     return Algorithm(
-        init=Partial(_start_belief),
-        step=Partial(_ipm_step, model, likelihood, gamma),
-        predict=Partial(predict_from_belief, model, likelihood, gamma),
+        init=Partial(_start_belief, ()),
+        step=Partial(_ipm_step, (model, likelihood, gamma)),
+        predict=Partial(predict_from_belief, (model, likelihood, gamma)),
     )
 
 
@@ -113,11 +111,11 @@ def ipg(model: Predictor, regularizer: Regularizer, *, gamma: Any, decay: Any = 
             f"one-dimensional; got {type(model).__name__}. Use ipm or pipg, which linearise."
         )
     if callable(metric):
-        metric = Partial(metric)
+        metric = Partial(metric, ())
     return Algorithm(
-        init=Partial(_start_point),
-        step=Partial(_ipg_step, model, regularizer, gamma, decay, metric),
-        predict=Partial(predict_from_point, model, Gaussian()),
+        init=Partial(_start_point, ()),
+        step=Partial(_ipg_step, (model, regularizer, gamma, decay, metric)),
+        predict=Partial(predict_from_point, (model, Gaussian())),
     )
 
 
@@ -155,9 +153,9 @@ def sgd(
     check_positive("alpha1", alpha1, strict=False)
     likelihood = likelihood_of(likelihood, known=True)
     return Algorithm(
-        init=Partial(_start_point),
-        step=Partial(_sgd_step, model, likelihood, regularizer, alpha0, alpha1),
-        predict=Partial(predict_from_point, model, likelihood),
+        init=Partial(_start_point, ()),
+        step=Partial(_sgd_step, (model, likelihood, regularizer, alpha0, alpha1)),
+        predict=Partial(predict_from_point, (model, likelihood)),
     )
 
 

@@ -8,11 +8,9 @@ cases likewise.
 import warnings
 from typing import Any
 
-import jax
 import numpy as np
-from jax.tree_util import Partial
 
-from kalprox._arrays import Array, cast, is_traced
+from kalprox._arrays import Array, Partial, cast, eager, is_traced
 from kalprox._checks import check_positive
 from kalprox._control import full_precision
 from kalprox.algorithms.base import (
@@ -83,9 +81,9 @@ def pipg(
     _check_process_noise(q)
     likelihood = likelihood_of(likelihood, known=True)
     return Algorithm(
-        init=Partial(_init, regularizer, gamma),
-        step=Partial(_step, model, likelihood, regularizer, gamma, q),
-        predict=Partial(predict_from_belief, model, likelihood, gamma),
+        init=Partial(_init, (regularizer, gamma)),
+        step=Partial(_step, (model, likelihood, regularizer, gamma, q)),
+        predict=Partial(predict_from_belief, (model, likelihood, gamma)),
     )
 
 
@@ -157,7 +155,7 @@ def _check_first_prediction(V: Covariance, g: Regularizer, gamma: Any, mean: Arr
     """M = I - gamma V H is singular where an eigenvalue of gamma V H is 1, and expands V where one is above 2."""
     if is_traced(V, g, gamma, mean):
         return
-    with jax.ensure_compile_time_eval():  # inside jit, arrays from outside still have values to check
+    with eager():  # inside jit, arrays from outside still have values to check
         largest = float(gamma) * V.max_eigenvalue(g.hessian(mean))
     advice = (
         f"gamma * max eig(v0 * Hess g) is {largest:.3g} at mean0; keep it below 1: "

@@ -17,9 +17,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jax.tree_util import Partial
 
-from kalprox._arrays import Array, brief, is_traced, masked, namespace, pytree, register_pytrees, static
+from kalprox._arrays import Array, Partial, brief, is_traced, masked, namespace, pytree, static
 from kalprox._checks import check_positive, concrete
 from kalprox._control import full_precision
 from kalprox._text import count
@@ -277,9 +276,6 @@ class ProximalState:
         return refine_held(p.model, p.likelihood, self.inner, rows, self.held.start, self.prior)
 
 
-register_pytrees()
-
-
 def proximal_filter(
     model: Model,
     regularizer: Regularizer,
@@ -369,7 +365,10 @@ def proximal_filter(
     if not isinstance(structure, Dense):
         return structured_filter(problem, structure)
     return Algorithm(
-        init=Partial(_init, problem), step=Partial(_step, problem), predict=Partial(_predict), by_block=True
+        init=Partial(_init, (problem,)),
+        step=Partial(_step, (problem,)),
+        predict=Partial(_predict, ()),
+        by_block=True,
     )
 
 

@@ -1,14 +1,12 @@
-"""The compiled loop over single rows, and the pieces of the data that it is given."""
+"""The loop over single rows, compiled where JAX is installed, and the pieces of the data that it is given."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jax import lax
+import numpy as np
 
-from kalprox._arrays import Array, namespace
+from kalprox._arrays import Array, namespace, tree_map
 from kalprox._control import batched_in_groups, unrolling
 from kalprox.predictive import Predictive, Student
 
@@ -38,12 +36,13 @@ def window(a: Array, begin: int, length: int) -> Array:
     """Rows begin to begin + length of `a`, padded with zeros, which are never read, where `a` has fewer."""
     if len(a) < length:
         return namespace(a).pad(a, [(0, length - len(a)), *[(0, 0)] * (a.ndim - 1)])
-    if namespace(a) is not jnp:
+    if namespace(a) is np:
         return a[begin : begin + length]
+    from jax import lax
+
     return lax.dynamic_slice_in_dim(a, begin, length)  # a[begin:...] would be compiled for each begin
 
 
-@partial(jax.jit, static_argnames=("every", "record"))
 def scan_rows(
     step: Any,
     predict: Any,
@@ -54,8 +53,10 @@ def scan_rows(
     stop: Any,
     every: int,
     record: Callable[..., Any] | None,
+    *,
+    compile: bool,
 ) -> tuple[Any, Any, Any]:
-    """Take rows start to stop of (X, y) through `step`.
+    """Take rows start to stop of (X, y) through `step`, by a program of JAX or by a loop of Python.
 
     Returns
     -------
@@ -66,9 +67,60 @@ def scan_rows(
     predicted : tuple or None
         The means and standard deviations of all rows, each predicted before it was learned; None where `predict` is.
     """
-    size = sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(state))
-    scan = batched_in_groups(partial(_scan_rows, every=every, record=record), _CACHE // max(size, 1))
-    return scan(step, predict, state, X, y, start, stop)
+    scan = _compiled_scan() if compile else _loop_rows
+    found: tuple[Any, Any, Any] = scan(step, predict, state, X, y, start, stop, every=every, record=record)
+    return found
+
+
+def _loop_rows(
+    step: Any,
+    predict: Any,
+    state: Any,
+    X: Array,
+    y: Array,
+    start: int,
+    stop: int,
+    *,
+    every: int,
+    record: Callable[..., Any] | None,
+) -> tuple[Any, Any, Any]:
+    records: list[Any] = []
+    predicted = None if predict is None else (np.zeros(y.shape, state.mean.dtype), np.zeros(y.shape, state.mean.dtype))
+    for i in range(start, stop):
+        if predicted is not None:
+            new = predict(state, X[i], block=False)
+            degrees_of_freedom(new)
+            predicted[0][i], predicted[1][i] = new.mean, new.std
+        state = step(state, X[i], y[i])
+        if (i + 1 - start) % every == 0 or i + 1 == stop:
+            records.append(_record(state, record))
+    return state, tree_map(lambda *values: np.stack(values), *records), predicted
+
+
+def _record(state: Any, record: Callable[..., Any] | None) -> tuple[Any, Any, Any]:
+    return state.mean, state.var() if hasattr(state, "var") else None, record(state) if record else None
+
+
+@cache
+def _compiled_scan() -> Callable[..., Any]:
+    import jax
+
+    def scan_rows(
+        step: Any,
+        predict: Any,
+        state: Any,
+        X: Array,
+        y: Array,
+        start: Any,
+        stop: Any,
+        every: int,
+        record: Callable[..., Any] | None,
+    ) -> Any:
+        size = sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(state))
+        scan = batched_in_groups(partial(_scan_rows, every=every, record=record), _CACHE // max(size, 1))
+        return scan(step, predict, state, X, y, start, stop)
+
+    return jax.jit(scan_rows, static_argnames=("every", "record"))
 
 
 def _scan_rows(
@@ -83,6 +135,9 @@ def _scan_rows(
     every: int,
     record: Callable[..., Any] | None,
 ) -> tuple[Any, Any, Any]:
+    import jax.numpy as jnp
+    from jax import lax
+
     def one_row(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         state, predicted = carry
         if predict is not None:
@@ -93,8 +148,7 @@ def _scan_rows(
 
     def stretch(carry: tuple[Any, Any], first: Array) -> tuple[Any, Any]:
         carry = state, _ = _each_row(first, jnp.minimum(first + every, stop), one_row, carry)
-        var = state.var() if hasattr(state, "var") else None
-        return carry, (state.mean, var, record(state) if record else None)
+        return carry, _record(state, record)
 
     nothing = None if predict is None else (jnp.zeros(y.shape, state.mean.dtype),) * 2
     (state, predicted), records = lax.scan(stretch, (state, nothing), start + jnp.arange(0, len(X), every))
@@ -103,6 +157,9 @@ def _scan_rows(
 
 def _each_row(first: Array, last: Array, one_row: Callable[[Array, Any], Any], carry: Any) -> Any:
     """Take rows first to last through `one_row`, several in each turn of the loop where that is faster."""
+    import jax.numpy as jnp
+    from jax import lax
+
     together = unrolling()
     if together == 1:
         return lax.fori_loop(first, last, one_row, carry)

@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jax.tree_util import Partial
 
-from kalprox._arrays import Array, asarray_like, brief, is_traced, masked, namespace, pytree, register_pytrees, static
+from kalprox._arrays import Array, Partial, asarray_like, brief, is_traced, masked, namespace, pytree, static
 from kalprox._checks import check_positive, concrete
 from kalprox._control import full_precision
 from kalprox._pickling import PickledFields
@@ -190,20 +189,17 @@ class StructuredState(PickledFields):
         return predicted.quantile((1 - level) / 2), predicted.quantile((1 + level) / 2)
 
 
-register_pytrees()
-
-
 def structured_filter(problem: Problem, structure: Structure) -> Algorithm:
     """Return the filter of a problem with a structure; see `kalprox.proximal_filter`."""
     return Algorithm(
-        init=Partial(_init, problem, structure=structure),
-        step=Partial(_step, problem),
-        predict=Partial(_predict),
+        init=Partial(_init, (problem, structure)),
+        step=Partial(_step, (problem,)),
+        predict=Partial(_predict, ()),
         by_block=True,
     )
 
 
-def _init(problem: Problem, mean0: Any, v0: Any = None, *, structure: Structure) -> StructuredState:
+def _init(problem: Problem, structure: Structure, mean0: Any, v0: Any = None) -> StructuredState:
     mean = start_mean(mean0)
     xp, d = namespace(mean), len(mean)
     if v0 is None:

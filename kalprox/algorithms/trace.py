@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from scipy import special
 
-from kalprox._arrays import Array, fields_repr, is_traced, namespace, pytree, register_pytrees
+from kalprox._arrays import Array, fields_repr, is_traced, namespace, pytree, tree_map
 from kalprox._text import count
 from kalprox.calibration import Calibration
 
@@ -188,9 +187,6 @@ class Run:
         return ax
 
 
-register_pytrees()
-
-
 class Diverged(FloatingPointError):
     """The estimate is no longer finite. The attribute `run` holds the last finite state and the trace up to it."""
 
@@ -204,7 +200,7 @@ def stacked(trace: list[tuple[np.ndarray, Any]]) -> Trace:
     if not trace:
         return Trace(np.zeros(0, int), None, None, None)
     rows, records = zip(*trace, strict=True)
-    return Trace(np.concatenate(rows), *jax.tree_util.tree_map(lambda *r: namespace(*r).concatenate(r), *records))
+    return Trace(np.concatenate(rows), *tree_map(lambda *r: namespace(*r).concatenate(r), *records))
 
 
 def _shown(mean: Array, coefs: Sequence[int] | None) -> Array:

@@ -74,8 +74,10 @@ def reproduce(
     Example:
       kalprox reproduce all --quick --out paper
     """
+    from kalprox._extras import require
     from kalprox.pages import require_report_packages
 
+    require("jax", "Reproducing the paper needs")  # forty step sizes at once, and programs whose cost is counted
     require_report_packages()
     from kalprox.display.progress import progress_bar
     from kalprox.pages import write_page

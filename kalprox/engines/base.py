@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from kalprox._control import import_jax
 from kalprox.engines.pickling import is_traced, unpacked
 from kalprox.engines.threads import one_blas_thread
 from kalprox.sources.base import Block, Counts, Folded
@@ -133,7 +134,7 @@ def fold_partition(partition: Partition, index: int, part: Part[Any]) -> Partial
     low = high = sums = targets = None
     part = unpacked(part)
     if _holds_traced_model(part):
-        import jax  # noqa: F401  finish the import before a thread of another partition starts it
+        import_jax("kalprox.models.Function needs")  # before a thread of another partition starts the import
     with one_blas_thread():
         for block in partition.blocks():
             counts = counts + Counts.of(block)

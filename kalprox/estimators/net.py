@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
 from kalprox._arrays import Array
+from kalprox._extras import require
 from kalprox.calibration import Calibration, calibration_for
 from kalprox.estimators.networks import GAINS, Dense, DenseStart, Scalar, prior_stds
 from kalprox.estimators.regressor import KalproxRegressor
@@ -61,6 +62,7 @@ class _Net(BaseEstimator):
         from kalprox.regularizers import Zero
         from kalprox.structures import LowRank
 
+        require("jax", f"{type(self).__name__} needs")
         self._check_parameters()
         self.center_, self.scale_ = X.mean(axis=0), _positive(X.std(axis=0))
         init, apply = self.network or (DenseStart(tuple(self.hidden), self.activation), Dense(self.activation))

@@ -26,7 +26,6 @@ from kalprox._arrays import (
     masked,
     namespace,
     pytree,
-    register_pytrees,
     static,
 )
 from kalprox._checks import all_finite, check_finite, check_floating, check_positive, concrete
@@ -105,7 +104,6 @@ class Structured(PickledFields):
     @classmethod
     def start(cls, mean: Array, precision: Any, rank: int, layout: Layout) -> "Structured":
         """Return the information of no rows: the prior N(mean, diag(precision)^-1) in units of the noise variance."""
-        register_pytrees()
         check_floating("mean", mean)
         check_finite("mean", mean)
         check_positive("precision", precision)

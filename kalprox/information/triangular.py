@@ -29,7 +29,6 @@ from kalprox._arrays import (
     masked,
     namespace,
     pytree,
-    register_pytrees,
 )
 from kalprox._checks import all_finite, check_array, check_finite, check_floating, check_is, check_positive, concrete
 from kalprox._control import compiled, cond_rare
@@ -132,7 +131,6 @@ class Information(LeastSquares):
         0.0
         """
         check_is("xp", xp, ModuleType, "numpy or jax.numpy")
-        register_pytrees()
         p = d + (targets or 1)
         rows = xp.zeros((), np.float64 if xp is np else dtype)
         return cls(xp.zeros((1 + p, 1 + p), dtype), xp.zeros(p, dtype), rows, rows, targets)

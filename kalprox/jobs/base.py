@@ -24,7 +24,7 @@ from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.table import Cursor, Table
 
 if TYPE_CHECKING:
-    from kalprox.jobs.outliers import OutlierLog  # for which JAX is loaded
+    from kalprox.jobs.outliers import OutlierLog
 
 __all__ = ["FitRun", "Job", "Progress"]
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kalprox.algorithms.base import Belief
@@ -25,6 +23,9 @@ __all__ = ["breaking", "constant_step", "cost", "linear", "sparse"]
 
 def linear(s: Mapping[str, Any]) -> Results:
     """Section IV-A for one seed: PIPG and IPG over step sizes, the constant step, the minimiser, the coverage of V."""
+    import jax
+    import jax.numpy as jnp
+
     d = s["d"]
     X, y, theta = problems.ridge(s["n"], d, s["seed"])
     g, lam, every = Ridge(0.01), 0.01, max(1, s["n"] // 200)
@@ -114,6 +115,9 @@ def _covered(mean: np.ndarray, var: np.ndarray, theta: np.ndarray) -> float:
 
 def cost(_: Mapping[str, Any]) -> Results:
     """The exponent of d in the number of operations of a compiled step, which the compiler counts exactly."""
+    import jax
+    import jax.numpy as jnp
+
     sizes = np.array([32, 64, 128, 256])
     counts: dict[str, list[float]] = {"pipg": [], "ipm": [], "sgd": []}
     with jax.enable_x64(True):
@@ -133,14 +137,18 @@ def cost(_: Mapping[str, Any]) -> Results:
 
 def breaking(_: Mapping[str, Any]) -> Results:
     """The recursion with gamma * max eig(V H) at 0.5, 1 and 2.5; `init` would warn at 1 and raise an error at 2.5."""
+    import jax
+    import jax.numpy as jnp
+
     X, y, _theta = problems.ridge(60, 20, seed=0)
+    step = jax.jit(lambda step, state, x, y: step(state, x, y))
 
     def last(product: float) -> float:
         alg = pipg(Linear(), Ridge(product / 100), gamma=1.0)
         with jax.enable_x64(True):
             state = Belief(jnp.ones(20), Dense(100 * jnp.eye(20)))
             for x, target in zip(X, y, strict=True):
-                state = _STEP(alg.step, state, x, target)
+                state = step(alg.step, state, x, target)
             return float(jnp.abs(state.mean).max())
 
     return {"at_one": last(1.0), "above_two": last(2.5), "below": last(0.5)}
@@ -155,6 +163,3 @@ def constant_step(_: Mapping[str, Any]) -> Results:
         return float(np.abs(run(alg, alg.init(np.ones(20)), X, y).state.mean).max())
 
     return {"below_two": last(1.9), "above_two": last(2.1)}
-
-
-_STEP = jax.jit(lambda step, state, x, y: step(state, x, y))

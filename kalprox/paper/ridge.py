@@ -20,7 +20,7 @@ from kalprox.paper.cache import Results, Task, cached_all
 from kalprox.paper.problems import record_points, relative_error
 
 if TYPE_CHECKING:
-    from kalprox.algorithms.base import Algorithm  # imports JAX, which only the workers need
+    from kalprox.algorithms.base import Algorithm
 
 __all__ = ["Settings", "compute"]
 

@@ -9,6 +9,7 @@ import numpy as np
 from kalprox._arrays import Array, namespace, pytree, static
 from kalprox._checks import check_positive
 from kalprox._control import call_jax
+from kalprox._extras import require
 from kalprox.regularizers.base import Regularizer, Separable, per_coordinate
 from kalprox.regularizers.pieces import Pieces
 
@@ -228,6 +229,8 @@ class Cauchy(_Smoothed):
 class Custom(Regularizer):
     """g = fn(theta) for any function; the gradient and the dense Hessian come from JAX.
 
+    JAX is an extra: `pip install "kalprox[jax]"`.
+
     NumPy arrays are answered with NumPy arrays of the same dtype, whatever JAX's global x64 flag says. A model file
     holds no code: an estimator with this penalty can be pickled, as by joblib, but not saved.
 
@@ -244,6 +247,9 @@ class Custom(Regularizer):
     """
 
     fn: Callable[[Array], Array] = static()
+
+    def __post_init__(self) -> None:
+        require("jax", "kalprox.regularizers.Custom needs")
 
     def value(self, theta: Array) -> Array:
         return call_jax(_derivatives(self.fn)[0], theta)

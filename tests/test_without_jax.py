@@ -1,0 +1,96 @@
+"""JAX is an extra: without it everything works that differentiates no function, with the same numbers.
+
+A process in which JAX is not found runs the jobs of `jobs_without_jax.py`; here, where JAX is imported, the same ones
+are run again.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jobs_without_jax import JOBS
+
+pytestmark = pytest.mark.integration
+
+HIDE = """
+import sys
+from importlib.machinery import PathFinder
+
+find = PathFinder.find_spec
+hidden = ("jax", "jaxlib")
+PathFinder.find_spec = lambda name, *more: None if name.partition(".")[0] in hidden else find(name, *more)
+"""
+NEEDS = {
+    "kp.models.Function(lambda theta, x: theta @ x)": "kalprox.models.Function needs",
+    "kp.models.Function(lambda w, x: w['a'] @ x, params={'a': X[0]})": "kalprox.models.Function needs",
+    "kp.regularizers.Custom(lambda theta: theta @ theta)": "kalprox.regularizers.Custom needs",
+    "kp.KalproxRegressor(link=lambda theta, x: theta @ x, start=[0.0]).fit(X, y)": "kalprox.models.Function needs",
+    "kp.KalproxNetRegressor().fit(X, y)": "KalproxNetRegressor needs",
+    "kp.KalproxNetClassifier().fit(X, y > 0)": "KalproxNetClassifier needs",
+}
+
+
+def run_without_jax(code, *arguments):
+    command = [sys.executable, "-W", "error", "-c", HIDE + code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    file = str(tmp_path_factory.mktemp("without") / "numbers.npz")
+    code = "sys.path.insert(0, sys.argv[1]); from jobs_without_jax import write; write(sys.argv[2])"
+    run_without_jax(code, str(Path(__file__).parent), file)
+    with np.load(file) as found:
+        return dict(found)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_numbers_are_those_with_jax(name, numbers):
+    for i, expected in enumerate(JOBS[name]()):
+        np.testing.assert_allclose(numbers[f"{name} {i}"], np.asarray(expected, float), rtol=1e-9, atol=1e-9)
+
+
+def test_what_needs_jax_says_which_extra_to_install():
+    tried = "".join(f"try:\n    {code}\nexcept ImportError as error:\n    print(error)\n" for code in NEEDS)
+    start = "import numpy as np\nimport kalprox as kp\nX, y = np.ones((40, 1)), np.arange(40.0) - 20\n"
+    printed = run_without_jax(start + tried).splitlines()
+    assert printed == [f'{who} jax: pip install "kalprox[jax]"' for who in NEEDS.values()]
+
+
+def test_the_command_says_so_too():
+    code = "from kalprox.cli import main; main(['reproduce', 'ridge', '--quick'])"
+    done = subprocess.run([sys.executable, "-c", HIDE + code], capture_output=True, text=True)
+    assert done.returncode == 7
+    assert 'Reproducing the paper needs jax: pip install "kalprox[jax]"' in " ".join(done.stderr.split())
+
+
+def test_states_made_before_jax_is_imported_can_be_traced():
+    """Classes are registered with JAX when it is imported, whoever does that."""
+    code = (
+        "import sys\nimport numpy as np\nimport kalprox as kp\n"
+        "alg = kp.ipm(kp.models.Linear(), gamma=1.0)\nstate = alg.init(np.zeros(2), 1.0)\n"
+        "info = kp.Information.from_rows(np.eye(2), np.ones(2))\nassert 'jax' not in sys.modules\n"
+        "import jax\n"
+        "with jax.enable_x64(True):\n"
+        "    found = jax.jit(alg.step)(state, np.ones(2), np.ones(()))\n"
+        "    assert np.allclose(found.mean, alg.step(state, np.ones(2), np.ones(())).mean)\n"
+        "    assert len(jax.tree_util.tree_leaves((alg, info))) > 5\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_no_module_imports_jax_when_it_is_imported():
+    optional = ("kalprox.__main__", "kalprox.engines.spark", "kalprox.engines.spark_frame")
+    code = (
+        "import importlib, pkgutil, sys, kalprox\n"
+        "for module in pkgutil.walk_packages(kalprox.__path__, 'kalprox.'):\n"
+        f"    if module.name not in {optional}:\n"
+        "        importlib.import_module(module.name)\n"
+        "        assert 'jax' not in sys.modules, module.name\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
