@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         KalproxNetClassifier,
         KalproxNetRegressor,
         KalproxRegressor,
+        load,
         predict_interval,
     )
     from kalprox.information import Information, merge
@@ -40,6 +41,7 @@ _HOMES = {
     "Trace": "algorithms.run",
     "ipg": "algorithms.baselines",
     "ipm": "algorithms.baselines",
+    "load": "estimators",
     "merge": "information",
     "pipg": "algorithms.pipg",
     "predict_interval": "estimators",
@@ -67,6 +69,7 @@ __all__ = [
     "ipg",
     "ipm",
     "likelihoods",
+    "load",
     "merge",
     "models",
     "pipg",
