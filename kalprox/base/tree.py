@@ -53,14 +53,12 @@ class Role:
     sign : {"any", "nonnegative", "positive"}
     values : {"finite", "moderate", "any"}
         Moderate numbers have finite squares; "any" are also NaN and infinity.
-    adds : bool
-        Whether the field of the rows of two models is the sum of theirs.
     rows : bool
         Whether the field holds values of single rows.
     pad : float
         The value for new features.
     derived : bool
-        Whether the field follows from the others, and is None after a merge or growth.
+        Whether the field follows from the others, and is None after growth.
     given : bool
         Whether the field is no part of a file: whoever restores the state gives it, or it has its default.
     """
@@ -69,7 +67,6 @@ class Role:
     of: str = "d"
     sign: str = "any"
     values: str = "finite"
-    adds: bool = False
     rows: bool = False
     pad: float = 0.0
     derived: bool = False
@@ -126,6 +123,9 @@ def flatten(name: str, value: Any, header: dict[str, Any], arrays: dict[str, Arr
         arrays[_path(name, "labels")] = as_numbers(value)
     elif isinstance(value, tuple):
         header[_path(name, "length")] = len(value)
+        if value and _is_block(_kind(value[0])):
+            _flatten_blocks(name, value, header, arrays)
+            return
         for i, item in enumerate(value):
             flatten(_path(name, str(i)), item, header, arrays)
     elif isinstance(value, np.ndarray) and value.dtype.kind in "UO":
@@ -134,6 +134,19 @@ def flatten(name: str, value: Any, header: dict[str, Any], arrays: dict[str, Arr
         arrays[name] = array = np.asarray(value, np.float64)
         if array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous:
             header[_path(name, "order")] = "F"  # the last bits of a product depend on the order in memory
+
+
+def _flatten_blocks(name: str, blocks: tuple[Any, ...], header: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Add blocks of rows, which may be many: one array for each field, and how much of it is of each block.
+
+    That is -1 for a block that does not have the field.
+    """
+    for key, role in _roles(_kind(blocks[0])).items():
+        parts = [None if role.given else getattr(block, key) for block in blocks]
+        there = [part for part in parts if part is not None]
+        if there:
+            flatten(_path(name, key), np.concatenate(there), header, arrays)
+            arrays[_path(name, f"{key}.lengths")] = np.array([-1 if one is None else len(one) for one in parts], float)
 
 
 def _labelled(value: Mapping[Any, Array]) -> dict[str, Array]:
@@ -147,10 +160,13 @@ class Saved:
     def __init__(self, header: dict[str, Any], arrays: dict[str, Array]) -> None:
         expect(all(a.dtype == np.float64 for a in arrays.values()))
         self.header, self.arrays = header, arrays
+        self._names = set(arrays)  # of all arrays, and of all states that have parts
+        for key in (*arrays, *header):
+            while (key := key.rpartition(".")[0]) and key not in self._names:
+                self._names.add(key)
 
     def __contains__(self, name: str) -> bool:
-        inside = f"{name}."
-        return name in self.arrays or any(key.startswith(inside) for key in (*self.arrays, *self.header))
+        return name in self._names
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.arrays:
@@ -193,26 +209,19 @@ class Saved:
         return state
 
     def _field(self, hint: Any, name: str, role: Role, own: dict[str, int | None], sizes: Sizes) -> Any:
+        """Return what was saved of a field with this type hint and role."""
         if self.header.get(name, 0) is None:
             expect(type(None) in get_args(hint) or hint is Any)
             return None
         kinds = (hint, *get_args(hint))
+        several = next((kind for kind in kinds if get_origin(kind) is tuple), None)
+        if several is not None and _path(name, "length") in self.header:
+            return self._items(get_args(several)[0], name, role, own, sizes)
         nested = next((kind for kind in kinds if _is_state_type(kind)), None)
-        inner = {**sizes, "d": _length(role.of, sizes)} if nested is not None and role.of != "d" else sizes
-        if any(get_origin(kind) is tuple for kind in kinds) and _path(name, "length") in self.header:
-            item = next(get_args(kind)[0] for kind in kinds if get_origin(kind) is tuple)
-            length = self.count(_path(name, "length"))
-            expect(length <= len(self.arrays) + len(self.header))  # each item is in the file
-            return tuple(self._field(item, _path(name, str(i)), role, dict(own), sizes) for i in range(length))
         if nested is not None:
-            return self.tree(nested, name, inner)
+            return self.tree(nested, name, sizes if role.of == "d" else {**sizes, "d": _length(role.of, sizes)})
         if _path(name, "labels") in self.arrays:
-            labels = from_numbers(self.arrays[_path(name, "labels")])
-            if _path(name, "values") not in self.arrays:
-                return np.array(labels) if get_origin(hint) is not tuple else tuple(labels)
-            values = self[_path(name, "values")]
-            expect(len(labels) == len(values) and len(set(labels)) == len(labels))
-            return {label: _checked(one, role, own) for label, one in zip(labels, values, strict=True)}
+            return self._labels(name, role, own, several is not None)
         value = self[name]
         for plain in (bool, str, int):
             if plain in kinds and not isinstance(value, np.ndarray):
@@ -224,6 +233,44 @@ class Saved:
             expect(value.shape == ())
             return float(value)
         return value if value.ndim else value[()]
+
+    def _items(self, kind: Any, name: str, role: Role, own: dict[str, int | None], sizes: Sizes) -> tuple[Any, ...]:
+        """Return a tuple of states or arrays."""
+        length = self.count(_path(name, "length"))
+        if length and _is_block(kind):
+            return self._blocks(kind, name, length, sizes)
+        expect(length <= len(self.arrays) + len(self.header))  # each item is in the file
+        return tuple(self._field(kind, _path(name, str(i)), role, dict(own), sizes) for i in range(length))
+
+    def _blocks(self, kind: Any, name: str, length: int, sizes: Sizes) -> tuple[Any, ...]:
+        """Return what `_flatten_blocks` was given."""
+        values: list[dict[str, Any]] = []
+        for key, role in _roles(kind).items():
+            path = _path(name, key)
+            if role.given or path not in self:
+                continue
+            lengths = self.arrays[_path(path, "lengths")]
+            expect(lengths.shape == (length,) and (lengths == np.floor(lengths)).all() and (lengths >= -1).all())
+            values = values or [{} for _ in range(length)]
+            whole, start = self._field(Any, path, role, dict(sizes), sizes), 0
+            for i, rows in enumerate(lengths.astype(int).tolist()):
+                if rows >= 0:
+                    values[i][key] = whole[start : start + rows]
+                    start += rows
+            expect(start == len(whole))
+        blocks = tuple(kind(**one) for one in values)
+        for block in blocks:
+            block.check_restored(sizes)
+        return blocks
+
+    def _labels(self, name: str, role: Role, own: dict[str, int | None], as_tuple: bool) -> Any:
+        """Return labels, or a mapping from labels to arrays."""
+        labels = from_numbers(self.arrays[_path(name, "labels")])
+        if _path(name, "values") not in self.arrays:
+            return tuple(labels) if as_tuple else np.array(labels)
+        values = self[_path(name, "values")]
+        expect(len(labels) == len(values) and len(set(labels)) == len(labels))
+        return {label: _checked(one, role, own) for label, one in zip(labels, values, strict=True)}
 
 
 def expect(condition: Any) -> None:
@@ -316,6 +363,12 @@ def _is_state(value: Any) -> bool:
 
 def _is_state_type(kind: Any) -> bool:
     return isinstance(kind, type) and (is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields")))
+
+
+@cache
+def _is_block(kind: Any) -> bool:
+    """Whether a state is a block of rows: the first axis of all its arrays, of which some are large, is the rows."""
+    return _is_state_type(kind) and any(role.rows for role in _roles(kind).values())
 
 
 @cache

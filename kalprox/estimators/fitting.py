@@ -334,7 +334,8 @@ class Fitting(Late):
             return False
         exact = self._learner.settings.is_exact  # which copies what it holds
         try:
-            self._learner.learn(Block(X, y, weights) if exact else Block(X.copy(), y.copy(), weights))
+            row = (X, y, weights) if exact else (a if a is None else a.copy() for a in (X, y, weights))
+            self._learner.learn(Block(*row))
         except ValueError:  # nothing was learned, and the checks have a better error
             return False
         return True

@@ -578,7 +578,8 @@ class ExactBelief(LinearBelief):
             make = partial(ExactBelief, settings)
             compared = saved.tree(CrossValidation, f"{name}.folds.compared", sizes, belief=make)
             folds = saved.tree(Folds, f"{name}.folds", sizes, compared=compared)
-        return saved.tree(cls, name, sizes, settings=settings, folds=folds)
+        window = WindowRows.restored(saved, f"{name}.window", sizes) if f"{name}.window" in saved else None
+        return saved.tree(cls, name, sizes, settings=settings, folds=folds, window=window)
 
     def with_features(self, more: int) -> "ExactBelief":
         """Return the belief about more features. Exact; O(d^2).

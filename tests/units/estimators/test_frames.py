@@ -13,7 +13,7 @@ from command import invoke
 
 from kalprox import KalproxRegressor
 from kalprox.jobs.model import TableModel
-from kalprox.learning.learner import Learner
+from kalprox.learning.buffered import Buffered
 from kalprox.sources.levels import LevelIndex
 
 DAY = datetime.date(2013, 1, 1)
@@ -102,7 +102,7 @@ def test_rows_of_a_frame_are_encoded_by_what_was_made_of_the_levels_before(kind,
     model, raw = KalproxRegressor.load(folder / "first.kalprox"), flights()[200:]
     whole = KalproxRegressor.load(folder / "first.kalprox")
     made, folded, delays = [], [], raw.delay.to_numpy()
-    for cls, name, calls in ((LevelIndex, "__init__", made), (Learner, "_folded", folded)):
+    for cls, name, calls in ((LevelIndex, "__init__", made), (Buffered, "after_rows", folded)):
         of = getattr(cls, name)
         monkeypatch.setattr(cls, name, lambda *a, of=of, calls=calls: calls.append(1) or of(*a))
     for i in range(20):

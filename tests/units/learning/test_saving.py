@@ -10,6 +10,7 @@ from mutations import mutated
 from odd_fits import differences, odd_fit
 
 from kalprox import KalproxRegressor, model_file
+from kalprox.forgetting import Window
 from kalprox.jobs.model import TableModel
 from kalprox.learning import saving
 from kalprox.learning.filtered import FilteredBelief
@@ -200,3 +201,22 @@ def test_buffered_rows_of_impossible_batches_are_refused(batch, tmp_path):
     model_file.write(tmp_path / "model", header, arrays)
     with pytest.raises(ModelFileError):
         KalproxRegressor.load(tmp_path / "model")
+
+
+def test_a_window_of_many_rows_and_rows_that_are_held_are_few_arrays(tmp_path):
+    """One array for each field, however many blocks the rows came in: the header of a file must not grow with them."""
+    rows, gaps = RNG.normal(size=(3000, 3)), RNG.normal(size=(300, 3))
+    window = KalproxRegressor(forget=Window(2000)).partial_fit(rows, rows[:, 0])
+    gaps[::2, 1] = np.nan
+    gaps[1::2, 2] = np.nan
+    held = KalproxRegressor(missing="marginalize")
+    for i in range(300):
+        held.partial_fit(gaps[i : i + 1], gaps[i : i + 1, 0])
+    for model in (window, held):
+        model.save(tmp_path / "model")
+        header, arrays = model_file.read(tmp_path / "model")
+        assert len(arrays) < 120 and len(str(header)) < 8000
+        again = KalproxRegressor.load(tmp_path / "model")
+        for one in (model, again):
+            one.partial_fit(rows[:50], rows[:50, 0])
+        np.testing.assert_array_equal(again.coef_, model.coef_)

@@ -7,6 +7,7 @@ from drifting import least_squares, stream
 from kalprox.forgetting import Window
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
+from kalprox.learning.step import Call
 from kalprox.learning.window import WindowRows
 from kalprox.sources import Block
 
@@ -50,7 +51,7 @@ def test_weights_and_rows_of_weight_zero():
 def test_each_row_is_predicted_from_the_window_before_it():
     X, y, _ = stream(150)
     learner = Learner(Settings.of(forget=Window(40), penalty=None, noise=1.0))
-    mean, std = learner.prequential(Block(X, y))
+    mean, std = learner.learn(Block(X, y), call=Call(every_row=True))
     for i in (50, 90, 149):
         rows = slice(i - 40, i)
         theta, z = least_squares(X[rows], y[rows], np.ones(40)), np.append(1.0, X[i])
