@@ -7,6 +7,7 @@ from drifting import least_squares, stream
 from kalprox.forgetting import ByTime
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
+from kalprox.learning.step import Call
 from kalprox.sources import ArraySource, Block
 
 HALF_LIFE = 40.0
@@ -49,7 +50,9 @@ def test_a_row_is_predicted_at_its_own_time(penalty):
     """By prequential, by a filter of single rows, and by what is known at that time; also after a long gap."""
     X, y, times = stream(60)
     times[50:] += 3 * HALF_LIFE
-    mean, std = Learner(Settings.of(forget=ByTime(HALF_LIFE), penalty=penalty)).prequential(rows(X, y, times))
+    mean, std = Learner(Settings.of(forget=ByTime(HALF_LIFE), penalty=penalty)).learn(
+        rows(X, y, times), call=Call(every_row=True)
+    )
     learner = learned(X[:48], y[:48], times[:48], penalty=penalty)
     for i in range(48, 53):
         one = slice(i, i + 1)
@@ -144,7 +147,7 @@ def test_times_that_are_missing_unwanted_or_go_back_leave_the_model_as_it_was():
     with pytest.raises(ValueError, match=r"row 1: times must not go backwards; .* Sort the rows"):
         learner.learn(Block(X[40:42], y[40:42], times=times[[41, 40]]))
     with pytest.raises(ValueError, match="row 0: times must not go backwards"):
-        learner.prequential(Block(X[:30], y[:30], times=times[:30]))
+        learner.learn(Block(X[:30], y[:30], times=times[:30]), call=Call(every_row=True))
     for block in (Block(X[40:42], y[40:42]), Block(X[40:41], y[40:41])):
         with pytest.raises(ValueError, match="needs the time of every row"):
             learner.learn(block)

@@ -8,6 +8,7 @@ from kalprox.forgetting import RandomWalk
 from kalprox.learning import drift
 from kalprox.learning.learner import Learner
 from kalprox.learning.settings import Settings
+from kalprox.learning.step import Call
 from kalprox.sources import Block
 
 WALKS = {
@@ -50,7 +51,7 @@ def test_a_random_walk_predicts_as_the_kalman_filter_does(name):
     V = np.linalg.inv(A)
     predicted, m, V = kalman(V @ b, noise * V, X[start:], y[start:], noise * np.array(Q), noise)
     learner = learned(walk, X[:start], y[:start], penalty=None, noise=noise)
-    mean, std = learner.prequential(Block(X[start:], y[start:]))
+    mean, std = learner.learn(Block(X[start:], y[start:]), call=Call(every_row=True))
     np.testing.assert_allclose(mean, predicted[:, 0], rtol=1e-9)
     np.testing.assert_allclose(std**2, predicted[:, 1], rtol=1e-9)
     np.testing.assert_allclose(learner.belief.coef, m[1:], rtol=1e-9)
@@ -73,7 +74,7 @@ def test_any_division_into_batches_gives_the_same(kind, penalty):
 @pytest.mark.parametrize("kind", [WALKS["all"][0], WALKS["one"][0]])
 def test_prequential_predictions_are_those_of_predict(kind, penalty):
     X, y, _ = stream(46)
-    mean, std = Learner(Settings.of(forget=kind, penalty=penalty)).prequential(Block(X, y))
+    mean, std = Learner(Settings.of(forget=kind, penalty=penalty)).learn(Block(X, y), call=Call(every_row=True))
     learner = learned(kind, X[:40], y[:40], penalty=penalty)
     for i in range(40, 46):
         found = learner.predict(X[i : i + 1])
