@@ -4,11 +4,10 @@ JAX is an extra. This module never imports it: arrays of JAX exist only where so
 """
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, TypeVar, dataclass_transform
 
@@ -229,7 +228,14 @@ def pytree(cls: type[C]) -> type[C]:
     data = [f.name for f in fields if not f.metadata.get("static")]
     _pytrees[cls] = data, meta
     _unregistered.append(cls)
-    register_pytrees()
+    made: Callable[..., None] = cls.__init__
+
+    @functools.wraps(made)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        register_pytrees()  # JAX may have been imported after the class was defined
+        made(self, *args, **kwargs)
+
+    cls.__init__ = __init__  # type: ignore[method-assign]
     return cls
 
 
@@ -291,26 +297,3 @@ class Partial:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.func(*self.args, *args, **kwargs)
-
-
-class _ImportOfJax(MetaPathFinder):
-    """Registers the `pytree` classes when someone imports JAX later, before anything is traced."""
-
-    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "jax":
-            return None
-        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((found for found in others if found is not None), None)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                _register_all()
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-if "jax" not in sys.modules:
-    sys.meta_path.insert(0, _ImportOfJax())

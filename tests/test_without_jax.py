@@ -69,15 +69,16 @@ def test_the_command_says_so_too():
 
 
 def test_states_made_before_jax_is_imported_can_be_traced():
-    """Classes are registered with JAX when it is imported, whoever does that."""
+    """Classes are registered with JAX as soon as anything is made or computed after its import."""
     code = (
         "import sys\nimport numpy as np\nimport kalprox as kp\n"
         "alg = kp.ipm(kp.models.Linear(), gamma=1.0)\nstate = alg.init(np.zeros(2), 1.0)\n"
         "info = kp.Information.from_rows(np.eye(2), np.ones(2))\nassert 'jax' not in sys.modules\n"
         "import jax\n"
+        "expected = alg.step(state, np.ones(2), np.ones(())).mean\n"
         "with jax.enable_x64(True):\n"
         "    found = jax.jit(alg.step)(state, np.ones(2), np.ones(()))\n"
-        "    assert np.allclose(found.mean, alg.step(state, np.ones(2), np.ones(())).mean)\n"
+        "    assert np.allclose(found.mean, expected)\n"
         "    assert len(jax.tree_util.tree_leaves((alg, info))) > 5\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

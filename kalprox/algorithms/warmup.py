@@ -70,7 +70,7 @@ class HeldRows:
     times: tuple[Array, ...] = leaf("n", default=())  # empty unless rows are forgotten by time
     settled: bool = leaf(default=False, static=True)  # whether the estimate was determined, but more rows were wanted
 
-    def check_restored(self, _: Sizes) -> None:
+    def _check_restored(self, _: Sizes) -> None:
         """Raise a ValueError unless all rows have a target and a weight, and a time if any has."""
         lengths = [len(y) for y in self.y]
         expect(all([len(a) for a in column] == lengths for column in (self.X, self.weights, self.times or self.y)))

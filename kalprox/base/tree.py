@@ -5,7 +5,7 @@ to arrays; each of them may be None. It is saved to a header of JSON values and 
 grown by new features, released from the rows that it holds, and copied, by what its type hints and the roles of its
 fields say. A class that merges, grows or releases its rows in a way of its own says so by the methods `merge` (or
 `__add__`), `with_features` and `without_rows`; one that must hold more than its fields can say each for itself checks
-that in a method `check_restored`.
+that in a method `_check_restored`.
 """
 
 import json
@@ -204,8 +204,8 @@ class Saved:
             else:
                 expect(_default(kind, key) is not MISSING)
         state = kind(**values)
-        if hasattr(state, "check_restored"):
-            state.check_restored(sizes)
+        if hasattr(state, "_check_restored"):
+            state._check_restored(sizes)
         return state
 
     def _field(self, hint: Any, name: str, role: Role, own: dict[str, int | None], sizes: Sizes) -> Any:
@@ -260,7 +260,7 @@ class Saved:
             expect(start == len(whole))
         blocks = tuple(kind(**one) for one in values)
         for block in blocks:
-            block.check_restored(sizes)
+            block._check_restored(sizes)
         return blocks
 
     def _labels(self, name: str, role: Role, own: dict[str, int | None], as_tuple: bool) -> Any:

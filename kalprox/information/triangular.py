@@ -100,7 +100,7 @@ class Information(LeastSquares):
     targets: int | None = leaf(default=None, static=True)
     lost: Array | None = leaf("1+c,1+c", values="moderate", default=None)
 
-    def check_restored(self, sizes: Sizes) -> None:
+    def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError unless this can be the information about the inputs and targets of a file."""
         p = len(self.shift)
         expect(self.targets != 0 and ("d" not in sizes or p == (sizes["d"] or 0) + (self.targets or 1)))

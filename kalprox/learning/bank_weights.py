@@ -130,7 +130,7 @@ class WeightRecord:
             return ForgetWeights(self.rows, names, self.weights)
         return ForgetWeights(np.append(self.rows, self.n), names, np.concatenate([self.weights, now[None]]))
 
-    def check_restored(self, _: Sizes) -> None:
+    def _check_restored(self, _: Sizes) -> None:
         """Raise a ValueError if this cannot be a record."""
         expect(self.stride >= 1 and 1 <= len(self.rows) <= _MOST and (self.weights <= 1).all())
         expect((np.diff(self.rows) > 0).all() and self.rows[-1] <= self.n)
@@ -167,7 +167,7 @@ class Odds:
 
     joint: Array = leaf("4,K,k", sign="nonnegative")
 
-    def check_restored(self, _: Sizes) -> None:
+    def _check_restored(self, _: Sizes) -> None:
         """Raise a ValueError unless the probabilities add up to 1."""
         expect(np.allclose(self.weights.sum(axis=0), 1))
 

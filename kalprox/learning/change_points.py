@@ -242,7 +242,7 @@ class ChangeDetector:
         runs = self.runs
         return Changes(points, self.found, 0.0 if runs is None else runs.changed, self.kind if runs else "")
 
-    def check_restored(self, sizes: Sizes) -> None:
+    def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError if this cannot be the detector of rows with the columns of a file."""
         c, d = len(self.center), sizes["d"] or 0
         expect((self.kind, c) in (("coefficients", d), ("residuals", 0)) and self.unit[1] > 0)

@@ -97,7 +97,7 @@ class Design(PickledFields):
     outputs: int | None = None  # None for one output that is a number
     row_offsets: bool = False
 
-    def check_restored(self, sizes: Sizes) -> None:
+    def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError unless this can be the design of the features and parameters of a file."""
         expect((self.center is None) is (self.scale is None) and self.outputs not in (0, 1))
         expect(self.center is None or self.size == sizes["p"])

@@ -56,7 +56,7 @@ class ExactBelief(LinearBelief):
     scorer: Scorer | None = leaf(default=None, derived=True)  # what predicted the last rows
     window: WindowRows | None = None  # the rows of the window, if there is one
 
-    def check_restored(self, sizes: Sizes) -> None:
+    def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError unless what the settings need is there, for as many targets."""
         window = self.settings.forgetting.rows if isinstance(self.settings.forgetting, Window) else None
         expect(self.targets == sizes["k"] and sizes["p"] == 1 + self.information.d)

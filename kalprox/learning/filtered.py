@@ -731,7 +731,7 @@ class FilteredBelief(Belief):
         belief = saved.tree(cls, name, sizes, settings=settings, fixed=design, state=state)
         return replace(belief, fit_message=belief._of_stream)
 
-    def check_restored(self, sizes: Sizes) -> None:
+    def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError unless rows are held with times if that is needed, and the likelihood is the right one."""
         settings, held, learned = self.settings, self.state.held, self.state.learned
         expect(settings.start is None or np.shape(settings.start) == self.state.estimate.shape)

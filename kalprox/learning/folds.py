@@ -47,7 +47,7 @@ class CrossValidation:
     sums: tuple[Information, ...]
     before: Choice | None = None
 
-    def check_restored(self, _: Sizes) -> None:
+    def _check_restored(self, _: Sizes) -> None:
         """Raise a ValueError unless there are all folds, and what was chosen before them is a number."""
         expect(len(self.sums) == FOLDS + 1 and (self.before is None or 0 < self.before.c < np.inf))
 
@@ -122,7 +122,7 @@ class Folds:
     left: float = leaf(sign="positive")
     fade: float = leaf(sign="positive", default=1.0)
 
-    def check_restored(self, _: Sizes) -> None:
+    def _check_restored(self, _: Sizes) -> None:
         """Raise a ValueError if there is no such fold."""
         expect(self.fold < FOLDS and self.fade <= 1)
 

@@ -83,7 +83,7 @@ class FeatureMoments:
     seen: Array = leaf("d", sign="nonnegative")
     cov: Array | None = leaf("d,d", values="moderate", default=None)
 
-    def check_restored(self, _: Sizes) -> None:
+    def _check_restored(self, _: Sizes) -> None:
         """Raise a ValueError if a variance is negative."""
         expect(self.cov is None or (np.diagonal(self.cov) >= 0).all())
 

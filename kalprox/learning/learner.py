@@ -55,6 +55,8 @@ class Learner:
 
     Attributes
     ----------
+    settings : Settings
+        The current settings.
     n_rejected : int
         The number of rows rejected.
     pending : PendingRows or None
@@ -69,7 +71,7 @@ class Learner:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.n_rejected = 0
+        self.settings, self.n_rejected = settings, 0
         self.pending: PendingRows | None = None
         self._gapped = Gapped(settings)
         self._merged = np.empty((0, SIZE))  # the fingerprints of the models that were merged into this one
@@ -77,11 +79,6 @@ class Learner:
     @property
     def _stream(self) -> Buffered:
         return self._gapped.inner
-
-    @property
-    def settings(self) -> Settings:
-        """The current settings."""
-        return self._gapped.inner.settings
 
     @property
     def n_rows(self) -> int:
@@ -113,7 +110,7 @@ class Learner:
         if refine and kind.in_one_pass:
             raise ValueError("refine needs a model that is fitted in several passes; this one needs one only: use fit.")
         if getattr(source, "groups", None) is not None:
-            self._stream.settings = self.settings.clustered()
+            self.settings = self.settings.clustered()
         elif self.settings.coef_cov == "clustered" and isinstance(source, ArraySource):
             raise ValueError(NEEDS_GROUPS)
         if kind.in_one_pass and in_order is not None:
@@ -132,7 +129,8 @@ class Learner:
         self._gapped.gaps, self.pending = gaps, None
         self._stream.keep(belief, tracking, fresh=True)
         if self.settings.chooses_alpha:
-            self._stream.settings = belief.settings
+            self.settings = belief.settings
+        self._stream.settings = self.settings
         self._stream.n_rows, self.n_rejected, self._merged = counts.good, counts.bad, np.empty((0, SIZE))
         return counts
 
@@ -143,7 +141,9 @@ class Learner:
         them. A row that cannot be predicted, such as the first of all, has an infinite std.
         """
         known = self.settings if settings is None and batch.groups is None else self._known(settings, batch.groups)
-        return self._gapped.step(batch, known, call)
+        found = self._gapped.step(batch, known, call)
+        self.settings = known
+        return found
 
     def prequential(self, batch: Block, known: Array, settings: Settings | None = None) -> Made:
         """Learn the rows whose targets are `known`, and predict all of them, one run of rows after the other."""
@@ -192,7 +192,9 @@ class Learner:
 
     def configure(self, settings: Settings) -> None:
         """Replace the settings, under which the rows learned so far are also interpreted from now on."""
-        self._stream.configure(self._known(settings))
+        settings = self._known(settings)
+        self._stream.configure(settings)
+        self.settings = settings
 
     def add_features(self, more: int) -> None:
         """Go on with more features, which were 0 in all rows so far and come after the others. O(d^3).
@@ -220,7 +222,7 @@ class Learner:
         after = with_class(belief, settings)
         if settings.changed(self.settings):
             tracking = Tracking.none(None, _FIRST_CLASSES if settings.diagnose else NOT_ASKED, settings.likelihood)
-        self._stream.settings = settings
+        self.settings = self._stream.settings = settings
         self._stream.keep(after, tracking, fresh=True)
 
     def merge(self, other: "Learner", *, allow_overlap: bool = False) -> None:
@@ -346,9 +348,9 @@ class Learner:
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X."""
-        if self._has_gaps(X):
+        if self.settings.missing != "raise" and self._has_gaps(X):
             return self._gapped.reader().mean(X)
-        live = self._stream.live(X)
+        live = self._gapped.inner.live(X)
         return self.belief.mean(X) if live is None else live.mean(X)
 
     def predict(self, X: Array, sigma: Any = None, offset: Array | None = None, *, alone: bool = True) -> Predictive:

@@ -311,7 +311,7 @@ class RunLengths:
             self.weight[order[i + 1]] += weight[i]
             self.weight[order[i]] = 0.0
 
-    def check_restored(self, _: Sizes) -> None:
+    def _check_restored(self, _: Sizes) -> None:
         """Raise a ValueError if the arrays cannot be those of runs."""
         expect(len(self.weight) == (RUNS + 1) * _kinds(self.theta.shape[1]))
         expect(abs(self.weight.sum() - 1) < 1e-6 and not self.weight[self._by_kind].all(axis=1).any())

@@ -348,7 +348,7 @@ class StructuredBelief(Belief):
         whole = saved.tree(Structured, data, sizes, **about)
         return saved.tree(cls, name, sizes, settings=settings, data=whole)
 
-    def check_restored(self, sizes: Sizes) -> None:
+    def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError if something is not known that rows tell."""
         expect((self.learned is None) is (self.settings.likelihood.parameter is None or not self.data.rows > 0))
 

@@ -168,7 +168,7 @@ class Tracking:
             _expect_sums(score)
         return saved.tree(cls, name, sizes, scores=scores)
 
-    def check_restored(self, sizes: Sizes) -> None:
+    def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError unless the errors of rows with gaps are those of as many features."""
         if self.missingness is not None:
             sums = self.missingness.sums

@@ -48,7 +48,7 @@ class WindowRows:
     added: Information
     skipped: int = 0
 
-    def check_restored(self, _: Sizes) -> None:
+    def _check_restored(self, _: Sizes) -> None:
         """Raise a ValueError if there are too many rows."""
         expect(0 <= len(self) <= self.size)
         expect(self.skipped < len(self.old[0]) if self.old else self.skipped == 0)

@@ -74,7 +74,7 @@ class Block:
     noise: Array | None = leaf("n", default=None)
     missing: Array | None = leaf("n,d", default=None)
 
-    def check_restored(self, sizes: Sizes) -> None:
+    def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError unless every row has a label, if there are labels, and no cell is infinite."""
         expect(self.groups is None or len(self.groups) == len(self))
         expect(not np.isinf(self.X).any())

@@ -103,11 +103,11 @@ def test_a_batch_of_few_columns_does_not_ask_for_the_memory_of_the_machine(monke
     model.partial_fit(X, y).fit(X, y)
 
 
-ONE_ROW = {  # two for each lock, which a fork may take before threads that learn
-    "gaussian": (KalproxRegressor, {}, "predict", 34),
-    "l1": (KalproxRegressor, {"penalty": "l1"}, "predict", 50),
-    "poisson": (KalproxRegressor, {"likelihood": "poisson"}, "predict", 79),
-    "bernoulli": (kp.KalproxClassifier, {}, "predict_proba", 85),
+ONE_ROW = {  # two for each lock, which a fork may take before threads that learn, and three to make a block
+    "gaussian": (KalproxRegressor, {}, "predict", 42),
+    "l1": (KalproxRegressor, {"penalty": "l1"}, "predict", 57),
+    "poisson": (KalproxRegressor, {"likelihood": "poisson"}, "predict", 81),
+    "bernoulli": (kp.KalproxClassifier, {}, "predict_proba", 89),
 }
 
 
