@@ -80,7 +80,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/.run: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/$(PIP) install -c constraints.txt -e ".[report]"
+	$(BIN)/$(PIP) install -c constraints.txt -e ".[jax,report]"
 	touch $@
 
 .venv/.dev: .venv/bin/python pyproject.toml constraints.txt
