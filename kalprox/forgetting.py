@@ -27,12 +27,15 @@ class Forgetting:
 
     Attributes
     ----------
+    name : str
+        One word for the kind, by which `kalprox.learning.rules` says what it goes with.
     fades : bool
         Whether rows are forgotten by multiplying their weights, which every likelihood and link allows.
     keeps_moments : bool
         Whether the information is still that of weighted rows, so that it holds the means and spreads of the columns.
     """
 
+    name: ClassVar[str]
     fades: ClassVar[bool] = False
     keeps_moments: ClassVar[bool] = True
 
@@ -80,6 +83,11 @@ class ByRow(Forgetting):
             raise ValueError(f"forget must lie in (0, 1], where 1 means no forgetting; got {factor!r}.")
 
     @property
+    def name(self) -> str:  # type: ignore[override]
+        """Whether anything is forgotten, in one word."""
+        return "number" if self.forgets else "none"
+
+    @property
     def forgets(self) -> bool:
         """Whether anything is ever forgotten."""
         return self.factor != 1
@@ -119,6 +127,7 @@ class ByTime(Forgetting):
     """
 
     half_life: float
+    name: ClassVar[str] = "time"
     fades: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -179,6 +188,7 @@ class Window(Forgetting):
     """
 
     rows: int
+    name: ClassVar[str] = "window"
 
     def __post_init__(self) -> None:
         if not (isinstance(self.rows, numbers.Integral) and not isinstance(self.rows, bool) and self.rows >= 2):
@@ -223,6 +233,7 @@ class RandomWalk(Forgetting):
 
     q: float | tuple[float, ...]
     intercept: float | None = None
+    name: ClassVar[str] = "walk"
     keeps_moments: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -300,6 +311,7 @@ class Auto(Forgetting):
     'auto, several ways to forget, mixed by how well each predicts'
     """
 
+    name: ClassVar[str] = "auto"
     fades: ClassVar[bool] = True
 
     def describe(self) -> str:

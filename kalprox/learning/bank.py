@@ -14,6 +14,7 @@ from kalprox.learning.belief import Belief
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.innovations import Innovations, MixedInnovations, in_stds, may_overflow
 from kalprox.learning.mixed import MixedBelief
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Bernoulli, Categorical, Likelihood, NegativeBinomial, Poisson
 from kalprox.predictive import Categories, Classes, Counts, Mixture, Predictive, Student, mixed
@@ -109,10 +110,8 @@ class BankBelief(MixedBelief):
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["BankBelief", RowCounts]:
-        raise ValueError(
-            "forget='auto' needs rows that come in an order, because each is predicted from those before it: learn "
-            "them as a stream, with partial_fit or without an engine."
-        )
+        check(settings, way="no order")
+        raise NotImplementedError
 
     def with_features(self, more: int) -> "BankBelief":
         return replace(self, members=tuple(member.with_features(more) for member in self.members))

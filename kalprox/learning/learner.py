@@ -30,6 +30,7 @@ from kalprox.learning.prequential import NOT_ASKED, TRACKED_TOGETHER, Watch, lea
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.rules import check
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings
 from kalprox.learning.tracking import Tracking
@@ -109,8 +110,8 @@ class Learner:
             source, gaps = self._completed_source(source)
         kind, in_order = belief_type(self.settings), getattr(source, "blocks_in_order", None)
         start = {"start": self.belief} if refine else {}
-        if refine and kind.in_one_pass:
-            raise ValueError("refine needs a model that is fitted in several passes; this one needs one only: use fit.")
+        if refine:
+            check(self.settings, way="refine")
         if getattr(source, "groups", None) is not None:
             self.settings = self.settings.clustered()
         elif self.settings.coef_cov == "clustered" and isinstance(source, ArraySource):
@@ -226,12 +227,9 @@ class Learner:
 
     def _completed_source(self, source: Source) -> tuple[Source, Gaps]:
         """Return a source in memory without gaps, completed by the moments of all its rows, and their account."""
-        missing = self.settings.missing
         if not isinstance(source, ArraySource):
-            raise ValueError(
-                f"missing={missing!r} needs rows in memory, or rows that are learned in one pass in their order: leave "
-                "out the engine, and set passes=1 for a nonlinear model; or use missing='raise'."
-            )
+            check(self.settings, way="not in memory")
+        assert isinstance(source, ArraySource)
         refuse_sparse(self.settings, source.X)
         completed, gaps, _ = Learner(self.settings)._completed(source, self.settings)
         assert isinstance(completed, ArraySource)
@@ -397,7 +395,8 @@ class Learner:
             return
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
         if self._belief is None:
-            belief, tracking = belief_type(settings).start(settings.in_stream, blocks), None
+            check(settings, way="one pass")
+            belief, tracking = belief_type(settings).start(settings, blocks), None
         else:
             belief, tracking = self._folded()
             belief = belief if settings is self.settings else under(belief, settings)
@@ -430,7 +429,9 @@ class Learner:
         elif settings.awaits_alpha and self._belief is not None and self.settings.chooses_alpha:
             found = settings.with_alpha(self.settings.penalty.alpha)
         else:
-            found = settings if self._belief is None else settings.in_stream
+            found = settings
+            if self._belief is not None:
+                check(settings, way="one pass")
         if groups is None and (
             known or self.settings.coef_cov != "clustered" or found.parameters["coef_cov"] != "auto"
         ):
@@ -533,6 +534,7 @@ class Learner:
                 "merge needs two models with the same alpha; alpha='auto' has chosen "
                 f"{self.settings.penalty.alpha:.4g} and {other.settings.penalty.alpha:.4g}. Give one number to both."
             )
+        check(self.settings, way="merge")
         belief = self.belief.merge(other.belief)
         mine, theirs = self._fingerprints, other._fingerprints
         if not allow_overlap and overlap(mine, theirs):
@@ -628,8 +630,7 @@ class Learner:
     def conformal_ends(self, level: float) -> tuple[Array, Array]:
         """Return how many stds a conformal interval extends below and above the mean."""
         quantiles = self.quantiles
-        if not self._tracking.scores[0].has_intervals:
-            raise ValueError("Classes have probabilities and no intervals: leave method='conformal' out.")
+        check(self.settings, way="conformal")
         if quantiles.rows == 0:
             raise ValueError(
                 "Conformal intervals need rows that were predicted before they were learned, and there are none: use "
@@ -641,6 +642,8 @@ class Learner:
         """Return the solution for each alpha; see `Belief.path`. The source has all rows learned, if it is needed."""
         if source is not None and self.settings.missing != "raise":
             source, _ = self._completed_source(source)
+        check(self.settings, way="path")
+        check(self.settings, way="path without rows" if source is None else "path of rows")
         return self.belief.path(alphas, source)
 
     def mean(self, X: Any) -> Array:

@@ -32,7 +32,7 @@ def test_what_is_refused_says_what_to_change(way):
         said = refusal(one["labels"], way)
         assert said is not None, f"{name(one)} works now: python tests/behaviour/draw.py refused takes it out"
         kind, _, message = said.partition(": ")
-        assert kind in ("ValueError", "TypeError"), name(one)
+        assert kind in ("SettingsError", "ValueError", "TypeError"), name(one)
         assert message.endswith(".") and len(message.split()) > 4 and ADVICE.search(message), name(one)
 
 

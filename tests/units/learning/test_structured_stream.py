@@ -131,7 +131,7 @@ def test_a_classifier_of_sparse_rows_reads_as_others_do():
     assert (std > 0).all() and model.diagnostics_.log_loss < np.log(2)
     with pytest.warns(UnderstatedWarning):
         assert (model.coef_std_ > 0).all()
-    with pytest.raises(ValueError, match="two classes or a number"):
+    with pytest.raises(ValueError, match="a number, a count or two classes"):
         KalproxClassifier(structure="diagonal").partial_fit(X, np.arange(600) % 3, classes=[0, 1, 2])
     with pytest.raises(ValueError, match="y must be at least 0"):
         KalproxRegressor(structure="diagonal", likelihood="poisson").partial_fit(X, y - 1.0)
