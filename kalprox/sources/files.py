@@ -359,9 +359,15 @@ class Replay:
         self._at, self._keep = 0, keep
 
 
+def stdin(stream: BinaryIO | Replay | None = None) -> Replay:
+    """The stream as a `Replay`. The default is the standard input of this process, the same object in every call."""
+    if stream is None:
+        return _own_stdin()
+    return stream if isinstance(stream, Replay) else Replay(stream)
+
+
 @functools.cache
-def stdin() -> Replay:
-    """The standard input of this process, the same object in every call."""
+def _own_stdin() -> Replay:
     return Replay(open_stdin())
 
 

@@ -12,7 +12,7 @@ from command import invoke, run, start
 
 from kalprox.cli import main
 from kalprox.jobs.model import TableModel
-from kalprox.sources.files import stdin
+from kalprox.sources.files import _own_stdin
 from kalprox.sources.table import Table
 
 pytestmark = pytest.mark.integration
@@ -95,7 +95,7 @@ def test_levels_that_are_found_are_levels_that_are_given(data, options):
     given = fitted(data, "sorted.csv", *options, "--categorical", levels[0], "--categorical", levels[1])
     assert_same(found, given, 1e-10)
     arguments = ["fit", "-", "-y", "arr_delay", "-q", "--out", str(data / "p.kalprox"), *map(str, options)]
-    stdin.cache_clear()  # of another test
+    _own_stdin.cache_clear()  # of another test
     result = CliRunner().invoke(main, arguments, input=(data / "sorted.csv").read_bytes())
     assert result.exit_code == 0, result.output
     assert_same(TableModel.load(data / "p.kalprox"), given, 1e-10)
