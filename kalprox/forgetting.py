@@ -29,6 +29,12 @@ class Forgetting:
     ----------
     name : str
         One word for the kind, by which `kalprox.learning.rules` says what it goes with.
+    needs_times : bool
+        Whether every row needs a time.
+    per_row : float
+        What a row multiplies the weights of all rows before it by.
+    of_intercept : float
+        The variance of the steps, if only the intercept walks.
     fades : bool
         Whether rows are forgotten by multiplying their weights, which every likelihood and link allows.
     keeps_moments : bool
@@ -36,6 +42,9 @@ class Forgetting:
     """
 
     name: ClassVar[str]
+    needs_times: ClassVar[bool] = False
+    per_row: ClassVar[float] = 1.0
+    of_intercept: ClassVar[float] = 0.0
     fades: ClassVar[bool] = False
     keeps_moments: ClassVar[bool] = True
 
@@ -88,6 +97,11 @@ class ByRow(Forgetting):
         return "number" if self.forgets else "none"
 
     @property
+    def per_row(self) -> float:  # type: ignore[override]
+        """The factor."""
+        return self.factor
+
+    @property
     def forgets(self) -> bool:
         """Whether anything is ever forgotten."""
         return self.factor != 1
@@ -128,6 +142,7 @@ class ByTime(Forgetting):
 
     half_life: float
     name: ClassVar[str] = "time"
+    needs_times: ClassVar[bool] = True
     fades: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -252,7 +267,7 @@ class RandomWalk(Forgetting):
         return bool(np.any(self.q)) or bool(self.intercept)
 
     @property
-    def of_intercept(self) -> float:
+    def of_intercept(self) -> float:  # type: ignore[override]
         """The variance of the steps if only the intercept walks; 0 if coefficients walk, too, or nothing does."""
         return 0.0 if np.any(self.q) else self.intercept or 0.0
 

@@ -88,7 +88,7 @@ class Commands(click.Group):
 
 # The options for parameters that have other names, for some values, and for the fields of objects.
 _OPTIONS = {"missing_targets": "--missing-target", "method": "--interval"}
-_VALUES = {("structure", None): "no --structure", ("forget", 1): "no forgetting"}
+_VALUES: dict[tuple[str, Any], str] = {("structure", None): "no --structure", ("forget", 1): "no forgetting"}
 _FIELDS = {
     "factor": "--forget {}",
     "half_life": "--half-life {:g}",

@@ -190,12 +190,10 @@ class FitJob:
         if self.passes is not None and self.passes < 1:
             raise ValueError(f"passes must be at least 1; got {self.passes}.")
         several, once = (self.passes or 1) > 1, STDIN in self.table.files
-        if several:
+        if several or self.start is not None:
             check(settings, way="passes")
-        if self.start is not None:
-            check(settings, way="refine of files")
-        if once and (several or self.start is not None):
-            raise ValueError("Standard input is read once: give files, or set passes=1.")
+            if once:
+                raise ValueError("Standard input is read once: give files, or set passes=1.")
         refines = not settings.is_exact and settings.structure is None and not settings.forgets
         return refines and not once and (self.passes != 1 or self.start is not None)
 

@@ -16,8 +16,8 @@ from kalprox.learning.innovations import Innovations, MixedInnovations, in_stds,
 from kalprox.learning.mixed import MixedBelief
 from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.likelihoods import Bernoulli, Categorical, Likelihood, NegativeBinomial, Poisson
-from kalprox.predictive import Categories, Classes, Counts, Mixture, Predictive, Student, mixed
+from kalprox.likelihoods import Likelihood
+from kalprox.predictive import Mixture, Predictive, Student, mixed
 from kalprox.predictive.mixture import log_mean, mixture_scores, shares, standard_scores
 from kalprox.sources import Block, Source
 from kalprox.sources import Counts as RowCounts
@@ -47,8 +47,7 @@ def ways_to_forget(settings: Settings, kind: type[Belief]) -> dict[str, Forgetti
 
 def _memory(way: Forgetting) -> float:
     """Return how many rows a forgetting factor remembers."""
-    assert isinstance(way, ByRow)
-    return 1 / (1 - way.factor)
+    return 1 / (1 - way.per_row)
 
 
 def member_type(settings: Settings) -> type[Belief]:
@@ -256,10 +255,6 @@ class BankBelief(MixedBelief):
 
 def predicted(likelihood: Likelihood, found: Innovations) -> Predictive:
     """Return the predictive distributions that innovations are those of."""
-    if isinstance(likelihood, Bernoulli):
-        return Classes(found.mean)
-    if isinstance(likelihood, Categorical):
-        return Categories(found.mean)
-    if isinstance(likelihood, (Poisson, NegativeBinomial)):
-        return Counts(found.mean, found.std)
-    return Student(found.mean, found.std, found.dof)
+    kind = likelihood.predictive
+    assert kind is not None  # or forget="auto" is refused
+    return kind.of_moments(found.mean, found.std, found.dof)

@@ -240,7 +240,7 @@ class Belief(PickledFields, ABC):
     def ahead(self, time: float | None = None) -> Self:
         """Return what is known at a later time, or before the next row if that makes a difference."""
         if time is not None:
-            check(self.settings, way="time")
+            check(self.settings, way="times")
         return self
 
     def _row_scores(self, block: Block, found: Innovations, before: "Belief") -> tuple[Array, Array, Array, Sandwich]:

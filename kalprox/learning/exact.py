@@ -263,7 +263,7 @@ class ExactBelief(LinearBelief):
         if settings.noise_depends_on_inputs or not self.posterior.proper:
             return None
         kind = settings.forgetting
-        if not (kind.fades or (isinstance(kind, RandomWalk) and kind.of_intercept and settings.fit_intercept)):
+        if not (kind.fades or (kind.of_intercept and settings.fit_intercept)):
             return None
         g, coef = settings.penalty.regularizer(self.alpha), self.posterior.mean[int(settings.fit_intercept) :]
         made = MomentFilter.of(settings, g, self.information, self.design, coef, self.time, search)

@@ -48,7 +48,7 @@ from kalprox.learning.weak_prior import (
     weak_prior,
     weak_root,
 )
-from kalprox.likelihoods import Bernoulli, Categorical
+from kalprox.likelihoods import Categorical
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Zero
@@ -620,7 +620,7 @@ class FilteredBelief(Belief):
             return np.inf
         y = np.concatenate(self.state.held.y)
         events = (y > 0).sum(axis=0).min()
-        return float(min(events, (y < 1).sum()) if isinstance(self.settings.likelihood, Bernoulli) else events)
+        return float(min(events, (y < 1).sum()) if self.settings.likelihood.outcomes == "two classes" else events)
 
     @property
     def design(self) -> Design:

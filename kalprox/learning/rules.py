@@ -53,6 +53,7 @@ class SettingsError(ValueError):
         parts = [*_about(rule, given), " needs ", *_joined([_words(name, rule.needs[name]) for name in unmet])]
         parts += [*_parsed(f", because {rule.why}; got "), *_joined([[_value(settings, name)] for name in unmet])]
         parts += [". ", *_parsed(rule.use)]
+        parts[0] = "A target" + parts[0][8:] if parts[0][:8] == "a target" else parts[0]
         error = cls(_spelled(parts, in_python))
         error.rule, error._parts = rule, parts
         return error
@@ -99,9 +100,8 @@ WAYS = {  # besides `fit`, with which everything goes that settings allow
     "out of order": "A fit in several passes, shuffled or on an engine",
     "not in memory": "A source of rows that are not in memory (several passes over files, or an engine)",
     "engine": "An engine",
-    "passes": "More than one pass over files",
+    "passes": "More than one pass over files, or refine,",
     "refine": "refine",
-    "refine of files": "refine of files",
     "merge": "merge",
     "new features": "A row with new features",
     "names": "A model of features by name",
@@ -111,8 +111,7 @@ WAYS = {  # besides `fit`, with which everything goes that settings allow
     "offset": "An offset, or an exposure,",
     "sparse": "A sparse X",
     "formula": "A formula",
-    "times": "The time of a row",
-    "time": "A time to predict at",
+    "times": "A time",
     "outliers": "{quarantine_outliers=True}",
     "conformal": "{method='conformal'}",
     "anytime": "{anytime=True}",
@@ -138,7 +137,8 @@ _SAID = {
     ("link", "function"): "a function as {link}",
     ("likelihood", "dispersed|two classes|several classes|other"): "counts or classes",
     ("likelihood", "two classes|several classes|other"): "counts or classes",
-    ("forget", "window|walk"): "a window, or a random walk,",
+    ("likelihood", "robust|two classes|several classes|other"): "a robust likelihood, counts or classes",
+    ("forget", "window|walk"): "a window or a random walk",
     ("forget", "walk"): "a random walk",
     ("model", "exact"): "a linear model with {likelihood='gaussian'} and {structure=None}",
     ("model", "other"): "a model that several passes improve",
@@ -206,12 +206,11 @@ RULES = [
         "Leave {link} out.",
     ),
     Rule(
-        {"likelihood": "robust"},
+        {"likelihood": f"robust|{_UNIT}"},
         {"noise": "learn"},
-        "the scale of good rows takes its place",
-        "Leave {noise} out; a scale that is known is a parameter of {likelihood}, as in kalprox.likelihoods.Student(scale=2).",
+        "counts and classes have no noise variance, and robust likelihoods have the scale of good rows",
+        "Leave {noise} out; a scale that is known is the parameter `scale` of {likelihood}.",
     ),
-    Rule({"likelihood": _UNIT}, {"noise": "learn"}, "there is no noise variance", "Leave {noise} out."),
     Rule(
         {"weights": "precision"},
         {"likelihood": f"gaussian|location|dispersed|{_UNIT}"},
@@ -250,13 +249,10 @@ RULES = [
         "Leave {standardize} out.",
     ),
     Rule(
-        {"change_points": "yes"}, {"diagnose": "yes"}, "they are looked for as rows are scored", "Leave {diagnose} out."
-    ),
-    Rule(
         {"change_points": "yes"},
-        {"link": "identity|name", "likelihood": _ONE_OUTPUT},
-        "they are looked for by linear models with one output",
-        "Set {change_points=False}.",
+        {"diagnose": "yes", "link": "identity|name", "likelihood": _ONE_OUTPUT},
+        "they are looked for as rows are scored, by linear models with one output",
+        "Change that, or set {change_points=False}.",
     ),
     Rule(
         {"forget": "auto"},
@@ -266,14 +262,8 @@ RULES = [
     ),
     Rule(
         {"forget": "window|walk"},
-        {"link": "identity", "likelihood": "gaussian"},
-        "other models linearise each row once",
-        _WHICH_FADE,
-    ),
-    Rule(
-        {"forget": "window|walk"},
-        {"coef_cov": "model", "noise": "learn|number"},
-        "what is summed of scores and residuals can fade, and do nothing else",
+        {"link": "identity", "likelihood": "gaussian", "coef_cov": "model", "noise": "learn|number"},
+        "other models linearise each row once, and sums of scores and residuals can fade, and do nothing else",
         _WHICH_FADE,
     ),
     Rule(
@@ -290,16 +280,14 @@ RULES = [
     ),
     Rule(
         {"missing": "marginalize"},
-        {"link": "identity", "likelihood": "gaussian|two classes|several classes"},
-        "for other models it is not known what a missing feature leaves open",
+        {
+            "link": "identity",
+            "likelihood": "gaussian|two classes|several classes",
+            "forget": _FADES,
+            "noise": "learn|number",
+        },
+        "what a missing feature leaves open of a linear predictor adds to one noise variance, or lets a row count less",
         "Use {missing='impute'}.",
-    ),
-    Rule({"missing": "marginalize"}, {"forget": _FADES}, "a row with gaps counts less", "Use {missing='impute'}."),
-    Rule(
-        {"missing": "marginalize"},
-        {"noise": "learn|number"},
-        "a missing feature adds to the noise variance of its row",
-        "Use {noise='learn'}, or {missing='impute'}.",
     ),
     # ---- ways to learn -----------------------------------------------------------------------------------
     Rule(
@@ -363,22 +351,10 @@ RULES = [
         "Use fit.",
     ),
     Rule(
-        {"way": "refine of files"},
-        {"model": "other", "forget": "none", "structure": "dense"},
-        "it makes passes that begin at the estimate",
-        "Use fit.",
-    ),
-    Rule(
         {"way": "merge"},
-        {"forget": "none", "change_points": "no"},
-        "otherwise the order of all rows matters",
+        {"forget": "none", "change_points": "no", "structure": "dense"},
+        "otherwise the order of all rows matters, or their structures do not add up",
         "Fit one model to all rows.",
-    ),
-    Rule(
-        {"way": "merge"},
-        {"structure": "dense"},
-        "the structures of two models do not add up to that of all rows",
-        "Fit one model to all rows, or leave {structure} out.",
     ),
     Rule(
         {"way": "new features"},
@@ -429,9 +405,8 @@ RULES = [
         {"way": "times"},
         {"forget": "time"},
         "times have no effect otherwise",
-        "Leave the times out, or use {half_life}.",
+        "Leave it out, or use {half_life}.",
     ),
-    Rule({"way": "time"}, {"forget": "time"}, "times have no effect otherwise", "Leave it out."),
     Rule(
         {"way": "outliers"},
         {"likelihood": "robust", "forget": _NOT_MIXED},
@@ -509,8 +484,7 @@ def _parsed(text: str) -> Iterator[Any]:
 
 
 def _spelled(parts: list[Any], spell: Spell) -> str:
-    text = "".join(part if isinstance(part, str) else spell(*part) for part in parts)
-    return f"A{text[1:]}" if text.startswith("a ") else text
+    return "".join(part if isinstance(part, str) else spell(*part) for part in parts)
 
 
 def _words(name: str, words: str) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
-from kalprox.forgetting import Auto, ByRow, ByTime, Forgetting, forgetting_of
+from kalprox.forgetting import Forgetting, forgetting_of
 from kalprox.learning.gaps import MISSING
 from kalprox.learning.penalties import Penalty
 from kalprox.learning.rules import check
@@ -174,7 +174,7 @@ class Settings:
     @cached_property
     def forget(self) -> float:
         """The forgetting factor of `ByRow`; 1 for the other kinds, see `forgets`."""
-        return self.forgetting.factor if isinstance(self.forgetting, ByRow) else 1.0
+        return self.forgetting.per_row
 
     @cached_property
     def forgets(self) -> bool:
@@ -184,7 +184,7 @@ class Settings:
     @cached_property
     def by_time(self) -> bool:
         """Whether rows are forgotten by time, so that every row needs one."""
-        return isinstance(self.forgetting, ByTime)
+        return self.forgetting.needs_times
 
     @cached_property
     def is_exact(self) -> bool:
@@ -266,7 +266,7 @@ class Settings:
     @cached_property
     def is_bank(self) -> bool:
         """Whether several ways to forget are mixed by how well each predicts."""
-        return isinstance(self.forgetting, Auto)
+        return self.forgetting.name == "auto"
 
     @property
     def parameter_names(self) -> list[str] | None:

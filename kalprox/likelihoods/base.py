@@ -80,6 +80,8 @@ class Likelihood(LearnedParameter, ABC):
     array([2., 2.])
     >>> gaussian.curvature_change(y, f, std=np.ones(2)), gaussian.skew(y, f, variance=np.ones(2))
     (array([0., 0.]), array([0., 0.]))
+    >>> gaussian.excess(y, f, 0.0), gaussian.family  # all information of a row is the second derivative of its loss
+    (None, 'gaussian')
     >>> gaussian.check(y)  # every number is possible
     >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
     (1.0, None, array([1., 1.]))
@@ -362,6 +364,22 @@ class Likelihood(LearnedParameter, ABC):
         array of shape (n,)
         """
         return namespace(y).ones_like(y)
+
+    def excess(self, y: Array, f: Array, variance: Any) -> Array | None:
+        """Return by how much the information of rows exceeds the second derivative of their loss.
+
+        Parameters
+        ----------
+        y, f : arrays of the same shape
+        variance : float or array
+            That of a belief about f.
+
+        Returns
+        -------
+        array of the same shape, or None
+            None if it does not.
+        """
+        return None
 
     def curvature_change(self, y: Array, f: Array, std: Array) -> Array:
         """Return by how much the curvature of the loss changes within a standard deviation of f, as a share of it.

@@ -148,6 +148,9 @@ class Robust(Likelihood):
         bend = xp.maximum(self.bend(r), _FLAT)
         return self.weight(r) * (y - f) / bend, bend
 
+    def excess(self, y: Array, f: Array, variance: Any) -> Array:
+        return self.matched(y, f, np.broadcast_to(variance, f.shape))[1] - self.bend(self.standardised(y, f, variance))
+
     def sums(self, y: Array, f: Array, variance: Array, counts: Array) -> Array:
         xp = namespace(y, f, counts)
         e = y - f
