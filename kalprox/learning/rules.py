@@ -8,15 +8,13 @@ import re
 from ast import literal_eval
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kalprox.learning.penalties import PENALTIES
 
-if TYPE_CHECKING:
-    from kalprox.learning.settings import Settings
-
 __all__ = ["FACTS", "RULES", "WAYS", "Rule", "SettingsError", "check", "page"]
 
+Settings = Any  # of `kalprox.learning.settings`, which are checked by these rules
 Spell = Callable[[str, Any], str]  # of a parameter and its value, or of a parameter alone if that is ...
 
 
@@ -33,7 +31,7 @@ class Rule:
     why: str
     use: str
 
-    def unmet(self, settings: "Settings") -> list[str]:
+    def unmet(self, settings: Settings) -> list[str]:
         """Return the names of the facts that are needed and are not so; none if the rule is about other settings."""
         if not all(_is(settings, name, words) for name, words in self.when.items() if name != "way"):
             return []
@@ -47,7 +45,7 @@ class SettingsError(ValueError):
     _parts: list[Any]
 
     @classmethod
-    def of(cls, rule: Rule, settings: "Settings", unmet: list[str]) -> "SettingsError":
+    def of(cls, rule: Rule, settings: Settings, unmet: list[str]) -> "SettingsError":
         """Return the error of a rule of which these facts are not met."""
         given = [[_value(settings, name)] for name in rule.when if not _is_usual(settings, name)]
         parts = [*_about(rule, given), " needs ", *_joined([_words(name, rule.needs[name]) for name in unmet])]
@@ -63,18 +61,18 @@ class SettingsError(ValueError):
         return _spelled(self._parts, spell)
 
 
-def check(settings: "Settings", way: str = "") -> None:
+def check(settings: Settings, way: str = "") -> None:
     """Raise a SettingsError for the first rule about this way in that settings break; without one, about settings."""
     for rule in RULES:
         if rule.when.get("way", "") == way and (unmet := rule.unmet(settings)):
             raise SettingsError.of(rule, settings, unmet)
 
 
-def _flag(name: str) -> Callable[["Settings"], str]:
+def _flag(name: str) -> Callable[[Settings], str]:
     return lambda settings: "yes" if getattr(settings, name) else "no"
 
 
-FACTS: dict[str, Callable[["Settings"], str]] = {  # what rules are about, in one word each
+FACTS: dict[str, Callable[[Settings], str]] = {  # what rules are about, in one word each
     "model": lambda s: "exact" if s.is_exact else "other",
     "link": lambda s: "function" if callable(s.link) else "identity" if s.link == "identity" else "name",
     "likelihood": lambda s: s.likelihood.family,
@@ -467,11 +465,11 @@ def in_python(name: str, value: Any) -> str:
     return f"{name}={value!r}"
 
 
-def _is(settings: "Settings", name: str, words: str) -> bool:
+def _is(settings: Settings, name: str, words: str) -> bool:
     return FACTS[name](settings) in words.split("|")
 
 
-def _is_usual(settings: "Settings", name: str) -> bool:
+def _is_usual(settings: Settings, name: str) -> bool:
     """Whether a fact goes without saying."""
     return name == "way" or FACTS[name](settings) in ("identity", "gaussian")
 
@@ -493,7 +491,7 @@ def _words(name: str, words: str) -> list[Any]:
     return list(_parsed(said)) if said is not None else _joined([[(name, word)] for word in words.split("|")], " or ")
 
 
-def _value(settings: "Settings", name: str) -> Any:
+def _value(settings: Settings, name: str) -> Any:
     """Return what settings are: a parameter as it was given, or a word."""
     word, parameter = FACTS[name](settings), "likelihood" if name == "density" else name
     if (name, word) in _GOT:
