@@ -82,7 +82,6 @@ class Fitting(Late):
             settings = self._checked_settings()
             _has_offset(settings, offset, exposure)
             if self.engine is not None or is_collection(X):
-                check(settings, way="engine")
                 if times is not None:
                     raise ValueError("times need rows in memory, in their order, and engine=None; or kalprox fit.")
                 return self._fit_on_engine(X, y, (sample_weight, groups, offset, exposure), settings)

@@ -168,7 +168,7 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         `coef_std_` and the standard deviations of predictions come from the structure: predictions are usually within a
         few per cent of exact, and standard errors of coefficients may be too small, which a warning says. `partial_fit`
         needs one number per row, penalty "ridge" or None, and forget=1. Not with alpha="auto", several targets,
-        missing features, robust or clustered standard errors, and engines.
+        missing="marginalize", and robust or clustered standard errors.
     engine : optional
         Where `fit` folds the rows. None is this process. Otherwise give "local" (threads), "processes", "dask",
         "spark", the address of a Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask

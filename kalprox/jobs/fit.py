@@ -143,8 +143,6 @@ class FitJob:
         settings = settings if self.table.columns.cluster is None else settings.clustered()
         if self.table.columns.offset is not None or self.table.columns.exposure is not None:
             check(settings, way="offset")
-        if self.engine is not None:
-            check(settings, way="engine")
         refines = self._refines(settings)
         if refines or self.engine is not None or self.table.shuffle is not None:
             check(settings, way="out of order")

@@ -97,7 +97,6 @@ WAYS = {  # besides `fit`, with which everything goes that settings allow
     "no order": "A source without an order of rows (an engine)",
     "out of order": "A fit in several passes, shuffled or on an engine",
     "not in memory": "A source of rows that are not in memory (several passes over files, or an engine)",
-    "engine": "An engine",
     "passes": "More than one pass over files, or refine,",
     "refine": "refine",
     "merge": "merge",
@@ -180,12 +179,11 @@ RULES = [
     Rule(
         {"structure": "other"},
         {
-            "missing": "raise",
+            "missing": "raise|impute",
             "coef_cov": "model",
             "alpha": "number",
             "noise": "learn|number",
             "forget": "none",
-            "change_points": "no",
         },
         "other settings need all of the information, a dense matrix",
         "Change that, or leave {structure} out.",
@@ -329,12 +327,6 @@ RULES = [
         {"missing": "raise"},
         "gaps are filled in by what is known of all rows, or of those before",
         "Leave {engine} out, and set {passes=1} for a nonlinear model; or use {missing='raise'}.",
-    ),
-    Rule(
-        {"way": "engine"},
-        {"structure": "dense"},
-        "the structures of parts do not add up to that of all rows",
-        "Leave {engine} out, or {structure}.",
     ),
     Rule(
         {"way": "passes"},
