@@ -266,7 +266,7 @@ RULES = [
         {"forget": "window|walk", "alpha": "auto"},
         {"penalty": "ridge"},
         "the folds that choose alpha for other penalties would not be forgotten with the rows",
-        _WHICH_FADE,
+        "Give a number for {alpha}, or forget by a number or {half_life}, which multiply the weights of rows.",
     ),
     Rule(
         {"forget": "walk"},
