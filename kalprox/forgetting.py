@@ -27,12 +27,24 @@ class Forgetting:
 
     Attributes
     ----------
+    name : str
+        One word for the kind, by which `kalprox.learning.rules` says what it goes with.
+    needs_times : bool
+        Whether every row needs a time.
+    per_row : float
+        What a row multiplies the weights of all rows before it by.
+    of_intercept : float
+        The variance of the steps, if only the intercept walks.
     fades : bool
         Whether rows are forgotten by multiplying their weights, which every likelihood and link allows.
     keeps_moments : bool
         Whether the information is still that of weighted rows, so that it holds the means and spreads of the columns.
     """
 
+    name: ClassVar[str]
+    needs_times: ClassVar[bool] = False
+    per_row: ClassVar[float] = 1.0
+    of_intercept: ClassVar[float] = 0.0
     fades: ClassVar[bool] = False
     keeps_moments: ClassVar[bool] = True
 
@@ -80,6 +92,16 @@ class ByRow(Forgetting):
             raise ValueError(f"forget must lie in (0, 1], where 1 means no forgetting; got {factor!r}.")
 
     @property
+    def name(self) -> str:  # type: ignore[override]
+        """Whether anything is forgotten, in one word."""
+        return "number" if self.forgets else "none"
+
+    @property
+    def per_row(self) -> float:  # type: ignore[override]
+        """The factor."""
+        return self.factor
+
+    @property
     def forgets(self) -> bool:
         """Whether anything is ever forgotten."""
         return self.factor != 1
@@ -119,6 +141,8 @@ class ByTime(Forgetting):
     """
 
     half_life: float
+    name: ClassVar[str] = "time"
+    needs_times: ClassVar[bool] = True
     fades: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -179,6 +203,7 @@ class Window(Forgetting):
     """
 
     rows: int
+    name: ClassVar[str] = "window"
 
     def __post_init__(self) -> None:
         if not (isinstance(self.rows, numbers.Integral) and not isinstance(self.rows, bool) and self.rows >= 2):
@@ -223,6 +248,7 @@ class RandomWalk(Forgetting):
 
     q: float | tuple[float, ...]
     intercept: float | None = None
+    name: ClassVar[str] = "walk"
     keeps_moments: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -241,7 +267,7 @@ class RandomWalk(Forgetting):
         return bool(np.any(self.q)) or bool(self.intercept)
 
     @property
-    def of_intercept(self) -> float:
+    def of_intercept(self) -> float:  # type: ignore[override]
         """The variance of the steps if only the intercept walks; 0 if coefficients walk, too, or nothing does."""
         return 0.0 if np.any(self.q) else self.intercept or 0.0
 
@@ -300,6 +326,7 @@ class Auto(Forgetting):
     'auto, several ways to forget, mixed by how well each predicts'
     """
 
+    name: ClassVar[str] = "auto"
     fades: ClassVar[bool] = True
 
     def describe(self) -> str:

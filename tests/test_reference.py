@@ -8,6 +8,7 @@ import pytest
 
 from kalprox import KalproxRegressor, model_file
 from kalprox.cli.errors import EXIT_CODES
+from kalprox.learning.rules import page
 
 ROOT = Path(__file__).parents[1]
 THEORY = sorted(page.name for page in (ROOT / "docs" / "theory").glob("*.md") if page.name != "index.md")
@@ -53,6 +54,11 @@ def test_the_exit_codes_are_included_from_the_page_that_is_generated():
     assert 'cli.md\n:start-after: "## Exit codes"' in page
     table = (ROOT / "docs" / "reference" / "cli.md").read_text().partition("## Exit codes")[2]
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, flags=re.M)] == list(EXIT_CODES)
+
+
+def test_what_goes_with_what_is_the_table_that_is_checked():
+    written = (ROOT / "docs" / "reference" / "what_goes_with_what.md").read_text()
+    assert written == page(), "python -m kalprox.learning.rules > docs/reference/what_goes_with_what.md"
 
 
 @pytest.mark.parametrize("name", THEORY)

@@ -9,7 +9,7 @@ from river import base
 
 from kalprox.adapters.dictionaries import Row
 from kalprox.adapters.frames import frame_like, frame_rows, series_like
-from kalprox.adapters.streams import DictionaryModel, check_for_names, check_structure
+from kalprox.adapters.streams import DictionaryModel, check_for_names, check_names
 from kalprox.estimators import KalproxClassifier
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
@@ -161,7 +161,7 @@ class RiverClassifier(DictionaryModel, base.MiniBatchClassifier):
             return int(y)
         if len(self._codes) >= 2:
             settings = Settings.of(**self._estimator()._learner_parameters() | {"likelihood": "categorical"})
-            check_structure(settings, self.hash_bits)
+            check_names(settings, self.hash_bits)
             learner = self._started()
             if learner.is_fitted:
                 learner.add_class(settings)

@@ -12,10 +12,11 @@ from kalprox.adapters.dictionaries import DictionaryColumns, HashedColumns, Name
 from kalprox.estimators.base import LearnerEstimator
 from kalprox.estimators.frames import column_names
 from kalprox.learning.learner import Learner
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.sources import Block
 
-__all__ = ["DictionaryModel", "check_for_names", "check_structure"]
+__all__ = ["DictionaryModel", "check_for_names", "check_names"]
 
 _MATRIX_BYTES = 1 << 25  # of the rows of a frame that are made numbers at a time
 
@@ -48,7 +49,7 @@ class DictionaryModel:
         """Return the learner, made for the first row."""
         if self._learner is None:
             settings = self._estimator()._checked_settings()
-            check_structure(settings, self.hash_bits)
+            check_names(settings, self.hash_bits)
             if self.hash_bits is not None:
                 self._columns = HashedColumns(self.hash_bits, sparse=settings.structure is not None)
             self._learner = Learner(settings)
@@ -179,20 +180,11 @@ class DictionaryModel:
         return model._keep(self._learner.copy())
 
 
-def check_structure(settings: Settings, hash_bits: int | None) -> None:
+def check_names(settings: Settings, hash_bits: int | None) -> None:
     """Raise a ValueError if a model with a structure would have to grow."""
-    if settings.structure is None:
-        return
+    check(settings, way="names")
     if hash_bits is None:
-        raise ValueError(
-            "structure needs hash_bits, such as hash_bits=18: a structure holds a number of columns that is known "
-            "beforehand, and without hash_bits every new feature adds one. Or set structure=None."
-        )
-    if settings.likelihood.interacts:
-        raise ValueError(
-            "A model with a structure has two classes, and there are more. Use river.multiclass.OneVsRestClassifier, "
-            "which has a model for each class, or set structure=None."
-        )
+        check(settings, way="new names")
 
 
 def check_for_names(parameters: dict[str, Any]) -> None:

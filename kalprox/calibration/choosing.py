@@ -4,15 +4,16 @@ from kalprox.calibration.categories import CategoryCalibration
 from kalprox.calibration.classes import ClassCalibration
 from kalprox.calibration.counts import CountCalibration
 from kalprox.calibration.sums import Calibration
-from kalprox.likelihoods import Bernoulli, Categorical, Likelihood, NegativeBinomial, Poisson
+from kalprox.likelihoods import Likelihood
 
 __all__ = ["calibration_for"]
 
-_KINDS: tuple[tuple[tuple[type, ...], type[Calibration]], ...] = (
-    ((Bernoulli,), ClassCalibration),
-    ((Categorical,), CategoryCalibration),
-    ((Poisson, NegativeBinomial), CountCalibration),
-)
+_KINDS: dict[str, type[Calibration]] = {
+    "numbers": Calibration,
+    "counts": CountCalibration,
+    "two classes": ClassCalibration,
+    "several classes": CategoryCalibration,
+}
 
 
 def calibration_for(likelihood: Likelihood) -> Calibration:
@@ -25,12 +26,12 @@ def calibration_for(likelihood: Likelihood) -> Calibration:
     Returns
     -------
     Calibration
-        A `ClassCalibration`, `CategoryCalibration` or `CountCalibration`; or that of numbers, which judges the mean and
-        the std of a likelihood that is not one of kalprox as those of a normal distribution.
+        That of its `outcomes`. The one of numbers judges their mean and std as those of a normal distribution.
 
     Examples
     --------
+    >>> from kalprox.likelihoods import Poisson
     >>> type(calibration_for(Poisson())).__name__
     'CountCalibration'
     """
-    return next((kind for family, kind in _KINDS if isinstance(likelihood, family)), Calibration)()
+    return _KINDS[likelihood.outcomes]()

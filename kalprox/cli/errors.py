@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
 
 import click
@@ -76,7 +77,7 @@ class Commands(click.Group):
         except Exception as error:
             _drop_output()
             code, command = exit_code(error), self.commands.get((ctx and ctx.invoked_subcommand) or "")
-            text = _with_options(str(error), command) or _NAMELESS.get(type(error)) or type(error).__name__
+            text = _text(error, command) or _NAMELESS.get(type(error)) or type(error).__name__
             if code == 1:
                 text = (
                     f"{type(error).__name__}: {text}\nThis is an error in kalprox. Please report it with the command."
@@ -85,15 +86,44 @@ class Commands(click.Group):
             sys.exit(code)
 
 
-# What the library writes, and the options for it: an option that is left out, and kinds of forgetting.
-_SPELLED = {
-    r"set structure=None": "leave out --structure",
-    r"Use a number, or ByTime, which": "Use --forget, or --time and --half-life, which",
-    r"forget=ByTime\((?:half_life=)?([^()]*)\)": r"--half-life \1",
-    r"forget=Window\(rows=([^()]*)\)": r"--window \1",
-    r"forget=RandomWalk\(q=([^(),]*), intercept=None\)": r"--walk \1",
-    r"forget=RandomWalk\(q=([^(),]*), intercept=([^(),]*)\)": r"--walk \1 --walk-intercept \2",
+# The options for parameters that have other names, for some values, and for the fields of objects.
+_OPTIONS = {"missing_targets": "--missing-target", "method": "--interval"}
+_VALUES: dict[tuple[str, Any], str] = {("structure", None): "no --structure", ("forget", 1): "no forgetting"}
+_FIELDS = {
+    "factor": "--forget {}",
+    "half_life": "--half-life {:g}",
+    "rows": "--window {}",
+    "q": "--walk {}",
+    "intercept": "--walk-intercept {}",
+    "rank": "--structure low-rank:{}",
 }
+
+
+def in_options(name: str, value: Any) -> str:
+    """Return how the command line says a parameter with its value, or a parameter alone if that is ...
+
+    >>> in_options("missing", "impute"), in_options("change_points", False), in_options("structure", None)
+    ('--missing impute', 'no --change-points', 'no --structure')
+    """
+    option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    if is_dataclass(value):
+        given = {field.name: getattr(value, field.name) for field in fields(value)}
+        said = (_FIELDS.get(key, option).format(each) for key, each in given.items() if each is not None)
+        return " ".join(dict.fromkeys(said))
+    if value is ... or value is True:
+        return option
+    if value is False:
+        return f"no {option}"
+    if value is None or isinstance(value, (str, float, int)):
+        return _VALUES.get((name, value), f"{option} {'none' if value is None else shlex.quote(str(value))}")
+    return option
+
+
+def _text(error: Exception, command: click.Command | None) -> str:
+    """The message of an error in the words of a command."""
+    from kalprox.learning.rules import SettingsError
+
+    return error.said(in_options) if isinstance(error, SettingsError) else _with_options(str(error), command)
 
 
 def _deliver_interrupt_later(unraisable: Any) -> None:
@@ -118,8 +148,6 @@ def _with_options(text: str, command: click.Command | None) -> str:
     underscore, so that other words stay as they are.
     """
     text = re.sub(r" \(--[^)]* on the command line\)", "", text)
-    for pattern, spelled in _SPELLED.items():
-        text = re.sub(pattern, spelled, text)
     for parameter in command.params if command else []:
         name, option = re.escape(parameter.name or ""), max(parameter.opts, key=len)
         if not option.startswith("--"):

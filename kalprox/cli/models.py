@@ -120,7 +120,7 @@ def path(model: Path, alphas: str | None, out: Path | None, figure: Path | None)
         raise click.BadParameter(
             f"expected numbers separated by commas, such as 1,10,100; got {alphas!r}.", param_hint="'--alphas'"
         ) from None
-    computed = fitted.belief.path(chosen)
+    computed = fitted.learner.path(chosen)
     if out is None or descriptor(out) != 1:
         show_table(report.table(fitted, computed, grid=chosen is None))
     if figure is not None:

@@ -83,7 +83,7 @@ class BanditSettings:
             raise ValueError(f"reward_mean={self.reward_mean!r} has no effect without an intercept: leave it out.")
         if not _number("pooling", self.pooling) > 0:
             raise ValueError(f"pooling must be a number > 0, a number of rows; got {self.pooling!r}.")
-        if not isinstance(forgetting_of(self.forget), (ByRow, ByTime)):
+        if forgetting_of(self.forget).name not in ("none", "number", "time"):
             raise ValueError(
                 f"forget must be a number, which fades the rows of an arm with every row, or ByTime(half_life), which "
                 f"fades all arms; got {self.forget!r}."
@@ -105,12 +105,9 @@ class BanditSettings:
         forgetting = forgetting_of(self.forget)
         if isinstance(forgetting, ByTime):
             return FadingFleet(*common, forget=1.0, half_life=forgetting.half_life)
-        assert isinstance(forgetting, ByRow)
-        return (
-            FadingFleet(*common, forget=forgetting.factor, half_life=math.inf)
-            if forgetting.forgets
-            else (StillFleet(*common))
-        )
+        if not forgetting.forgets:
+            return StillFleet(*common)
+        return FadingFleet(*common, forget=forgetting.per_row, half_life=math.inf)
 
     @property
     def by_time(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from kalprox._arrays import Array
 from kalprox.engines.array_partitions import ArrayPartition
@@ -68,6 +69,8 @@ def partition_collection(
         if labels:
             return [SparkFrame(X if n is None else X.repartition(n), columns, y)], features, len(features)
         return partitions_of(X, columns, n=n), features, len(features)
+    if scipy.sparse.issparse(X):
+        raise TypeError("X must be dense on an engine; got a sparse matrix. Use engine=None, or X.toarray().")
     names = list(map(str, X.columns)) if hasattr(X, "columns") else None
     arrays = _dask_arrays([X, y, weights, groups, offset, exposure])
     kinds = (float, None if labels else float, float, None, float, float)  # groups may be of any type

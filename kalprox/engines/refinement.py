@@ -79,7 +79,7 @@ def refine(
         One of `kalprox.structures`, or its name, such as "diagonal", for more parameters than a matrix of d x d numbers
         allows: the mean is then found by conjugate gradients, with products of the Jacobian and vectors. It is that of
         the dense refinement, up to `tol`; only the covariance, `var`, is approximate. X may be a sparse matrix, which
-        stays sparse. Rows in memory or a source only, without an engine.
+        stays sparse, without an engine.
 
     Returns
     -------
@@ -117,8 +117,6 @@ def refine(
     partitioned = len(items) > 0 and not in_dask and hasattr(items[0], "blocks")
     if not items or (engine is None and not in_dask and not partitioned):
         return refine_source(model, regularizer, source, start, **options)
-    if structure is not None:
-        raise ValueError("structure needs rows in memory, or a source, and engine=None: set structure=None.")
     with open(engine_of(items[0]) if engine is None else engine) as opened:
         partitions = items if partitioned else partitions_of(tuple(items))
         return refine_source(model, regularizer, EngineSource(opened, partitions), start, **options)

@@ -11,6 +11,8 @@ from kalprox._checks import LARGEST, all_usable, check_finite, row_sizes, usable
 from kalprox.estimators.frames import class_of
 from kalprox.estimators.plain import Rows
 from kalprox.learning.pending import as_keys
+from kalprox.learning.rules import check
+from kalprox.learning.settings import Settings
 from kalprox.sources import ArraySource, Block
 from kalprox.sources.labels import labels_of
 from kalprox.sources.times import time_numbers
@@ -42,24 +44,22 @@ def checked_rows(
     times: Any = None,
     *,
     reset: bool,
-    several: bool,
+    settings: Settings,
     may_be_empty: bool = False,
     keys: Any = None,
 ) -> tuple[Rows, int]:
     """Return the rows and the number of skipped rows; invalid input raises scikit-learn's errors, or names bad rows.
 
-    y may have several columns with `several`. All weights may be zero only with `may_be_empty`. Values above
-    `kalprox._checks.LARGEST` are bad, as infinity is.
+    y may have several columns where the settings allow it. All weights may be zero only with `may_be_empty`. Values
+    above `kalprox._checks.LARGEST` are bad, as infinity is.
     """
     finite = model.on_bad_rows == "raise" and model.missing_targets == "raise"
     how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
     X, y = with_nan(model.missing, X), with_nan(model.missing_targets, y)
     shape: tuple[int, ...] = getattr(y, "shape", ())
+    several = settings.several_targets
     if not several and len(shape) == 2 and shape[1] > 1:
-        raise ValueError(
-            f"y must have shape (n,) with these settings; got shape {tuple(shape)}. Fit one model per target: several "
-            "need link='identity', likelihood='gaussian' and structure=None."
-        )
+        check(settings, way="targets")
     if finite:
         if (targets := _as_floats(y)) is not None:
             _check_finite("y", targets, _SKIP)  # scikit-learn does not name the rows

@@ -126,7 +126,7 @@ class KalproxClassifier(
         `coef_std_` and the standard deviations of predictions come from the structure: predictions are usually within a
         few per cent of exact, and standard errors of coefficients may be too small, which a warning says. `partial_fit`
         needs two classes, penalty "ridge" or None, and forget=1. Not with alpha="auto", several targets,
-        missing features, robust or clustered standard errors, and engines.
+        missing="marginalize", and robust or clustered standard errors.
 
     Attributes
     ----------

@@ -23,10 +23,10 @@ from kalprox.estimators.frames import check_encoded, frame_kind, is_raw
 from kalprox.estimators.late import Late
 from kalprox.estimators.plain import FLOAT64, Rows, is_plain_row, plain_rows
 from kalprox.learning.learner import Learner
+from kalprox.learning.rules import check
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings, same
 from kalprox.learning.step import Call
-from kalprox.learning.targets import check_offset
 from kalprox.sources import ArraySource, Block, Source
 from kalprox.sources.quarantine import Quarantine
 from kalprox.sources.times import time_numbers
@@ -83,13 +83,11 @@ class Fitting(Late):
             settings = self._checked_settings()
             _has_offset(settings, offset, exposure)
             if self.engine is not None or is_collection(X):
-                if settings.structure is not None:
-                    raise ValueError("A structure needs rows in memory, and engine=None; or set structure=None.")
                 if times is not None:
                     raise ValueError("times need rows in memory, in their order, and engine=None; or kalprox fit.")
                 return self._fit_on_engine(X, y, (sample_weight, groups, offset, exposure), settings)
             about = sample_weight, groups, offset, exposure, times
-            rows, rejected = checked_rows(self, X, y, *about, reset=True, several=settings.several_targets)
+            rows, rejected = checked_rows(self, X, y, *about, reset=True, settings=settings)
             rows, unlabelled = self._labelled_rows(rows)
             how = self._how_to_learn(settings, rows)
             batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, **how)
@@ -154,7 +152,7 @@ class Fitting(Late):
         `about` are the weights, clusters, offsets, exposures and times of the rows.
         """
         self._fitted  # noqa: B018  # raises an error if there is no model
-        rows, rejected = checked_rows(self, X, y, *about, reset=False, several=settings.several_targets)
+        rows, rejected = checked_rows(self, X, y, *about, reset=False, settings=settings)
         rows, unlabelled = self._labelled_rows(rows)
         how = self._how_to_learn(settings, rows)
         batch = batch_of(rows, self._block_rows(rows.X.shape[1]), whole=False, **how)
@@ -292,7 +290,7 @@ class Fitting(Late):
                 if rows is not None and times is not None:
                     rows = rows._replace(times=time_numbers(times, len(rows.y)))
             if rows is None:
-                rows, rejected = self._checked(X, y, about, fitted or self._unfitted is not None, several, keys)
+                rows, rejected = self._checked(X, y, about, fitted or self._unfitted is not None, settings, keys)
             learner = self._learner if fitted else self._unfitted or Learner(settings)
             held = None
             if may_lack or keys is not None:
@@ -305,7 +303,7 @@ class Fitting(Late):
                     how = self._how_to_learn(settings, rows, learner.n_rows)
                     learner.learn(batch_of(rows, size, whole=whole, **how), settings)
             except ValueError:
-                self._checked(X, y, about, fitted or self._unfitted is not None, several)  # or a better error
+                self._checked(X, y, about, fitted or self._unfitted is not None, settings)  # or a better error
                 if fitted and linear:
                     _check_targets(learner, rows.y)
                 raise
@@ -352,9 +350,9 @@ class Fitting(Late):
         return {"gaps": self.missing != "raise", "keep_sparse": settings.structure is not None}
 
     def _checked(
-        self, X: Any, y: Any, about: tuple[Any, ...], known: bool, several: bool, keys: Any = None
+        self, X: Any, y: Any, about: tuple[Any, ...], known: bool, settings: Settings, keys: Any = None
     ) -> tuple[Rows, int]:
-        return checked_rows(self, X, y, *about, reset=not known, several=several, may_be_empty=True, keys=keys)
+        return checked_rows(self, X, y, *about, reset=not known, settings=settings, may_be_empty=True, keys=keys)
 
     def _learn_frame(
         self,
@@ -457,7 +455,7 @@ class Fitting(Late):
                 if rows is not None and times is not None:
                     rows = rows._replace(times=time_numbers(times, len(rows.y)))
             if rows is None:
-                about = {"times": times, "reset": not fitted, "several": several}
+                about = {"times": times, "reset": not fitted, "settings": settings}
                 about |= {"offset": offset, "exposure": exposure}
                 rows, rejected = checked_rows(self, X, y, sample_weight, **about)
             rows = rows if linear else rows.copied()
@@ -541,7 +539,7 @@ def _has_offset(settings: Settings, offset: Any, exposure: Any) -> bool:
     """Whether rows have an offset; raise a ValueError if they cannot."""
     if offset is None and exposure is None:
         return False
-    check_offset(settings)
+    check(settings, way="offset")
     return True
 
 

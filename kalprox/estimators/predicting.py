@@ -14,7 +14,7 @@ from kalprox.estimators.checks import batch_of
 from kalprox.estimators.frames import frame_kind
 from kalprox.estimators.plain import Rows
 from kalprox.learning.quantiles import INTERVALS
-from kalprox.learning.targets import check_offset
+from kalprox.learning.rules import check
 from kalprox.predictive import Mixture, Student
 from kalprox.sources.times import time_numbers
 from kalprox.structures import UnderstatedWarning
@@ -100,7 +100,7 @@ class Predicting(LearnerEstimator):
         X, good, added = self._inputs_and_offset(X, offset, exposure)
         exact = self._learner.settings.is_exact
         if exact and added is not None:
-            check_offset(self._fitted.settings)
+            check(self._fitted.settings, way="offset")
         one = good is None and sigma is None and added is None and X.shape[0] == 1 and at is None
         if one and isinstance(X, np.ndarray):
             with self._lock:  # shorter than a copy of the learner's filter would take
@@ -198,6 +198,7 @@ class Predicting(LearnerEstimator):
             )
         if is_collection(X):
             raise TypeError(f"minimax=True needs an array of rows; got {type(X).__name__}. Compute it first.")
+        check(self._fitted.settings, way="minimax")
         X, good = self._inputs(X)
         if good is not None and not good.any():
             return self._nothing(len(good))

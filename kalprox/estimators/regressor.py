@@ -15,7 +15,8 @@ from kalprox.estimators.paths import Paths
 from kalprox.estimators.readings import Readings
 from kalprox.estimators.showing import Showing
 from kalprox.forgetting import Forgetting
-from kalprox.likelihoods import Categorical
+from kalprox.learning.rules import check
+from kalprox.learning.settings import Settings
 from kalprox.likelihoods.names import likelihood_of
 
 __all__ = ["KalproxRegressor"]
@@ -167,7 +168,7 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         `coef_std_` and the standard deviations of predictions come from the structure: predictions are usually within a
         few per cent of exact, and standard errors of coefficients may be too small, which a warning says. `partial_fit`
         needs one number per row, penalty "ridge" or None, and forget=1. Not with alpha="auto", several targets,
-        missing features, robust or clustered standard errors, and engines.
+        missing="marginalize", and robust or clustered standard errors.
     engine : optional
         Where `fit` folds the rows. None is this process. Otherwise give "local" (threads), "processes", "dask",
         "spark", the address of a Dask scheduler, a `distributed.Client` or a `SparkSession`. X and y may be Dask
@@ -266,10 +267,10 @@ class KalproxRegressor(Formulas, Paths, FindingOutliers, Readings, Showing, File
         self.change_points = change_points
         self.structure = structure
 
-    def _learner_parameters(self) -> dict[str, Any]:
-        if self.likelihood == "categorical" or isinstance(self.likelihood, Categorical):
-            raise ValueError("likelihood='categorical' is that of several classes: use KalproxClassifier.")
-        return super()._learner_parameters()
+    def _checked_settings(self) -> Settings:
+        settings = super()._checked_settings()
+        check(settings, way="numbers")
+        return settings
 
     def __sklearn_tags__(self) -> Any:
         linear = isinstance(self.link, str) and self.link == "identity"

@@ -91,7 +91,7 @@ def expand(
         if averaged and isinstance(likelihood, Categorical):
             targets, D = likelihood.matched_rows(y, f, D, _covariances(D, covariance))
             curvature = None
-        elif averaged or (likelihood.majorizes and not descent):
+        elif (averaged and not likelihood.interacts) or (likelihood.majorizes and not descent):
             targets, curvature = likelihood.matched(y, f, output_variances(D, covariance))
         else:
             targets, curvature = likelihood.least_squares(y, f)

@@ -16,9 +16,9 @@ from kalprox.jobs.checkpoint import Checkpoint
 from kalprox.jobs.memory import check_memory
 from kalprox.jobs.model import TableModel
 from kalprox.jobs.streaming import StreamingRun
+from kalprox.learning.rules import check
 from kalprox.learning.saving import plain_setting
 from kalprox.learning.settings import Settings
-from kalprox.learning.targets import check_offset
 from kalprox.sources.files import STDIN, SourceError
 from kalprox.sources.table import Table
 
@@ -142,22 +142,10 @@ class FitJob:
             raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
         settings = settings if self.table.columns.cluster is None else settings.clustered()
         if self.table.columns.offset is not None or self.table.columns.exposure is not None:
-            check_offset(settings)
-        if settings.structure is not None:
-            self._check_structure(settings)
+            check(settings, way="offset")
         refines = self._refines(settings)
-        if self.start is not None and not refines:
-            raise ValueError(
-                "refine needs a model that several passes over files improve. This one is exact after one pass, "
-                "forgets rows or has a structure, or the rows come from standard input, which is read once: use fit."
-            )
-        if settings.change_points is not None and (
-            refines or self.engine is not None or self.table.shuffle is not None
-        ):
-            raise ValueError(
-                "change_points needs one pass over the rows in their order: leave engine and shuffle out, and for a "
-                "nonlinear model set passes=1."
-            )
+        if refines or self.engine is not None or self.table.shuffle is not None:
+            check(settings, way="out of order")
         if self.quarantine_outliers:
             self._check_outliers(settings)
         job = Job(
@@ -187,46 +175,25 @@ class FitJob:
             return RefiningRun(job, checkpoint)
         return StreamingRun(job, checkpoint)
 
-    def _check_structure(self, settings: Settings) -> None:
-        """Raise a ValueError for what a model with a structure does not offer for files."""
-        from kalprox.learning.structured import check_stream
-
-        if self.engine is not None:
-            raise ValueError("A model with a structure needs no engine: leave engine out, or set structure=None.")
-        if (self.passes or 1) > 1:
-            raise ValueError(
-                "Files are learned in one pass with a structure: passes must be 1. Rows in memory, such as a sparse "
-                "matrix, are learned in several passes by the fit of an estimator."
-            )
-        check_stream(settings)
-
     def _check_outliers(self, settings: Settings) -> None:
         """Raise a ValueError if outliers cannot be written to the quarantine file."""
         if self.quarantine is None:
             raise ValueError("quarantine_outliers needs a quarantine file to write to: set quarantine.")
         if self.engine is not None:
             raise ValueError("quarantine_outliers needs engine=None: workers do not flag rows. Leave the engine out.")
-        if not settings.likelihood.majorizes:
-            raise ValueError(
-                "quarantine_outliers needs a robust likelihood, likelihood='huber', 'student' or 'contaminated'; got "
-                f"likelihood={settings.parameters['likelihood']!r}."
-            )
-        if settings.is_bank:
-            raise ValueError(
-                "quarantine_outliers needs one model that flags rows, and forget='auto' mixes several: give a number."
-            )
+        check(settings, way="outliers")
 
     def _refines(self, settings: Settings) -> bool:
         """Whether the fit makes several passes, each linearised at the last estimate."""
         if self.passes is not None and self.passes < 1:
             raise ValueError(f"passes must be at least 1; got {self.passes}.")
-        if settings.is_exact and (self.passes or 1) > 1:
-            raise ValueError("One pass over the rows is exact for a linear model: passes must be 1.")
-        streams = STDIN in self.table.files or settings.forgets
-        if streams and (self.passes or 1) > 1:
-            raise ValueError("Standard input, or a model that forgets, allows only one pass: passes must be 1.")
-        refines = not settings.is_exact and settings.structure is None
-        return refines and not streams and (self.passes != 1 or self.start is not None)
+        several, once = (self.passes or 1) > 1, STDIN in self.table.files
+        if several or self.start is not None:
+            check(settings, way="passes")
+            if once:
+                raise ValueError("Standard input is read once: give files, or set passes=1.")
+        refines = not settings.is_exact and settings.structure is None and not settings.forgets
+        return refines and not once and (self.passes != 1 or self.start is not None)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the job in JSON types; only the same job resumes from its checkpoint."""

@@ -18,6 +18,7 @@ from kalprox.jobs.restoring import checked_columns, checked_record, conforms
 from kalprox.learning.belief import Belief
 from kalprox.learning.headline import Headline, Line, RowCounts, headline
 from kalprox.learning.learner import Learner
+from kalprox.learning.rules import check
 from kalprox.learning.saving import from_parts, learner_parts
 from kalprox.learning.settings import Settings
 from kalprox.learning.summary import Summary
@@ -192,10 +193,12 @@ class TableModel:
 
     def with_missing(self, missing: str) -> "TableModel":
         """Return the model with another way to predict rows with missing features; see `KalproxRegressor`."""
+        settings = Settings.of(**{**self.learner.settings.parameters, "missing": missing})
         if not isinstance(self.columns, Columns):
-            raise ValueError("missing must be 'raise' for a formula, whose terms need all cells.")
+            check(settings, way="formula")
+            return self
         learner = self.learner.copy()
-        learner.configure(Settings.of(**{**learner.settings.parameters, "missing": missing}))
+        learner.configure(settings)
         return replace(self, learner=learner, columns=replace(self.columns, gaps=missing != "raise"))
 
     def without_samples(self) -> "TableModel":

@@ -28,8 +28,8 @@ from kalprox.jobs.stream_output import StreamOutput
 from kalprox.jobs.stream_state import StreamCounts, StreamState
 from kalprox.learning.learner import Learner
 from kalprox.learning.pending import PendingRows
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.learning.targets import check_offset
 from kalprox.model_file import refusing
 from kalprox.sources import Block
 from kalprox.sources.files import SourceError
@@ -148,7 +148,7 @@ class StreamRun:
         self.records = opened.records
         if self._base is None:
             self.columns, parameters = job.infer(opened.head(job.head), opened.style)
-            settings = Settings.of(**parameters).in_stream
+            settings = Settings.of(**parameters)
             self.learner = Learner(settings if self.columns.cluster is None else settings.clustered())
         self._check_settings()
         if state is not None and job.resume == "skip":
@@ -188,11 +188,8 @@ class StreamRun:
         if settings.coef_cov == "clustered" and columns.cluster is None:
             raise ValueError("coef_cov='clustered' needs the cluster of each row: name its column in Columns.cluster.")
         if columns.offset is not None or columns.exposure is not None:
-            check_offset(settings)
-        if settings.structure is not None:
-            from kalprox.learning.structured import check_stream
-
-            check_stream(settings)
+            check(settings, way="offset")
+        check(settings, way="one pass")
         check_memory(len(columns.names) * max(1, len(columns.classes) - 1), sys.maxsize, settings.structure)
         location = settings.likelihood.location and settings.link != "identity"
         # targets, beyond those that are bad rows, or rows that are older than those before them

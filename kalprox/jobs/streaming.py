@@ -14,6 +14,7 @@ from kalprox.jobs.restoring import checked_cursor, checked_places
 from kalprox.learning.belief import Belief
 from kalprox.learning.innovations import Innovations
 from kalprox.learning.learner import Learner
+from kalprox.learning.rules import check
 from kalprox.learning.step import Call
 from kalprox.learning.tracking import Tracking
 from kalprox.sources import Block
@@ -31,7 +32,8 @@ class StreamingRun(FitRun):
 
     def run(self) -> TableModel:
         job, cursor, since = self.job, None, 0
-        learner, places = Learner(job.settings.in_stream), []
+        check(job.settings, way="one pass")
+        learner, places = Learner(job.settings), []
         if (saved := self.load()) is not None:
             header, arrays = saved
             learner = TableModel.from_parts(self.checkpoint.file, header, arrays).learner  # type: ignore[union-attr]

@@ -14,9 +14,10 @@ from kalprox.learning.belief import Belief
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.innovations import Innovations, MixedInnovations, in_stds, may_overflow
 from kalprox.learning.mixed import MixedBelief
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
-from kalprox.likelihoods import Bernoulli, Categorical, Likelihood, NegativeBinomial, Poisson
-from kalprox.predictive import Categories, Classes, Counts, Mixture, Predictive, Student, mixed
+from kalprox.likelihoods import Likelihood
+from kalprox.predictive import Mixture, Predictive, Student, mixed
 from kalprox.predictive.mixture import log_mean, mixture_scores, shares, standard_scores
 from kalprox.sources import Block, Source
 from kalprox.sources import Counts as RowCounts
@@ -46,8 +47,7 @@ def ways_to_forget(settings: Settings, kind: type[Belief]) -> dict[str, Forgetti
 
 def _memory(way: Forgetting) -> float:
     """Return how many rows a forgetting factor remembers."""
-    assert isinstance(way, ByRow)
-    return 1 / (1 - way.factor)
+    return 1 / (1 - way.per_row)
 
 
 def member_type(settings: Settings) -> type[Belief]:
@@ -109,10 +109,8 @@ class BankBelief(MixedBelief):
 
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["BankBelief", RowCounts]:
-        raise ValueError(
-            "forget='auto' needs rows that come in an order, because each is predicted from those before it: learn "
-            "them as a stream, with partial_fit or without an engine."
-        )
+        check(settings, way="no order")
+        raise NotImplementedError
 
     def with_features(self, more: int) -> "BankBelief":
         return replace(self, members=tuple(member.with_features(more) for member in self.members))
@@ -257,10 +255,6 @@ class BankBelief(MixedBelief):
 
 def predicted(likelihood: Likelihood, found: Innovations) -> Predictive:
     """Return the predictive distributions that innovations are those of."""
-    if isinstance(likelihood, Bernoulli):
-        return Classes(found.mean)
-    if isinstance(likelihood, Categorical):
-        return Categories(found.mean)
-    if isinstance(likelihood, (Poisson, NegativeBinomial)):
-        return Counts(found.mean, found.std)
-    return Student(found.mean, found.std, found.dof)
+    kind = likelihood.predictive
+    assert kind is not None  # or forget="auto" is refused
+    return kind.of_moments(found.mean, found.std, found.dof)

@@ -17,6 +17,7 @@ from kalprox.learning.innovations import Innovations, may_overflow
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.intervals import TUNED_CLUSTERS, Estimate
 from kalprox.learning.path import Path
+from kalprox.learning.rules import check
 from kalprox.learning.sandwich import Sandwich, excess_of, row_scores, scores_at
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Bernoulli, Categorical
@@ -125,10 +126,10 @@ class Belief(PickledFields, ABC):
 
         Their coefficients are at their prior: the penalty, or nothing if there is none.
         """
-        without = "a forget other than 'auto'" if self.settings.structure is None else "structure=None"
+        check(self.settings, way="new features")
         raise ValueError(
-            "New features came, and this model cannot learn them: it keeps the features of its first row. Give all "
-            f"features in every row, or use {without}."
+            "New features came, and this model, which mixes ways to forget, keeps the features of its first row: give "
+            "all features in every row, or use a forget other than 'auto'."
         )
 
     @property
@@ -239,8 +240,7 @@ class Belief(PickledFields, ABC):
     def ahead(self, time: float | None = None) -> Self:
         """Return what is known at a later time, or before the next row if that makes a difference."""
         if time is not None:
-            given = self.settings.parameters["forget"]
-            raise ValueError(f"A time to predict at needs forget=ByTime(...); got forget={given!r}. Leave it out.")
+            check(self.settings, way="times")
         return self
 
     def _row_scores(self, block: Block, found: Innovations, before: "Belief") -> tuple[Array, Array, Array, Sandwich]:
@@ -674,6 +674,7 @@ class Belief(PickledFields, ABC):
         they are those of a confidence sequence, always about the estimate without the penalty.
         """
         if anytime:
+            check(self.settings, way="anytime")
             estimate, tuning = self.coef_estimate(penalised=False), self._tuning()
             if self.settings.coef_cov == "clustered":  # what the rows say grows by clusters
                 count = 0.0 if self.sandwich is None else self.sandwich.count
@@ -683,10 +684,7 @@ class Belief(PickledFields, ABC):
 
     def _tuning(self) -> Array:
         """Return the constants of confidence sequences, shape (d,); see `Estimate.anytime_interval`."""
-        raise ValueError(
-            f"anytime=True needs {self.settings.exact_needs}: the guarantee is for linear models, whose rows are "
-            "learned exactly. Use anytime=False."
-        )
+        raise NotImplementedError
 
     def mean(self, X: Any) -> Array:
         """Return the predictive means for rows of X, shape (n,) or (n, k)."""
@@ -769,28 +767,26 @@ class Belief(PickledFields, ABC):
 
     def merge(self, other: "Belief") -> Self:
         """Return the belief after the rows of both."""
-        raise ValueError("merge needs forget=1: with forget='auto' the order of all rows matters.")
+        raise NotImplementedError
 
     @property
     def fingerprint(self) -> Array:
         """What tells the rows learned from others; see `kalprox.learning.fingerprint`."""
-        raise ValueError("A model that cannot be merged has no fingerprint.")
+        raise NotImplementedError
 
     def minimax(self, X: Array) -> Array:
         """Return the predictions of the Vovk-Azoury-Warmuth forecaster for rows of X, shape (n,) or (n, k)."""
-        raise ValueError(
-            f"minimax=True needs a linear model, {self.settings.exact_needs}: no such forecaster is known for "
-            "others. Predict with minimax=False."
-        )
+        raise NotImplementedError
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         """Return the solution for each alpha: of the rows learned, or of those of a source where that is not enough."""
-        raise ValueError("path needs a forget other than 'auto'. Fit once for each alpha instead.")
+        raise NotImplementedError
 
     @property
     def log_evidence(self) -> Array:
         """The log evidence log p(y) with the penalty as the prior, shape () or (k,)."""
-        raise ValueError(f"log_evidence_ needs {self.settings.exact_needs}.")
+        check(self.settings, way="evidence")
+        raise NotImplementedError
 
 
 def refuse_scores(before: Settings, now: Settings) -> None:

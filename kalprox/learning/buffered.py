@@ -21,6 +21,7 @@ from kalprox.learning.moment_filter import MomentFilter
 from kalprox.learning.quantiles import Quantiles
 from kalprox.learning.recent_rows import RecentRows
 from kalprox.learning.row_buffer import RowBuffer
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.step import PLAIN, TRACKED_TOGETHER, Call, step
 from kalprox.learning.tracking import Tracking
@@ -120,7 +121,8 @@ class Buffered:
             return []
         blocks: Iterable[Block] = [batch] if isinstance(batch, Block) else batch
         if self.folded is None:
-            belief, tracking = belief_type(settings).start(settings.in_stream, blocks), None
+            check(settings, way="one pass")
+            belief, tracking = belief_type(settings).start(settings, blocks), None
         else:
             belief, tracking = self.after_rows()
             belief = belief if settings is self.settings else under(belief, settings)

@@ -10,6 +10,7 @@ from kalprox._arrays import Array
 from kalprox.learning.belief import Belief
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.gaps import Completed, FeatureMoments, Gaps
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.predictive import Predictive
 from kalprox.sources import ArraySource, Block
@@ -28,11 +29,8 @@ _LOGISTIC = np.pi / 8  # the logistic function averaged over a variance v is abo
 
 def refuse_sparse(settings: Settings, X: Any) -> None:
     """Raise a ValueError for a sparse X whose features may be missing."""
-    if settings.missing != "raise" and hasattr(X, "toarray"):
-        raise ValueError(
-            f"missing={settings.missing!r} needs a dense X; got a sparse matrix, whose empty entries are zeros. Use "
-            "X.toarray(), or missing='raise'."
-        )
+    if hasattr(X, "toarray"):
+        check(settings, way="sparse")
 
 
 def in_pieces(batch: Batch, rows: int, first: int) -> Iterator[Batch]:
@@ -106,10 +104,7 @@ def complete(
     if not (exact or isinstance(known, ExactBelief)):
         _check_seen(X, moments)
     if with_cov and settings.is_exact and np.ndim(batch.y) == 2:
-        raise ValueError(
-            f"missing='marginalize' needs y of shape (n,), since a row counts less by what it leaves open of one "
-            f"target; got shape {np.shape(batch.y)}. Fit one model per target, or use missing='impute'."
-        )
+        check(settings, way="targets")
     coef = variance = None
     if with_cov:
         if known is None:

@@ -22,6 +22,7 @@ from kalprox.learning.innovations import Innovations, SquareRootFilter, may_over
 from kalprox.learning.input_noise import InputNoise
 from kalprox.learning.linear import LinearBelief
 from kalprox.learning.moment_filter import MomentFilter
+from kalprox.learning.rules import check
 from kalprox.learning.sandwich import Sandwich
 from kalprox.learning.scorer import MODERATE_LEVERAGE, SMALL_LEVERAGE, Scorer
 from kalprox.learning.settings import Settings
@@ -33,15 +34,10 @@ from kalprox.regularizers import Ridge
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import Block, Counts, Source
 from kalprox.sources.forgetting import course, faded
-from kalprox.sources.times import NEEDS_BY_TIME, check_later
+from kalprox.sources.times import check_later
 from kalprox.sources.weighting import CountedSource, counts_of
 
-__all__ = ["NO_ORDER", "ExactBelief"]
-
-NO_ORDER = (
-    "forget must be 1 for a source without an order of rows; got forget={!r}. Learn them as a stream, with partial_fit "
-    "or without an engine."
-)
+__all__ = ["ExactBelief"]
 
 _EXACT_ROWS = 10, 2048  # the innovations of as many rows per coefficient, or in all, are computed exactly
 _LONGEST = 4096  # rows of a piece whose innovations are exact
@@ -71,10 +67,8 @@ class ExactBelief(LinearBelief):
     def start(cls, settings: Settings, blocks: Iterable[Block]) -> "ExactBelief":
         block = next(iter(blocks))
         targets = block.y.shape[1] if block.y.ndim == 2 else None
-        if settings.noise_depends_on_inputs and targets is not None:
-            raise ValueError(
-                f"noise='inputs' needs y of shape (n,); got shape {block.y.shape}. Fit one model per target."
-            )
+        if targets is not None:
+            check(settings, way="targets")
         d, kind = block.X.shape[1], settings.forgetting
         if isinstance(kind, RandomWalk):
             kind.steps(d, intercept=settings.fit_intercept)  # raises an error if it is about another model
@@ -85,19 +79,7 @@ class ExactBelief(LinearBelief):
     @classmethod
     def fit(cls, settings: Settings, source: Source) -> tuple["ExactBelief", Counts]:
         """Fit in one pass to a source without an order of rows; another one sums scores, if `coef_cov` needs them."""
-        if settings.forgets:
-            raise ValueError(NO_ORDER.format(settings.parameters["forget"]))
-        if settings.noise_depends_on_inputs:
-            raise ValueError(
-                "noise='inputs' is learned from predictions of rows from earlier ones, and this source has no order of "
-                "rows: use noise='learn', or learn the rows as a stream."
-            )
-        if settings.penalty.alpha == "auto" and settings.penalty.selection == "prediction":
-            raise ValueError(
-                "alpha='auto' needs penalty='ridge' here: for other penalties alpha is chosen by cross-validation of "
-                "blocks of rows in their order, and this source has no order of rows. Give a number, or use `path` "
-                "afterwards."
-            )
+        check(settings, way="no order")
         folded = CountedSource(source, settings.weights).fold(Information.from_block)
         check_any_row(folded.counts)
         assert folded.total is not None
@@ -125,7 +107,7 @@ class ExactBelief(LinearBelief):
         counts, squares, noise, window = counts_of(weights, self.settings.weights), None, self.input_noise, self.window
         left, folds = None, None
         if block.times is not None and not isinstance(kind, ByTime):
-            raise ValueError(NEEDS_BY_TIME.format(self.settings.parameters["forget"]))
+            check(self.settings, way="times")
         if self.settings.noise_depends_on_inputs or block.noise is not None:
             counts = np.ones(len(block)) if weights is None else self.settings.counts(weights)
             weights = self._weights(block)
@@ -196,9 +178,6 @@ class ExactBelief(LinearBelief):
     def merge(self, other: Belief) -> "ExactBelief":
         """Return the belief after the rows of both. Exact; O(d^3)."""
         assert isinstance(other, ExactBelief)  # whose settings are the same
-        if self.settings.forgets:
-            given = self.settings.parameters["forget"]
-            raise ValueError(f"merge needs forget=1: with forget={given!r} the order of all rows matters.")
         sandwich = self.sandwich and other.sandwich and self.sandwich.merge(other.sandwich)
         info = merge(self.information, other.information)
         noise = self.input_noise and other.input_noise and self.input_noise.merge(other.input_noise)
@@ -284,7 +263,7 @@ class ExactBelief(LinearBelief):
         if settings.noise_depends_on_inputs or not self.posterior.proper:
             return None
         kind = settings.forgetting
-        if not (kind.fades or (isinstance(kind, RandomWalk) and kind.of_intercept and settings.fit_intercept)):
+        if not (kind.fades or (kind.of_intercept and settings.fit_intercept)):
             return None
         g, coef = settings.penalty.regularizer(self.alpha), self.posterior.mean[int(settings.fit_intercept) :]
         made = MomentFilter.of(settings, g, self.information, self.design, coef, self.time, search)

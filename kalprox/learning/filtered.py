@@ -27,7 +27,6 @@ from kalprox.base.tree import Saved, Sizes, expect, grown, leaf, state
 from kalprox.information import Information, merge
 from kalprox.learning.belief import Belief, check_any_row, refuse_scores
 from kalprox.learning.design import Design, DesignedSource, Moments
-from kalprox.learning.exact import NO_ORDER
 from kalprox.learning.fingerprint import SIZE, of_moments
 from kalprox.learning.innovations import Innovations, SquareRootFilter, in_stds, may_overflow
 from kalprox.learning.laplace import fit_with_chosen_alpha
@@ -35,6 +34,7 @@ from kalprox.learning.matching_filter import ClassFilter, MatchingFilter, follow
 from kalprox.learning.merging import change, distance, in_coordinates, likely_rows
 from kalprox.learning.path import Path
 from kalprox.learning.refined_path import refined_path
+from kalprox.learning.rules import check
 from kalprox.learning.sandwich import UNNAMED, Sandwich, moved, next_unnamed, row_scores
 from kalprox.learning.separation import SEPARATED, SeparationWarning, is_separated
 from kalprox.learning.settings import Settings
@@ -48,14 +48,14 @@ from kalprox.learning.weak_prior import (
     weak_prior,
     weak_root,
 )
-from kalprox.likelihoods import Bernoulli, Categorical
+from kalprox.likelihoods import Categorical
 from kalprox.noise import Noise
 from kalprox.posterior import InformationPosterior, Posterior
 from kalprox.regularizers import Regularizer, Zero
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
 from kalprox.sources.forgetting import faded
-from kalprox.sources.times import NEEDS_BY_TIME, check_later, in_order
+from kalprox.sources.times import check_later, in_order
 from kalprox.sources.weighting import counts_of
 
 __all__ = ["FilteredBelief", "contrasts", "refuse_changes"]
@@ -167,7 +167,7 @@ class FilteredBelief(Belief):
         step = _filter(self.settings, belief.fixed, warmup=belief.state.problem.warmup).step
         inputs = belief.fixed.block(block)
         if block.times is not None and not self.settings.by_time:
-            raise ValueError(NEEDS_BY_TIME.format(self.settings.parameters["forget"]))
+            check(self.settings, way="times")
         state = step(belief.state, inputs.X, inputs.y, inputs.weights, block.times)
         if belief.columns is not None and self.state.held is not None and state.held is None:
             prior = weak_prior(self.settings, belief.fixed, seen, belief.columns, _noise_of(state))
@@ -431,11 +431,9 @@ class FilteredBelief(Belief):
 
         The rows held in a warm-up are checked when there are 10 for each coefficient.
         """
-        if self.fixed.center is None or self.fixed.row_offsets:
-            raise ValueError(
-                "New features came, and this model cannot learn them: its link is a function, or its rows have an "
-                "offset. Give all features in every row."
-            )
+        check(self.settings, way="new features")
+        if self.fixed.row_offsets:
+            raise ValueError("New features came, and rows with an offset cannot have them: give all in every row.")
         belief = grown(self, more, self.fixed.outputs or 1)
         state, design = belief.state, belief.fixed
         first = _filter(self.settings, design).init(first_theta(self.settings, design), None)
@@ -460,9 +458,6 @@ class FilteredBelief(Belief):
 
         The rows of a stream whose warm-up has not ended are learned by the other: if neither has, all of them together.
         """
-        if self.settings.forgets:
-            given = self.settings.parameters["forget"]
-            raise ValueError(f"merge needs forget=1: with forget={given!r} the order of all rows matters.")
         assert isinstance(other, FilteredBelief)  # whose settings are the same
         sizes = {(one.fixed.size, one.fixed.outputs, one.fixed.row_offsets) for one in (self, other)}
         if len(sizes) > 1:
@@ -525,11 +520,7 @@ class FilteredBelief(Belief):
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         """Return the minimiser for each alpha, by passes over the rows of a source; see `refined_path`."""
-        if source is None:
-            raise ValueError(
-                "path of this model needs the rows that it was fitted to, X and y, since the loss is linearised "
-                f"elsewhere for each alpha; without rows it needs {self.settings.exact_needs}."
-            )
+        assert source is not None
         return refined_path(self, source, _faded(self.settings, source), alphas)
 
     def _estimate_in(self, design: Design) -> Array:
@@ -629,7 +620,7 @@ class FilteredBelief(Belief):
             return np.inf
         y = np.concatenate(self.state.held.y)
         events = (y > 0).sum(axis=0).min()
-        return float(min(events, (y < 1).sum()) if isinstance(self.settings.likelihood, Bernoulli) else events)
+        return float(min(events, (y < 1).sum()) if self.settings.likelihood.outcomes == "two classes" else events)
 
     @property
     def design(self) -> Design:
@@ -784,11 +775,7 @@ def contrasts(design: Design, regularizer: Regularizer) -> Any:
 
 def first_moments(settings: Settings, blocks: Iterable[Block]) -> Moments:
     """Return the moments of the first rows of a stream."""
-    if settings.standardize:
-        raise ValueError(
-            f"standardize=True needs fit, or {settings.exact_needs}: other models linearise each row "
-            "of a stream once, and the standard deviations of its columns are not known beforehand. Scale them first."
-        )
+    check(settings, way="first rows")
     return reduce(add, map(Moments.of, blocks))
 
 
@@ -802,12 +789,13 @@ def _filter(settings: Settings, design: Design, **options: Any) -> Any:
 def _faded(settings: Settings, source: Source) -> Source:
     """Return the rows of a source with the weights that forgetting leaves them."""
     if settings.forgets:
-        if not hasattr(source, "faded"):
-            raise ValueError(NO_ORDER.format(settings.parameters["forget"]))
-        faded: Source = source.faded(settings.forgetting, settings.weights)
+        rows: Any = source
+        if not hasattr(rows, "faded"):
+            check(settings, way="no order")
+        faded: Source = rows.faded(settings.forgetting, settings.weights)
         return faded
     if getattr(source, "times", None) is not None:
-        raise ValueError(NEEDS_BY_TIME.format(settings.parameters["forget"]))
+        check(settings, way="times")
     return source
 
 

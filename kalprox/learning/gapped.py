@@ -8,6 +8,7 @@ from kalprox.learning.buffered import Buffered, Made
 from kalprox.learning.completing import Batch, GapReader, complete, in_pieces, moments_of, refuse_sparse
 from kalprox.learning.exact import ExactBelief
 from kalprox.learning.gaps import FeatureMoments, Gaps
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.step import PLAIN, Call
 from kalprox.sources import ArraySource, Block, Source
@@ -123,10 +124,8 @@ _AT_ONCE = Call(watch=lambda *_: None)  # which is not buffered
 def completed_source(source: Source, settings: Settings) -> tuple[Source, Gaps]:
     """Return a source in memory without gaps, completed by the moments of all its rows, and their account."""
     if not isinstance(source, ArraySource):
-        raise ValueError(
-            f"missing={settings.missing!r} needs rows in memory, or rows that are learned in one pass in their order: "
-            "leave out the engine, and set passes=1 for a nonlinear model; or use missing='raise'."
-        )
+        check(settings, way="not in memory")
+    assert isinstance(source, ArraySource)
     refuse_sparse(settings, source.X)
     completed, gaps, _ = Gapped(settings)._completed(source, settings)
     assert isinstance(completed, ArraySource)

@@ -17,6 +17,7 @@ from scipy.linalg.lapack import dpotrf
 from kalprox._arrays import Array
 from kalprox._checks import all_usable
 from kalprox.calibration.blocks import Given
+from kalprox.forgetting import ByRow
 from kalprox.learning.design import Design
 from kalprox.likelihoods import Likelihood
 from kalprox.posterior import InformationPosterior
@@ -325,7 +326,7 @@ class SquareRootFilter:
         counts, own = ones if counts is None else counts, ones if own is None else own
         weights = counts if block.weights is None else block.weights
         assert last or fading is None
-        forgets, fading = fading is not None, fading or course(None, counts)
+        forgets, fading = fading is not None, fading or course(ByRow(1.0), counts)
         left = fading.left  # of what was there before the block, when a row is predicted
         weights = weights * fading.worth if forgets else weights
         root = np.sqrt(weights)[:, None]

@@ -20,6 +20,7 @@ from kalprox.learning.gaps import Gaps
 from kalprox.learning.path import Path
 from kalprox.learning.pending import PendingRows
 from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.rules import check
 from kalprox.learning.sandwich import NEEDS_GROUPS
 from kalprox.learning.settings import Settings
 from kalprox.learning.step import NOT_ASKED, PLAIN, Call, step
@@ -107,8 +108,8 @@ class Learner:
             source, gaps = completed_source(source, self.settings)
         kind, in_order = belief_type(self.settings), getattr(source, "blocks_in_order", None)
         start = {"start": self.belief} if refine else {}
-        if refine and kind.in_one_pass:
-            raise ValueError("refine needs a model that is fitted in several passes; this one needs one only: use fit.")
+        if refine:
+            check(self.settings, way="refine")
         if getattr(source, "groups", None) is not None:
             self.settings = self.settings.clustered()
         elif self.settings.coef_cov == "clustered" and isinstance(source, ArraySource):
@@ -178,7 +179,9 @@ class Learner:
         elif settings.awaits_alpha and self.is_fitted and self.settings.chooses_alpha:
             found = settings.with_alpha(self.settings.penalty.alpha)
         else:
-            found = settings if not self.is_fitted else settings.in_stream
+            found = settings
+            if self.is_fitted:
+                check(settings, way="one pass")
         if groups is None and (
             known or self.settings.coef_cov != "clustered" or found.parameters["coef_cov"] != "auto"
         ):
@@ -247,6 +250,7 @@ class Learner:
                 "merge needs two models with the same alpha; alpha='auto' has chosen "
                 f"{self.settings.penalty.alpha:.4g} and {other.settings.penalty.alpha:.4g}. Give one number to both."
             )
+        check(self.settings, way="merge")
         belief = self.belief.merge(other.belief)
         mine, theirs = self._fingerprints, other._fingerprints
         if not allow_overlap and overlap(mine, theirs):
@@ -331,8 +335,7 @@ class Learner:
     def conformal_ends(self, level: float) -> tuple[Array, Array]:
         """Return how many stds a conformal interval extends below and above the mean."""
         quantiles = self._stream.quantiles
-        if not self.tracking.scores[0].has_intervals:
-            raise ValueError("Classes have probabilities and no intervals: leave method='conformal' out.")
+        check(self.settings, way="conformal")
         if quantiles.rows == 0:
             raise ValueError(
                 "Conformal intervals need rows that were predicted before they were learned, and there are none: use "
@@ -344,6 +347,8 @@ class Learner:
         """Return the solution for each alpha; see `Belief.path`. The source has all rows learned, if it is needed."""
         if source is not None and self.settings.missing != "raise":
             source, _ = completed_source(source, self.settings)
+        check(self.settings, way="path")
+        check(self.settings, way="path without rows" if source is None else "path of rows")
         return self.belief.path(alphas, source)
 
     def mean(self, X: Any) -> Array:

@@ -18,6 +18,7 @@ from kalprox.learning.evidence_search import EvidenceSearch
 from kalprox.learning.folds import Folds
 from kalprox.learning.intervals import TUNED_ROWS
 from kalprox.learning.path import Path
+from kalprox.learning.rules import check
 from kalprox.linalg.triangle import qr, svd
 from kalprox.noise import Noise, gaussian_log_likelihood, log_evidence, ridge_evidence_slopes, ridge_log_evidence
 from kalprox.posterior import InformationPosterior, TargetPosteriors
@@ -183,12 +184,6 @@ class LinearBelief(Belief):
         of the intercept included, that fit is m + (p - m) / (1 + s). Where rows leave x undetermined, it is m. O(d^2)
         per row.
         """
-        penalty = self.settings.penalty
-        if penalty.regularizer(1.0).root(self.information.d) is None:
-            raise ValueError(
-                f"minimax=True needs a quadratic penalty, 'ridge' or None; got penalty={penalty.kind!r}. Predict with "
-                "minimax=False."
-            )
         inputs, theta = self.design.rows(X), np.asarray(self.posterior.mean)
         m = self.design.offset + (theta[0] if self.design.intercept else 0.0)
         return m + (self._value(inputs)[0] - m) / (1 + self.posterior.leverage(inputs))
@@ -207,12 +202,6 @@ class LinearBelief(Belief):
         return np.where(before > 0, before, now if self.settings.fit_intercept else now + info.x_mean**2)
 
     def _tuning(self) -> Array:
-        if self.settings.forgets:
-            given = self.settings.parameters["forget"]
-            raise ValueError(
-                f"anytime=True needs forget=1: with forget={given!r} the interval is about recent rows, and no "
-                "confidence sequence is known for them. Use anytime=False."
-            )
         return TUNED_ROWS * self.spread
 
     # ---- choice of alpha -------------------------------------------------------------------------------
@@ -254,9 +243,7 @@ class LinearBelief(Belief):
     @property
     def log_evidence(self) -> Array:
         """The log evidence, shape () or (k,), exact for a proper quadratic g; see `kalprox.noise.log_evidence`."""
-        if not self.settings.forgetting.keeps_moments:
-            given = self.settings.parameters["forget"]
-            raise ValueError(f"log_evidence_ needs rows that are not transformed; got forget={given!r}.")
+        check(self.settings, way="evidence")
         return self._log_evidence
 
     @cached_property
@@ -352,10 +339,6 @@ class LinearBelief(Belief):
 
     def path(self, alphas: Array | None, source: Source | None = None) -> Path:
         penalty = self.settings.penalty
-        if source is not None:
-            raise ValueError("path of a linear model needs no rows, since it knows all about them: leave X and y out.")
-        if not penalty.has_weight:
-            raise ValueError(f"path needs a penalty with a weight; got penalty={penalty.kind!r}.")
 
         def read(belief: Self) -> tuple[Array, Array, Array, float]:
             return belief.coef, belief.intercept, belief.edf, belief.score

@@ -10,7 +10,6 @@ import numpy as np
 from kalprox._arrays import Array
 from kalprox._checks import check_usable
 from kalprox.base.tree import state
-from kalprox.forgetting import RandomWalk
 from kalprox.information import Information
 from kalprox.learning.belief import Belief
 from kalprox.learning.design import Design, Moments
@@ -76,7 +75,7 @@ class MatchedBelief(Belief):
     def filter(self) -> MatchedFilter:
         """The filter that continues from this belief row by row."""
         loss, kind = self.settings.likelihood, self.settings.forgetting
-        step = kind.of_intercept if isinstance(kind, RandomWalk) else 0.0
+        step = kind.of_intercept
         A, b = np.array(self.A, order="F"), self.b.copy()
         return MatchedFilter(self.fixed, loss, self._prior, A, b, self.rows, self.settings.forget, step)
 

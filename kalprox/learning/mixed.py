@@ -189,12 +189,6 @@ class MixedBelief(Belief):
         value, std = self._spread_of([one.mean for one in found], [one.std for one in found])
         return Student(value, std, self._harmonic([one.dof for one in found])[()])
 
-    def _tuning(self) -> Array:
-        raise ValueError(
-            "anytime=True needs forget=1: with forget='auto' the interval is about recent rows, and no confidence "
-            "sequence is known for them. Use anytime=False."
-        )
-
     def mean(self, X: Any) -> Array:
         if self.settings.likelihood.location and isinstance(self.members[0], ExactBelief):
             return self._mean_of_rows(self._of(lambda member: member.mean(X)))

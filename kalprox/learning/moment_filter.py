@@ -12,7 +12,7 @@ from scipy.linalg.blas import dger
 from scipy.linalg.lapack import dtrtri
 
 from kalprox._arrays import Array
-from kalprox.forgetting import ByTime, RandomWalk
+from kalprox.forgetting import ByTime
 from kalprox.information import Information
 from kalprox.learning.design import Design
 from kalprox.learning.evidence_search import EvidenceSearch
@@ -138,7 +138,7 @@ class MomentFilter:
         pieces = g.pieces()
         pieces = pieces and Pieces(*(np.array(per_coordinate(a, d, "penalty"), float) for a in pieces))
         kind = settings.forgetting
-        step = kind.of_intercept if isinstance(kind, RandomWalk) else 0.0
+        step = kind.of_intercept
         weight /= 1 + step * weight
         about: dict[str, Any] = {"time": time, "step": step, "search": search}
         return cls(settings, g, pieces, origin, mean, products, weight, rows, squares, np.array(start), **about)

@@ -12,7 +12,7 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
-from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Regularizer, Ridge, SmoothL1, Zero
+from kalprox.regularizers import L1, Box, ElasticNet, GroupL1, Regularizer, Ridge, Separable, SmoothL1, Zero
 
 __all__ = ["PENALTIES", "Penalty"]
 
@@ -106,11 +106,6 @@ class Penalty(ABC):
         if isinstance(self.alpha, str):
             if self.alpha != "auto":
                 raise ValueError(f"alpha must be a number >= 0 or 'auto'; got {self.alpha!r}.")
-            if not self.has_weight:
-                *most, last = (name for name, penalty in PENALTIES.items() if penalty.has_weight)
-                raise ValueError(
-                    f"alpha='auto' needs a penalty with a weight: {', '.join(most)} or {last}; got {self.kind!r}."
-                )
         else:
             if self.alpha is None or np.ndim(self.alpha):
                 raise ValueError(
@@ -120,6 +115,11 @@ class Penalty(ABC):
             check_positive("alpha", self.alpha, strict=False)
         if not 0 <= self.l1_ratio <= 1:
             raise ValueError(f"l1_ratio must lie between 0 and 1; got {self.l1_ratio!r}.")
+
+    @property
+    def name(self) -> str:
+        """One word for penalties that go with the same settings; see `kalprox.learning.rules`."""
+        return str(self.kind)
 
     @abstractmethod
     def regularizer(self, alpha: float) -> Regularizer:
@@ -221,6 +221,7 @@ class BoxPenalty(Penalty):
 
 class NoPenalty(Penalty):
     kind = None
+    name = "none"
     help = "No penalty."
     has_weight = False
     selection = None
@@ -245,6 +246,11 @@ class GivenPenalty(Penalty):
                 f"alpha must be 1 if penalty is a Regularizer, which has its own weights; got alpha={self.alpha!r} and "
                 f"{type(self.kind).__name__}."
             )
+
+    @property
+    def name(self) -> str:
+        own = "own ridge" if isinstance(self.kind, Separable) else "own quadratic"
+        return own if self.kind.quadratic else "own"
 
     @property
     def scale_free(self) -> bool:  # type: ignore[override]

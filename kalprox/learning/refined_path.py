@@ -46,8 +46,6 @@ def refined_path(belief: Belief, source: Source, weighted: Source, alphas: Array
         Its score is -BIC/2.
     """
     settings = belief.settings
-    if not settings.penalty.has_weight:
-        raise ValueError(f"path needs a penalty with a weight; got penalty={settings.penalty.kind!r}.")
     alphas = _grid(belief, source) if alphas is None else np.asarray(alphas, float)
     check_positive("alphas", alphas, strict=False)
     found: dict[int, tuple[Array, Array, float, float]] = {}

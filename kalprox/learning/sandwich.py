@@ -10,7 +10,6 @@ from kalprox._arrays import Array, masked
 from kalprox.base.tree import leaf, state
 from kalprox.learning.design import Design
 from kalprox.likelihoods import Likelihood
-from kalprox.likelihoods.robust import Robust
 from kalprox.models import Model
 from kalprox.sources import Block
 from kalprox.sources.weighting import relative_precision
@@ -283,11 +282,8 @@ def row_scores(
 
 def excess_of(likelihood: Likelihood, y: Array, f: Array, weights: Array | None, variance: Any = 0.0) -> Array | None:
     """Return by how much the information of each row exceeds the second derivative of its loss; None if it does not."""
-    if not isinstance(likelihood, Robust):
-        return None
-    found = likelihood.matched(y, f, np.broadcast_to(variance, f.shape))[1]
-    found = found - likelihood.bend(likelihood.standardised(y, f, variance))
-    return found if weights is None else weights * found
+    found = likelihood.excess(y, f, variance)
+    return found if weights is None or found is None else weights * found
 
 
 def _scaled(e: Array, leverage: Array, precision: Array | None, *, seen: bool) -> Array:

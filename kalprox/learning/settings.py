@@ -10,10 +10,11 @@ import numpy as np
 
 from kalprox._arrays import Array
 from kalprox._checks import check_positive
-from kalprox.forgetting import Auto, ByRow, ByTime, Forgetting, forgetting_of
+from kalprox.forgetting import Forgetting, forgetting_of
 from kalprox.learning.gaps import MISSING
 from kalprox.learning.penalties import Penalty
-from kalprox.likelihoods import Bernoulli, Categorical, Likelihood
+from kalprox.learning.rules import check
+from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.names import likelihood_of
 from kalprox.models import GLM, LINKS, Function, Linear, Model
 from kalprox.sources import Block
@@ -147,100 +148,14 @@ class Settings:
         )
         if coef_cov == "auto" and settings._weighs_scores and settings.structure is None and not settings.is_bank:
             settings = replace(settings, coef_cov="robust")
-        settings._check_structure()
-        settings._check_likelihood()
-        settings._check_nonlinear()
-        settings._check_change_points()
-        settings._check_forgetting()
-        settings._check_missing()
-        return settings
-
-    def _check_missing(self) -> None:
-        linear = isinstance(self.link, str) and self.link == "identity"
-        classes = linear and isinstance(self.likelihood, (Bernoulli, Categorical))
-        if self.missing == "marginalize" and not (self.is_exact or classes):
+        check(settings)
+        named = settings.parameter_names
+        if named is not None and len(named) != np.size(start):
             raise ValueError(
-                f"missing='marginalize' needs {self.exact_needs}, or classes: for other models it is not known what a "
-                "missing feature leaves open. Use missing='impute'."
-            )
-        if self.missing == "marginalize" and not self.forgetting.fades:
-            raise ValueError(
-                "missing='marginalize' needs forgetting by row or by time, since a row with gaps counts less; got "
-                f"forget={self.parameters['forget']!r}. Use missing='impute'."
-            )
-        if self.missing == "marginalize" and self.noise_depends_on_inputs:
-            raise ValueError(
-                "missing='marginalize' needs one noise variance, since a missing feature adds to that of its row; got "
-                "noise='inputs'. Use noise='learn', or missing='impute'."
-            )
-
-    def _check_structure(self) -> None:
-        """Raise a ValueError for what a model with a structure does not offer."""
-        if self.structure is None:
-            return
-        given = {**self.parameters, "coef_cov": self.coef_cov}
-        refused = {name: given[name] for name in ("missing", "coef_cov")}
-        refused = {name: value for name, value in refused.items() if value not in ("raise", "model")}
-        refused |= {"alpha": "auto"} if self.penalty.alpha == "auto" else {}
-        refused |= {"noise": "inputs"} if self.noise_depends_on_inputs else {}
-        refused |= {"forget": given["forget"]} if self.is_bank or not self.forgetting.fades else {}
-        refused |= {"change_points": given["change_points"]} if self.change_points is not None else {}
-        if refused:
-            what = " and ".join(f"{name}={value!r}" for name, value in refused.items())
-            raise ValueError(f"{what} needs all of the information, a dense matrix: set structure=None.")
-
-    def _check_likelihood(self) -> None:
-        loss, name = self.likelihood, f"likelihood={self.parameters['likelihood']!r}"
-        if loss.quadratic:
-            return
-        if loss.interacts and not callable(self.link) and self.penalty.kind in ("group", "box"):
-            raise ValueError(f"penalty={self.penalty.kind!r} needs two classes; for several, use 'ridge' or 'l1'.")
-        if isinstance(self.link, str) and self.link != "identity" and not loss.location:
-            raise ValueError(f"{name} has a link of its own: link must be 'identity' or a function; got {self.link!r}.")
-        given = self.parameters["noise"]
-        if loss.majorizes and given != "learn":
-            kind = type(loss).__name__
-            raise ValueError(
-                f"noise must be 'learn', the default, with {name}: give the scale of good rows, if it is known, as "
-                f"likelihood=kalprox.likelihoods.{kind}(scale=...); got noise={given!r}."
-            )
-        if self.noise_depends_on_inputs or (self.noise_var is not None and not loss.learns_noise):
-            raise ValueError(f"noise must be 'learn', the default: {name} has no noise variance; got noise={given!r}.")
-        if self.weights != "frequency" and loss.majorizes:
-            raise ValueError(
-                f"weights='precision' needs a likelihood whose rows may differ in scale; got {name}. Use "
-                "weights='frequency', or likelihood='gaussian'."
-            )
-
-    def _check_nonlinear(self) -> None:
-        if self.is_exact:
-            return
-        if self.penalty.alpha == "auto" and not self._has_laplace_evidence:
-            if self.likelihood.location or self.likelihood.learns_noise:
-                raise ValueError(f"alpha='auto' needs {self.exact_needs}; give a number.")
-            raise ValueError(
-                "alpha='auto' of classes and counts needs penalty='ridge', link='identity', structure=None and a "
-                "forget that is a number or ByTime; give a number."
-            )
-        if self.noise_depends_on_inputs:
-            raise ValueError(f"noise='inputs' needs {self.exact_needs}; use 'learn', or a number.")
-        if callable(self.link) and self.start is None:
-            raise ValueError("start, the first theta of shape (d,), must be given if link is a function.")
-        if callable(self.link) and self.standardize:
-            raise ValueError("standardize must be False if link is a function: its theta has no columns to scale.")
-        if callable(self.link) and (named := self.parameter_names) is not None and len(named) != np.size(self.start):
-            raise ValueError(
-                f"parameter_names of the function must have as many names as start has entries, {np.size(self.start)}; "
+                f"parameter_names of the function must have as many names as start has entries, {np.size(start)}; "
                 f"got {len(named)}."
             )
-
-    @property
-    def _has_laplace_evidence(self) -> bool:
-        """Whether the evidence of a Laplace approximation chooses alpha: that of classes or counts, with ridge."""
-        named = isinstance(self.link, str) and self.link == "identity"
-        fades = not self.is_bank and self.forgetting.fades
-        unit = not self.likelihood.location and not self.likelihood.learns_noise
-        return named and fades and unit and self.penalty.selection == "evidence"
+        return settings
 
     def with_alpha(self, alpha: Any) -> "Settings":
         """Return these settings, as they were given, with the alpha that "auto" has chosen."""
@@ -252,56 +167,14 @@ class Settings:
         return self.penalty.alpha == "auto" and not self.is_exact
 
     @property
-    def in_stream(self) -> "Settings":
-        """These settings; raises a ValueError if rows cannot be learned one after the other under them."""
-        if self.awaits_alpha:
-            raise ValueError(
-                "alpha='auto' of classes and counts needs all rows at once, in several passes: fit the first rows, and "
-                "learn later ones with the alpha that was chosen; or give a number."
-            )
-        return self
-
-    @property
     def chooses_alpha(self) -> bool:
         """Whether alpha is, or was, chosen from the rows."""
         return isinstance(self.parameters["alpha"], str)
 
-    def _check_change_points(self) -> None:
-        if self.change_points is None:
-            return
-        if not self.diagnose:
-            raise ValueError("change_points needs diagnose=True: they are looked for as rows are scored.")
-        if callable(self.link):
-            raise ValueError("change_points needs a link by its name; set change_points=False if link is a function.")
-        if self.likelihood.interacts:
-            raise ValueError("change_points needs a number, a count or two classes to predict; got several classes.")
-
-    def _check_forgetting(self) -> None:
-        kind, given = self.forgetting, f"forget={self.parameters['forget']!r}"
-        if kind.fades:
-            return
-        instead = "Use a number, or ByTime, which multiply the weights of rows"
-        if not self.is_exact:
-            raise ValueError(f"{given} needs {self.exact_needs}: other models linearise each row once. {instead}.")
-        if self.coef_cov != "model":
-            raise ValueError(f"{given} needs coef_cov='model'; got coef_cov={self.coef_cov!r}. {instead}.")
-        if self.noise_depends_on_inputs:
-            raise ValueError(f"{given} needs noise='learn', or a number; got noise='inputs'. {instead}.")
-        if self.penalty.alpha == "auto" and self.penalty.selection == "prediction":
-            raise ValueError(
-                f"{given} needs a number for alpha, or penalty='ridge': the folds that choose alpha for "
-                f"penalty={self.penalty.kind!r} would not be forgotten with the rows. {instead}."
-            )
-        if self.standardize and not kind.keeps_moments:
-            raise ValueError(
-                f"{given} needs standardize=False: the standard deviations of the columns are not kept. Scale them "
-                f"first. {instead}."
-            )
-
     @cached_property
     def forget(self) -> float:
         """The forgetting factor of `ByRow`; 1 for the other kinds, see `forgets`."""
-        return self.forgetting.factor if isinstance(self.forgetting, ByRow) else 1.0
+        return self.forgetting.per_row
 
     @cached_property
     def forgets(self) -> bool:
@@ -311,7 +184,7 @@ class Settings:
     @cached_property
     def by_time(self) -> bool:
         """Whether rows are forgotten by time, so that every row needs one."""
-        return isinstance(self.forgetting, ByTime)
+        return self.forgetting.needs_times
 
     @cached_property
     def is_exact(self) -> bool:
@@ -319,21 +192,8 @@ class Settings:
 
         That is a linear model with the Gaussian likelihood and no structure.
         """
-        return not self.exact_needs
-
-    @cached_property
-    def exact_needs(self) -> str:
-        """What these settings lack to be exact, in words; see `is_exact`.
-
-        >>> Settings.of(likelihood="poisson").exact_needs
-        "likelihood='gaussian'"
-        """
-        there = {
-            "link='identity'": isinstance(self.link, str) and self.link == "identity",
-            "likelihood='gaussian'": self.likelihood.quadratic,
-            "structure=None": self.structure is None,
-        }
-        return " and ".join(name for name, right in there.items() if not right)
+        linear = isinstance(self.link, str) and self.link == "identity"
+        return linear and self.likelihood.quadratic and self.structure is None
 
     @cached_property
     def several_targets(self) -> bool:
@@ -370,8 +230,7 @@ class Settings:
                 "default, or 'clustered'; or leave the clusters out."
             )
         settings = replace(self, coef_cov="clustered")
-        settings._check_structure()
-        settings._check_forgetting()
+        check(settings)
         return settings
 
     def counts(self, weights: Array | None) -> Array | None:
@@ -407,7 +266,7 @@ class Settings:
     @cached_property
     def is_bank(self) -> bool:
         """Whether several ways to forget are mixed by how well each predicts."""
-        return isinstance(self.forgetting, Auto)
+        return self.forgetting.name == "auto"
 
     @property
     def parameter_names(self) -> list[str] | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property, partial, reduce
 from operator import add
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -19,10 +19,10 @@ from kalprox.learning.belief import FEWEST_ROWS, Belief, check_any_row
 from kalprox.learning.design import Design, DesignedSource, Moments
 from kalprox.learning.filtered import contrasts
 from kalprox.learning.intervals import Estimate
-from kalprox.learning.path import Path
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.learning.structured_rows import Rows, learn_rows
-from kalprox.learning.targets import Seen, Targets, check_offset, check_targets
+from kalprox.learning.targets import Seen, Targets, check_targets
 from kalprox.learning.weak_prior import coef_regularizer, first_intercept, first_theta, weak_precisions
 from kalprox.likelihoods import Likelihood
 from kalprox.likelihoods.parameters import Learned
@@ -34,7 +34,7 @@ from kalprox.posterior import Posterior
 from kalprox.solvers.curvature import diagonal_curvature
 from kalprox.sources import ArraySource, Block, Counts, Source
 
-__all__ = ["StructuredBelief", "check_stream"]
+__all__ = ["StructuredBelief"]
 
 _FREE = ("diagnose", "max_passes", "tol", "targets", "missing_targets")  # settings that may change between batches
 _WEAK = 1e-5  # the precision of what has no penalty in a stream, in units of the noise: less would lose digits
@@ -123,7 +123,6 @@ class StructuredBelief(Belief):
         The intercept that fits the first rows best is its prior mean, so that the weak prior does not pull.
         """
         assert settings.structure is not None
-        check_stream(settings)
         blocks = [counting(block) for block in blocks]
         moments = reduce(add, map(Moments.of, blocks))
         about: dict[str, Any] = {"intercept": settings.fit_intercept, "standardize": False}
@@ -147,8 +146,6 @@ class StructuredBelief(Belief):
         cls, settings: Settings, source: Source, start: "StructuredBelief | None" = None
     ) -> tuple["StructuredBelief", Counts]:
         """Refine to a stationary point of the objective, after one pass for the means of X; see `kalprox.refine`."""
-        if settings.forgets:
-            raise ValueError("forget needs partial_fit with a structure: set forget=1.")
         folded = source.fold(partial(Seen.of, settings))
         check_any_row(folded.counts)
         assert folded.total is not None
@@ -180,12 +177,12 @@ class StructuredBelief(Belief):
         Exact means the minimiser of the loss of the piece and of what was known before; see `learn_rows`.
         """
         settings, likelihood = self.settings, self.settings.likelihood
-        check_stream(settings)
+        check(settings, way="one pass")
         if block.count == 0:
             return self
         block = counting(block)
         if block.offset is not None:
-            check_offset(settings)
+            check(settings, way="offset")
         new = Targets.of(settings, block)
         check_targets(settings, new, new, block)
         counts, inputs = settings.counts(block.weights), self.fixed.rows(block.X, block.offset)
@@ -312,19 +309,16 @@ class StructuredBelief(Belief):
 
     def coef_estimate(self, penalised: bool) -> Estimate:
         if not penalised or self.why_no_interval:
-            _refuse("An interval of coefficients without the penalty", "Read coef_ and coef_std_.")
+            raise ValueError(
+                "An interval of coefficients without the penalty is not offered with a structure. Read coef_ and "
+                "coef_std_, or set structure=None."
+            )
         return super().coef_estimate(penalised)
 
     def _value(self, inputs: Array) -> tuple[Array, Any]:
         """Return the output of the model at the estimate, and its Jacobian by its products."""
         J = inputs_of(self.model, np.asarray(self.posterior.mean), inputs)
         return J.value(), J
-
-    def path(self, alphas: Array | None, source: Source | None = None) -> Path:
-        return _refuse("path", "Fit once for each alpha.")
-
-    def merge(self, other: Belief) -> "StructuredBelief":
-        return _refuse("merge", "Fit one model to all rows.")
 
     # ---- saving ----------------------------------------------------------------------------------------
 
@@ -351,22 +345,6 @@ class StructuredBelief(Belief):
     def _check_restored(self, sizes: Sizes) -> None:
         """Raise a ValueError if something is not known that rows tell."""
         expect((self.learned is None) is (self.settings.likelihood.parameter is None or not self.data.rows > 0))
-
-
-def check_stream(settings: Settings) -> None:
-    """Raise a ValueError unless the model learns rows exactly, given the precision, in one pass."""
-    linear = isinstance(settings.link, str) and settings.link == "identity" and not settings.likelihood.interacts
-    g = settings.penalty.regularizer(settings.penalty.alpha)
-    if not linear or settings.forgets or settings.standardize or diagonal_curvature(g, 1) is None:
-        raise ValueError(
-            "With a structure, rows are learned in one pass if link='identity', there are two classes or a number to "
-            "predict, penalty='ridge' or None, forget=1, and columns are not standardised. Change that, or set "
-            "structure=None. Rows in memory are learned in several passes by fit."
-        )
-
-
-def _refuse(what: str, instead: str) -> NoReturn:
-    raise ValueError(f"{what} is not offered with a structure. {instead} Or set structure=None.")
 
 
 def _designed(source: Source, design: Design) -> Source:

@@ -10,11 +10,12 @@ from scipy import special
 from kalprox._arrays import Array, masked
 from kalprox.base.tree import leaf, state
 from kalprox.learning.design import Moments
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.models import LINKS
 from kalprox.sources import Block, Source
 
-__all__ = ["Seen", "Targets", "check_offset", "check_targets"]
+__all__ = ["Seen", "Targets", "check_targets"]
 
 _FALSE_ALARMS = 1e-3  # about the probability that targets with normal noise about the link are refused
 
@@ -70,24 +71,11 @@ class Seen:
     def of(cls, settings: Settings, block: Block) -> "Seen":
         """Return the summary of a block."""
         if block.offset is not None:
-            check_offset(settings)
+            check(settings, way="offset")
         return cls(Moments.of(block), Targets.of(settings, block), 0.0 if block.offset is None else float(len(block)))
 
     def __add__(self, other: "Seen") -> "Seen":
         return Seen(self.X + other.X, self.y + other.y, self.offsets + other.offsets)
-
-
-def check_offset(settings: Settings) -> None:
-    """Raise a ValueError if rows of a model with these settings cannot have an offset."""
-    loss = settings.likelihood
-    if settings.link == "identity" and not loss.quadratic and not loss.interacts:
-        return
-    advice = " With this one, subtract an offset from the target." if loss.quadratic else ""
-    raise ValueError(
-        "An offset, or an exposure, needs link='identity' and a likelihood of counts, such as likelihood='poisson', of "
-        f"outliers or of two classes; got link={settings.parameters['link']!r} and "
-        f"likelihood={settings.parameters['likelihood']!r}.{advice}"
-    )
 
 
 def check_targets(settings: Settings, seen: Targets, new: Targets, rows: Block | Source) -> None:

@@ -16,6 +16,7 @@ from kalprox.learning.belief import Belief
 from kalprox.learning.change_points import ChangeDetector
 from kalprox.learning.innovations import Innovations, common
 from kalprox.learning.quantiles import Quantiles
+from kalprox.learning.rules import check
 from kalprox.learning.settings import Settings
 from kalprox.likelihoods import Gaussian, Likelihood
 from kalprox.sources import Block
@@ -84,9 +85,7 @@ class Tracking:
         if belief.settings.change_points is None:
             return self if self.detector is None else replace(self, detector=None)
         if block.y.ndim > 1:
-            raise ValueError(
-                f"change_points needs y of shape (n,); got shape {block.y.shape}. Fit one model per target."
-            )
+            check(belief.settings, way="targets")
         detector = self.detector or ChangeDetector.start(belief.settings, block.X.shape[1], rows)
         return replace(self, detector=detector.after(block, belief, first=first))
 
@@ -148,8 +147,6 @@ class Tracking:
 
     def merge(self, other: "Tracking") -> "Tracking":
         """Return the tracking of both streams."""
-        if self.detector is not None or other.detector is not None:
-            raise ValueError("merge needs change_points=False: with change points the order of all rows matters.")
         scores = tuple(mine.merge(theirs) for mine, theirs in zip(self.scores, other.scores, strict=True))
         not_judged, missingness = self.not_judged or other.not_judged, self.missingness or other.missingness
         if self.missingness is not None and other.missingness is not None:

@@ -7,7 +7,7 @@ likelihood is one class in one file of this package, independent of models, regu
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -15,10 +15,11 @@ from kalprox._arrays import Array, certainly, namespace
 from kalprox._checks import concrete
 from kalprox._control import fori_loop
 from kalprox.likelihoods.parameters import LearnedParameter
-from kalprox.predictive import Predictive
+from kalprox.predictive import FromMoments, Predictive
 
-__all__ = ["Likelihood"]
+__all__ = ["Likelihood", "Outcomes"]
 
+Outcomes = Literal["numbers", "counts", "two classes", "several classes"]
 _NODES, _SHARES = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _SHARES / _SHARES.sum()
 _NARROW, _WIDE = 1e-6, 4.0  # variances of a belief, in units of the loss's own, between which moments are matched
@@ -43,6 +44,12 @@ class Likelihood(LearnedParameter, ABC):
         Whether the loss is scaled by a noise variance, which can be learned from the residuals.
     location : bool
         Whether f is the location of the observations, in their units, as the mean of the Gaussian likelihood is.
+    outcomes : {"numbers", "counts", "two classes", "several classes"}
+        What the observations are, which says how their predictions are judged and told.
+    predictive : type or None
+        The kind of predictive distribution that the mean, the std and the degrees of freedom of a prediction determine,
+        with a method `of_moments`, such as `kalprox.predictive.Student`. By its log density forget="auto" weighs ways
+        to forget, and is refused if it is None.
     support : tuple of float
         The smallest and the largest possible observation.
     log_concave : bool
@@ -73,6 +80,8 @@ class Likelihood(LearnedParameter, ABC):
     array([2., 2.])
     >>> gaussian.curvature_change(y, f, std=np.ones(2)), gaussian.skew(y, f, variance=np.ones(2))
     (array([0., 0.]), array([0., 0.]))
+    >>> gaussian.excess(y, f, 0.0), gaussian.family  # all information of a row is the second derivative of its loss
+    (None, 'gaussian')
     >>> gaussian.check(y)  # every number is possible
     >>> gaussian.unit, gaussian.first, gaussian.row_weights(y, None)
     (1.0, None, array([1., 1.]))
@@ -97,10 +106,20 @@ class Likelihood(LearnedParameter, ABC):
     quadratic: ClassVar[bool] = False
     learns_noise: ClassVar[bool] = False
     location: ClassVar[bool] = False
+    outcomes: ClassVar[Outcomes] = "numbers"
+    predictive: ClassVar[type[FromMoments] | None] = None
     support: ClassVar[tuple[float, float]] = -np.inf, np.inf
     log_concave: ClassVar[bool] = True
     interacts: ClassVar[bool] = False
     majorizes: ClassVar[bool] = False
+
+    @property
+    def family(self) -> str:
+        """One word for likelihoods that go with the same settings; see `kalprox.learning.rules`."""
+        if self.outcomes in ("two classes", "several classes"):
+            return self.outcomes
+        words = {"gaussian": self.quadratic, "robust": self.majorizes, "location": self.location}
+        return next((word for word, holds in words.items() if holds), "dispersed" if self.learns_noise else "other")
 
     def check(self, y: Array) -> None:
         """Raise a ValueError that names the first rows of a block whose observations are not possible.
@@ -345,6 +364,22 @@ class Likelihood(LearnedParameter, ABC):
         array of shape (n,)
         """
         return namespace(y).ones_like(y)
+
+    def excess(self, y: Array, f: Array, variance: Any) -> Array | None:
+        """Return by how much the information of rows exceeds the second derivative of their loss.
+
+        Parameters
+        ----------
+        y, f : arrays of the same shape
+        variance : float or array
+            That of a belief about f.
+
+        Returns
+        -------
+        array of the same shape, or None
+            None if it does not.
+        """
+        return None
 
     def curvature_change(self, y: Array, f: Array, std: Array) -> Array:
         """Return by how much the curvature of the loss changes within a standard deviation of f, as a share of it.

@@ -10,8 +10,8 @@ import numpy as np
 from scipy import special
 
 from kalprox._arrays import Array, namespace, pytree, special_functions
-from kalprox.likelihoods.base import Likelihood
-from kalprox.predictive import Categories, Classes
+from kalprox.likelihoods.base import Likelihood, Outcomes
+from kalprox.predictive import Categories, Classes, FromMoments
 
 __all__ = ["Bernoulli", "Categorical", "mean_of_sigmoid"]
 
@@ -98,6 +98,8 @@ class Bernoulli(Likelihood):
     """
 
     support: ClassVar[tuple[float, float]] = 0.0, 1.0
+    outcomes: ClassVar[Outcomes] = "two classes"
+    predictive: ClassVar[type[FromMoments] | None] = Classes
 
     def loss(self, y: Array, f: Array) -> Array:
         return namespace(f).logaddexp(0 * f, f) - y * f
@@ -168,6 +170,8 @@ class Categorical(Likelihood):
     """
 
     support: ClassVar[tuple[float, float]] = 0.0, 1.0
+    outcomes: ClassVar[Outcomes] = "several classes"
+    predictive: ClassVar[type[FromMoments] | None] = Categories
     interacts: ClassVar[bool] = True
 
     def loss(self, y: Array, f: Array) -> Array:

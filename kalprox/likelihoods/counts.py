@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kalprox._arrays import Array, certainly, namespace, pytree, special_functions
-from kalprox.likelihoods.base import Likelihood
-from kalprox.predictive import Counts
+from kalprox.likelihoods.base import Likelihood, Outcomes
+from kalprox.predictive import Counts, FromMoments
 
 __all__ = ["NegativeBinomial", "Poisson", "QuasiPoisson"]
 
@@ -29,6 +29,8 @@ class Poisson(Likelihood):
     """
 
     support: ClassVar[tuple[float, float]] = 0.0, np.inf
+    outcomes: ClassVar[Outcomes] = "counts"
+    predictive: ClassVar[type[FromMoments] | None] = Counts
 
     def likely_size(self, largest: float) -> float:
         return _log_size(largest)
@@ -111,6 +113,8 @@ class NegativeBinomial(Likelihood):
     """
 
     support: ClassVar[tuple[float, float]] = 0.0, np.inf
+    outcomes: ClassVar[Outcomes] = "counts"
+    predictive: ClassVar[type[FromMoments] | None] = Counts
 
     parameter: ClassVar[str | None] = "dispersion"
     bounds: ClassVar[tuple[float, float]] = 1e-6, 1e6

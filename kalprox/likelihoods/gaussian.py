@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from kalprox._arrays import Array, namespace, pytree
 from kalprox.likelihoods.base import Likelihood
-from kalprox.predictive import Student
+from kalprox.predictive import FromMoments, Student
 
 __all__ = ["Gaussian"]
 
@@ -23,6 +23,7 @@ class Gaussian(Likelihood):
     quadratic: ClassVar[bool] = True
     learns_noise: ClassVar[bool] = True
     location: ClassVar[bool] = True
+    predictive: ClassVar[type[FromMoments] | None] = Student
 
     def loss(self, y: Array, f: Array) -> Array:
         return (y - f) ** 2 / 2

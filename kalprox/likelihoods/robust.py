@@ -9,8 +9,8 @@ import numpy as np
 from kalprox._arrays import Array, namespace, pytree, special_functions
 from kalprox.likelihoods.base import Likelihood
 from kalprox.likelihoods.parameters import plain, stacked
+from kalprox.predictive import FromMoments, standard_quantile
 from kalprox.predictive import Student as StudentPrediction
-from kalprox.predictive import standard_quantile
 
 __all__ = ["FALSE_ALARMS", "MEDIAN_LIKE", "Huber", "Robust", "Student"]
 
@@ -38,6 +38,7 @@ class Robust(Likelihood):
     parameter: ClassVar[str | None] = "scale"
     majorizes: ClassVar[bool] = True
     location: ClassVar[bool] = True
+    predictive: ClassVar[type[FromMoments] | None] = StudentPrediction
     log_concave: ClassVar[bool] = False  # nor is it where the scale is learned
 
     scale: Any
@@ -146,6 +147,9 @@ class Robust(Likelihood):
         r = (y - f) / xp.sqrt(self.scale**2 + variance)
         bend = xp.maximum(self.bend(r), _FLAT)
         return self.weight(r) * (y - f) / bend, bend
+
+    def excess(self, y: Array, f: Array, variance: Any) -> Array:
+        return self.matched(y, f, np.broadcast_to(variance, f.shape))[1] - self.bend(self.standardised(y, f, variance))
 
     def sums(self, y: Array, f: Array, variance: Array, counts: Array) -> Array:
         xp = namespace(y, f, counts)

@@ -1,10 +1,10 @@
 """What a predictive distribution is."""
 
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 from kalprox._arrays import Array
 
-__all__ = ["Predictive"]
+__all__ = ["FromMoments", "Predictive"]
 
 
 class Predictive(Protocol):
@@ -26,3 +26,11 @@ class Predictive(Protocol):
 
     def log_prob(self, y: Array) -> Array:
         """Return the log density, or the log probability, at y."""
+
+
+class FromMoments(Predictive, Protocol):
+    """A predictive distribution that its mean, its scale and the degrees of freedom of that scale determine."""
+
+    @classmethod
+    def of_moments(cls, mean: Array, std: Array, dof: Any) -> Self:
+        """Return the distributions with these moments."""

@@ -36,6 +36,11 @@ class Counts(NamedTuple):
     mean: Array
     std: Array
 
+    @classmethod
+    def of_moments(cls, mean: Array, std: Array, dof: Any) -> "Counts":
+        """Return the distributions with these moments."""
+        return cls(mean, std)
+
     def _parameters(self) -> tuple[Array, Array, Array]:
         """Return the shape of the gamma distribution, variance / mean - 1, and a mean that is not 0."""
         xp = namespace(self.mean, self.std)
@@ -153,6 +158,11 @@ class Classes(NamedTuple):
 
     mean: Array
 
+    @classmethod
+    def of_moments(cls, mean: Array, std: Array, dof: Any) -> "Classes":
+        """Return the distributions with these moments."""
+        return cls(mean)
+
     @property
     def std(self) -> Array:
         """The standard deviations, sqrt(p (1 - p))."""
@@ -196,6 +206,11 @@ class Categories(NamedTuple):
     """One of m classes, whose probabilities are the last axis of the mean; an observation has a 1 for its class."""
 
     mean: Array
+
+    @classmethod
+    def of_moments(cls, mean: Array, std: Array, dof: Any) -> "Categories":
+        """Return the distributions with these moments."""
+        return cls(mean)
 
     @property
     def std(self) -> Array:

@@ -26,7 +26,7 @@ class Mixture(NamedTuple):
     Parameters
     ----------
     parts : tuple of Predictive
-        K distributions of the same n rows, `Student` or `Counts`, with means of shape (n,) or (n, k).
+        K distributions of one kind for the same n rows, with means of shape (n,) or (n, k).
     weights : array of shape (K,) or (K, k), or one more axis for the rows
         Not negative; they add up to 1 over the parts.
 
@@ -87,7 +87,10 @@ class Mixture(NamedTuple):
         known = np.isfinite(ends).any(axis=0)
         ends = np.where(known, ends, 0.0)
         low, high = np.nanmin(ends, axis=0), np.nanmax(ends, axis=0)
-        found = self._count(p, low, high) if isinstance(self.parts[0], Counts) else self._root(p, w, low, high)
+        if isinstance(self.parts[0], Student):
+            found = self._root(p, w, low, high)
+        else:
+            found = self._count(p, low, high) if isinstance(self.parts[0], Counts) else self._bisected(p, low, high)
         return np.where(known, found, np.nan)
 
     def _root(self, p: float, w: Array, low: Array, high: Array) -> Array:
@@ -111,6 +114,14 @@ class Mixture(NamedTuple):
             if done.all():
                 break
         return x
+
+    def _bisected(self, p: float, low: Array, high: Array) -> Array:
+        """Return the quantile between two points, for parts of any other kind."""
+        for _ in range(_MOST_STEPS):
+            middle = (low + high) / 2
+            enough = self.cdf(middle) >= p
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return high
 
     def _count(self, p: float, low: Array, high: Array) -> Array:
         while (low < high).any():

@@ -37,6 +37,11 @@ class Student(NamedTuple):
     std: Array
     dof: Any
 
+    @classmethod
+    def of_moments(cls, mean: Array, std: Array, dof: Any) -> "Student":
+        """Return the distributions with these moments."""
+        return cls(mean, std, dof)
+
     def __repr__(self) -> str:
         return f"Student(mean={brief(self.mean)}, std={brief(self.std)}, dof={brief(self.dof)})"
 

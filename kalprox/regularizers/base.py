@@ -19,6 +19,8 @@ class Regularizer(Speaking, ABC):
     ----------
     smooth : bool
         Whether g is twice differentiable everywhere. The algorithms of the paper need it; the proximal filter does not.
+    quadratic : bool
+        Whether g has a `root`.
 
     Examples
     --------
@@ -36,6 +38,7 @@ class Regularizer(Speaking, ABC):
     """
 
     smooth: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, theta: Array) -> Array:

@@ -159,6 +159,10 @@ class Weighted(Separable):
     def smooth(self) -> bool:  # type: ignore[override]
         return bool(self.g.smooth)
 
+    @property
+    def quadratic(self) -> bool:  # type: ignore[override]
+        return bool(self.g.quadratic)
+
     def terms(self, theta: Array) -> Array:
         xp = namespace(theta, self.weights)
         return self.weights * xp.where(self.weights > 0, self.g.terms(theta), 0)  # where 0 * inf, outside a box, is 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class Zero(Separable):
     >>> Zero().value(np.array([1.0, 2.0]))
     np.float64(0.0)
     """
+
+    quadratic: ClassVar[bool] = True
 
     def terms(self, theta: Array) -> Array:
         return namespace(theta).zeros_like(theta)
@@ -56,6 +58,7 @@ class Ridge(Separable):
     """
 
     lam: Any
+    quadratic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_positive("lam", self.lam, strict=False)
@@ -92,6 +95,7 @@ class Quadratic(Regularizer):
     """
 
     A: Any
+    quadratic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if hasattr(self.A, "ndim") and self.A.ndim < 2:  # more than two: a batch under jax.vmap

@@ -13,7 +13,7 @@ from kalprox._checks import (
     check_same_length,
     check_usable,
 )
-from kalprox.forgetting import ByTime, Forgetting
+from kalprox.forgetting import Forgetting
 from kalprox.sources.base import Block, Folded, Source, fold_blocks
 from kalprox.sources.forgetting import faded
 from kalprox.sources.times import in_order
@@ -101,7 +101,7 @@ class ArraySource:
         `kind` is what the weights mean, one of `kalprox.sources.weighting.WEIGHTS`.
         """
         weights = np.ones(len(self.y)) if self.weights is None else self.weights
-        times = in_order(self.times, None, weights) if isinstance(forget, ByTime) else None
+        times = in_order(self.times, None, weights) if forget.needs_times else None
         weights, counts, squares, _ = faded(weights, forget, counts_of(weights, kind), times)
         about: dict[str, Any] = {"block_rows": self.block_rows, "groups": self.groups, "offset": self.offset}
         about |= {"keep_sparse": self.keep_sparse}

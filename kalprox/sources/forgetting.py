@@ -6,7 +6,7 @@ import numpy as np
 
 from kalprox._arrays import Array, asarray_like, namespace
 from kalprox._checks import concrete
-from kalprox.forgetting import ByRow, ByTime
+from kalprox.forgetting import ByRow, ByTime, Forgetting
 
 __all__ = ["Course", "Faded", "course", "faded", "shares"]
 
@@ -94,7 +94,7 @@ class Course(NamedTuple):
     squares: Array
 
 
-def course(forget: Any, counts: Array, times: Array | None = None, since: float | None = None) -> Course:
+def course(forget: Forgetting, counts: Array, times: Array | None = None, since: float | None = None) -> Course:
     """Return how earlier rows fade on the way through a block whose rows count so often; see `faded`."""
     if isinstance(forget, ByTime):
         assert times is not None
@@ -103,7 +103,7 @@ def course(forget: Any, counts: Array, times: Array | None = None, since: float 
         sums = (np.cumsum(counts / left**power) - counts / left**power for power in (1, 2))
         rows, squares = (left**power * total for power, total in zip((1, 2), sums, strict=True))
         return Course(left, forget.left(before), 1 / left, rows, squares)
-    rho = forget.factor if isinstance(forget, ByRow) else 1.0
+    rho = forget.per_row
     seen, ones = np.cumsum(counts), np.ones(len(counts))
     at = seen - counts
     if rho == 1:
@@ -114,10 +114,10 @@ def course(forget: Any, counts: Array, times: Array | None = None, since: float 
     return Course(rho**at, ones, each / rho**seen, (1 - rho**at) / (1 - rho), (1 - rho ** (2 * at)) / (1 - rho**2))
 
 
-def shares(forget: Any, counts: Array, times: Array | None = None) -> Array:
+def shares(forget: Forgetting, counts: Array, times: Array | None = None) -> Array:
     """Return what the rows of a block, which count so often, have left of their weights after the last of them."""
     if isinstance(forget, ByTime):
         assert times is not None
         return np.asarray(forget.left(times[-1] - times))
     seen = np.cumsum(counts)
-    return np.asarray((forget.factor if isinstance(forget, ByRow) else 1.0) ** (seen[-1] - seen))
+    return np.asarray(forget.per_row ** (seen[-1] - seen))

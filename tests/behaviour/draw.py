@@ -22,7 +22,7 @@ from numbers_kept import CHOSEN, kept
 from routes import ROUTES
 from scenarios import LEVELS, Scenario, default
 
-__all__ = ["BATCH", "STREAM", "can_be_said", "candidates", "implied", "refusal"]
+__all__ = ["BATCH", "STREAM", "can_be_said", "candidates", "error_of", "implied", "refusal"]
 
 HERE = Path(__file__).parent
 ROWS = 40  # of the walk: a refusal does not depend on how many
@@ -32,8 +32,8 @@ Labels = dict[str, str]
 Pair = frozenset[tuple[str, str]]
 
 
-def refusal(labels: Labels, way: str) -> str | None:
-    """Return the error of a combination, in one line; None if it is learned and read."""
+def error_of(labels: Labels, way: str) -> Exception | None:
+    """Return the error of a combination; None if it is learned and read."""
     scenario = Scenario(labels)
     rows = scenario.rows(n=ROWS)
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
@@ -41,9 +41,17 @@ def refusal(labels: Labels, way: str) -> str | None:
         try:
             ROUTES[way].learn(scenario, rows, Path(folder))
         except Exception as error:  # whatever it raises is looked at by the test of the table
-            said = " ".join(str(error).split()).replace(folder, "FOLDER")
-            return f"{type(error).__name__}: " + re.sub(r"<function (\w+) at \w+>", r"\1", said)
+            return error
     return None
+
+
+def refusal(labels: Labels, way: str) -> str | None:
+    """Return the error of a combination, in one line; None if it is learned and read."""
+    error = error_of(labels, way)
+    if error is None:
+        return None
+    said = re.sub(r"<function (\w+) at \w+>", r"\1", " ".join(str(error).split()))
+    return f"{type(error).__name__}: {said}"
 
 
 def _changed() -> dict[str, list[str]]:

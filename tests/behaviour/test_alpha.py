@@ -36,7 +36,7 @@ def test_the_path_is_a_fit_for_every_alpha():
     np.testing.assert_allclose(path.edf, (path.coef != 0).sum(axis=1), rtol=1e-10)
     with pytest.raises(ValueError, match="path needs a penalty with a weight"):
         KalproxRegressor(penalty="box").fit(X_SCALED, Y_DIABETES).path(alphas)
-    with pytest.raises(ValueError, match="path of this model needs the rows"):
+    with pytest.raises(ValueError, match="path without X and y needs a linear model"):
         KalproxRegressor("tanh").fit(X_SCALED, np.tanh(Y_DIABETES / 200)).path(alphas)
 
 

@@ -23,7 +23,7 @@ MODULES = {
     "kalprox.regularizers",
     "kalprox.structures",
 }
-COMMAND = {("kalprox.cli", "main")}
+COMMAND = {("kalprox.cli", "main"), ("kalprox.learning.rules", "RULES")}  # which the reference prints
 OPEN_TO_ALL = {
     "_repr_html_",
     "_exit",

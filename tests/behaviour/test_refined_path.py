@@ -129,7 +129,7 @@ def test_weights_offsets_forgetting_and_sparse_rows(rows):
 def test_mistakes_are_named(rows):
     X, y = rows["X"], rows[2]
     model = KalproxClassifier().fit(X, y)
-    with pytest.raises(ValueError, match="needs the rows that it was fitted to, X and y"):
+    with pytest.raises(ValueError, match="Give X and y, the rows that it was fitted to"):
         model.path([1.0])
     with pytest.raises(ValueError, match="both X and y, or neither"):
         model.path([1.0], X=X)
@@ -139,7 +139,7 @@ def test_mistakes_are_named(rows):
         model.path([1.0], X=X, y=np.full(N, "maybe"))
     with pytest.raises(ValueError, match="a penalty with a weight"):
         KalproxClassifier(penalty=None).fit(X, y).path([1.0], X=X, y=y)
-    with pytest.raises(ValueError, match="needs no rows"):
+    with pytest.raises(ValueError, match="Leave X and y out"):
         KalproxRegressor().fit(X, rows["tanh"]).path([1.0], X=X, y=rows["tanh"])
     with pytest.raises(NotFittedError):
         KalproxClassifier().path([1.0], X=X, y=y)

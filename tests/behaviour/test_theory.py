@@ -175,7 +175,7 @@ def test_minimax_predictions_are_refused_where_nothing_is_known_of_them():
         KalproxRegressor().fit(X, y).predict(X, return_std=True, minimax=True)
     with pytest.raises(ValueError, match=r"minimax=True needs a quadratic penalty.*got penalty='l1'"):
         KalproxRegressor(penalty="l1").fit(X, y).predict(X, minimax=True)
-    with pytest.raises(ValueError, match=r"minimax=True needs a linear model.*minimax=False"):
+    with pytest.raises(ValueError, match=r"minimax=True needs link='identity'.*minimax=False"):
         KalproxRegressor(link="sigmoid").fit(X, y).predict(X, minimax=True)
 
 

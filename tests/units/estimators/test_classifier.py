@@ -363,7 +363,7 @@ def test_mistakes_are_named_and_nothing_is_lost(two):
         KalproxClassifier().fit(X, y, -np.ones(len(y)))
     with pytest.raises(TypeError):
         KalproxClassifier(likelihood="poisson")
-    with pytest.raises(ValueError, match="link must be 'identity' or a function"):
+    with pytest.raises(ValueError, match="A target of two classes needs link='identity', or a function"):
         KalproxClassifier(link="sigmoid").fit(X, y)
 
 

@@ -83,6 +83,6 @@ def test_a_fit_that_is_resumed_reports_each_change_once(file, tmp_path):
 def test_rows_in_no_order_are_refused(file, tmp_path):
     arguments = ["fit", file, "-y", "y", "--features", "a,b", "--change-points", "500", "--out", tmp_path / "m.kalprox"]
     for more in (["--engine", "local"], ["--shuffle", "1"], ["--link", "softplus", "--targets", "any"]):
-        assert "--change-points needs one pass over the rows" in invoke(*arguments, *more, code=2).output
+        assert "on an engine needs no --change-points, because" in invoke(*arguments, *more, code=2).output
     done = invoke(*arguments[:-4], "--change-points", "3", code=2)
     assert "--change-points must be the expected number of rows" in done.output

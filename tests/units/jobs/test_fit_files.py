@@ -526,7 +526,7 @@ def test_help_imports_nothing_heavy(command):
         (["fit", "{csv}", "-y", "late", "--alpha", "much"], 2, "expected a number, or auto; got 'much'"),
         (["fit", "{csv}", "-y", "late", "--features", "hour", "--max-bad", "9%", "--alpha", "-1"], 2, "alpha"),
         (["fit", "{csv}", "-y", "late", "--memory", "lots"], 2, "expected a size such as 512MB"),
-        (["fit", "{csv}", "-y", "late", "--features", "hour", "--passes", "3"], 2, "passes must be 1"),
+        (["fit", "{csv}", "-y", "late", "--features", "hour", "--passes", "3"], 2, "after one pass. Set --passes 1."),
         (["fit", "{csv}", "-y", "late", "--features", "hour", "--max-bad", "few"], 2, "expected a number of rows"),
         (["fit", "{csv}", "-y", "late", "--features", "hour,hours"], 3, "Did you mean 'hour'"),
         (["fit", "nowhere.csv", "-y", "late"], 3, "There is no file nowhere.csv"),

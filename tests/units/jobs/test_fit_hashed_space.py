@@ -179,11 +179,10 @@ def test_a_fit_with_a_structure_resumes_where_it_stopped(file, tmp_path):
 
 def test_what_a_structure_does_not_offer_is_said_in_options(file):
     for options, text in (
-        (("--passes", 3), "in one pass with a structure: --passes must be 1"),
-        (("--engine", "local"), "needs no engine"),
+        (("--passes", 3), "or refine, needs no --structure"),
         (("--penalty", "l1"), "--penalty ridge"),
-        (("--alpha", "auto"), "leave out --structure"),
-        (("--missing", "impute"), "leave out --structure"),
+        (("--alpha", "auto"), "needs a number as --alpha, because"),
+        (("--missing", "marginalize"), "or leave --structure out"),
     ):
         how = ("--hash", "tail", "--words", "text", "--hash-bits", 14, "--structure", "diagonal")
         done = invoke("fit", file, "-y", "y", *how, *options, code=2)

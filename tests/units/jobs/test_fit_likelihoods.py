@@ -227,7 +227,7 @@ def test_a_class_without_a_good_row_is_an_error(tmp_path):
         (["-y", "kind", "--likelihood", "bernoulli"], 3, "Use --likelihood categorical for several classes"),
         (["-y", "late", "--likelihood", "logit"], 2, "'logit' is not one of 'gaussian', 'student'"),
         (["-y", "a", "--likelihood", "categorical"], 3, "Did you mean a regression?"),
-        (["-y", "n", "--exposure", "hours"], 2, "needs --link identity and a likelihood of counts, such as"),
+        (["-y", "n", "--exposure", "hours"], 2, "needs a likelihood of counts, outliers or two classes"),
         (["-y", "kind", "--likelihood", "categorical", "--offset", "a"], 2, "An offset, or an exposure, needs"),
         (["-y", "n", "--likelihood", "huber,width=2"], 2, "huber has the parameters threshold, scale"),
         (["-y", "n", "--likelihood", "huber,scale=x"], 2, "expected a parameter such as scale=2 after 'huber'"),

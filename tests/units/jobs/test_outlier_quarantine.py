@@ -129,7 +129,7 @@ def test_what_cannot_flag_rows_says_so(data, tmp_path):
     assert "needs a robust likelihood" in invoke(*options, code=2).output
     options += ["--likelihood", "huber"]
     assert "leave the engine out" in invoke(*options, "--engine", "local", code=2).output.lower()
-    assert "mixes several" in invoke(*options, "--forget", "auto", code=2).output
+    assert "one robust model flags the rows" in invoke(*options, "--forget", "auto", code=2).output
     assert not (tmp_path / "bad.csv").exists()
 
 

@@ -318,11 +318,11 @@ def test_every_setting_learns_reads_and_resumes(tmp_path, settings):
 def test_what_cannot_be_is_refused_by_name():
     X, y = still(12, n=60)
     model = KalproxRegressor(forget="auto").fit(X, y)
-    with pytest.raises(ValueError, match=r"merge needs forget=1: with forget='auto'"):
+    with pytest.raises(ValueError, match=r"merge needs forget=1, .* got forget='auto'"):
         model.merge(KalproxRegressor(forget="auto").fit(X[::-1], y))
-    with pytest.raises(ValueError, match=r"forget='auto' needs rows that come in an order"):
+    with pytest.raises(ValueError, match=r"without an order of rows .* needs forget=1, .* got forget='auto'"):
         KalproxRegressor(forget="auto", engine="local").fit(X, y)
-    with pytest.raises(ValueError, match=r"anytime=True needs forget=1: with forget='auto'"):
+    with pytest.raises(ValueError, match=r"anytime=True needs forget=1, .* got forget='auto'"):
         model.coef_interval(anytime=True)
     with pytest.raises(ValueError, match=r"forget cannot change from 'auto' to 0.99"):
         model.set_params(forget=0.99).partial_fit(X, y)

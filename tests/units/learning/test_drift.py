@@ -120,7 +120,7 @@ def test_merge_and_sources_without_order_are_refused_by_name():
     kind = RandomWalk(0.01)
     X, y, _ = stream(40)
     a, b = (learned(kind, X[rows], y[rows]) for rows in (slice(20), slice(20, 40)))
-    with pytest.raises(ValueError, match=f"merge needs forget=1: with forget={type(kind).__name__}"):
+    with pytest.raises(ValueError, match=rf"merge needs forget=1, .* got forget={type(kind).__name__}"):
         a.merge(b)
 
     class NoOrder:

@@ -72,8 +72,6 @@ def test_the_grid_of_alphas_starts_where_the_penalty_leaves_next_to_nothing(name
         ({"kind": ["ridge"]}, "penalty must be None"),
         ({"kind": "ridge", "alpha": -1.0}, "alpha must be finite and >= 0"),
         ({"kind": "ridge", "alpha": "best"}, "alpha must be a number >= 0 or 'auto'; got 'best'"),
-        ({"kind": "box", "alpha": "auto"}, "with a weight: ridge, l1, .*; got 'box'"),
-        ({"kind": None, "alpha": "auto"}, "with a weight"),
         ({"kind": regularizers.L1(1.0), "alpha": 2.0}, "alpha must be 1 if penalty is a Regularizer.*and L1"),
         ({"kind": "l1", "l1_ratio": 1.5}, "l1_ratio must lie between 0 and 1; got 1.5"),
         ({"kind": "group"}, "penalty='group' needs groups"),

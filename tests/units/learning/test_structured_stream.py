@@ -131,7 +131,7 @@ def test_a_classifier_of_sparse_rows_reads_as_others_do():
     assert (std > 0).all() and model.diagnostics_.log_loss < np.log(2)
     with pytest.warns(UnderstatedWarning):
         assert (model.coef_std_ > 0).all()
-    with pytest.raises(ValueError, match="two classes or a number"):
+    with pytest.raises(ValueError, match="a number, a count or two classes"):
         KalproxClassifier(structure="diagonal").partial_fit(X, np.arange(600) % 3, classes=[0, 1, 2])
     with pytest.raises(ValueError, match="y must be at least 0"):
         KalproxRegressor(structure="diagonal", likelihood="poisson").partial_fit(X, y - 1.0)
@@ -258,3 +258,31 @@ def test_the_noise_is_that_of_the_predictions_of_late_rows(structure, sparse):
     # 500 squares have a relative std of 0.06; the noise has about 900 degrees of freedom, and falls on the way.
     assert 0.75 < np.mean(((y[4000:] - mean) / std) ** 2) < 1.2
     assert 800 < model.noise_dof_ < 1000 and model.diagnostics_.verdict().word != "drifting"
+
+
+@pytest.mark.parametrize("structure", ["diagonal", LowRank(2)], ids=["diagonal", "LowRank"])
+def test_changes_are_found_with_a_structure(structure):
+    """They are looked for in the residuals, which need no matrix."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 5))
+    y = X @ [1.0, 2.0, 0.0, 0.0, 1.0] + rng.normal(size=2000)
+    for jump, found in ((2.0, 1), (0.0, 0)):
+        model = KalproxRegressor(structure=structure, change_points=True)
+        for i in range(0, 2000, 50):
+            model.partial_fit(X[i : i + 50], y[i : i + 50] + jump * (i >= 1000))
+        assert len(model.change_points_) == found
+        assert all(990 < change.row < 1020 for change in model.change_points_)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", LowRank(2)], ids=["diagonal", "LowRank"])
+def test_imputed_rows_are_those_with_the_means_filled_in(structure):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    gaps = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+    filled = np.where(np.isnan(gaps), np.nanmean(gaps, axis=0), gaps)
+    y = X[:, 0] + rng.normal(size=200)
+    found = KalproxRegressor(structure=structure, missing="impute").fit(gaps, y)
+    expected = KalproxRegressor(structure=structure).fit(filled, y)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.coef_std_, expected.coef_std_, rtol=1e-9)
+    np.testing.assert_allclose(found.predict(gaps), expected.predict(filled), rtol=1e-9, atol=1e-12)
