@@ -169,7 +169,16 @@ class PaceType(click.ParamType):
 NAMES = Names()
 PACE = PaceType()
 BYTES = Bytes()
-READING = ("format", "encoding", "delimiter", "decimal", "thousands", "skip_unreadable", "max_record")  # of `Table`
+READING = (
+    "format",
+    "encoding",
+    "delimiter",
+    "decimal",
+    "thousands",
+    "units",
+    "skip_unreadable",
+    "max_record",
+)  # of `Table`
 LEVEL = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
@@ -198,6 +207,12 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--thousands",
             type=click.Choice([".", ",", " ", "'", "_"]),
             help="Mark between thousands of numbers in text files.  [default: none]",
+        ),
+        click.option(
+            "--units",
+            type=NAMES,
+            default=(),
+            help="Texts before or after numbers that are left out, such as lbs,$,%: 12% is read as 12.",
         ),
         click.option(
             "--memory",

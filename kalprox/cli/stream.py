@@ -242,7 +242,7 @@ def stream(
         raise click.UsageError("--key cannot be used with --no-samples: rows that wait are values of rows.")
     begin = None if model is None else _model(model, given)
     reading = {"format": format, "max_record": max_record}
-    reading |= {name: given[name] for name in ("delimiter", "decimal", "thousands")}
+    reading |= {name: given[name] for name in ("delimiter", "decimal", "thousands", "units")}
 
     def infer(head: bytes, style: "Style") -> "tuple[TableColumns, dict[str, Any]]":
         return _inferred(head, style, key, infer_rows, given)
@@ -332,7 +332,7 @@ def _model(file: Path, given: dict[str, Any]) -> Any:
     from kalprox.jobs.model import TableModel
 
     found = TableModel.load(file)
-    about_rows = ("delimiter", "decimal", "thousands", "quarantine", "max_bad", "samples", "quiet", "events")
+    about_rows = ("delimiter", "decimal", "thousands", "units", "quarantine", "max_bad", "samples", "quiet", "events")
     names = [option.name for option in fitting.fit.params if option.name not in (*_NOT_OF_FIT, *about_rows)]
     for name in names:
         if name != "target" and name in given and is_given(str(name)):

@@ -26,7 +26,7 @@ class StreamInput:
         See `kalprox.sources.records.Records`.
     format : {"csv", "tsv", "jsonl"}, optional
         The default is JSON lines if the first byte is a brace, else CSV.
-    delimiter, decimal, thousands : str, optional
+    delimiter, decimal, thousands, units : optional
         See `kalprox.sources.table.Table`. The delimiter is found in the header and the first row.
     max_record, is_whole, reading
         See `kalprox.sources.records.Records`.
@@ -46,6 +46,7 @@ class StreamInput:
         delimiter: str | None = None,
         decimal: str = ".",
         thousands: str | None = None,
+        units: tuple[str, ...] = (),
         max_record: int = 1 << 20,
         is_whole: bool = True,
         reading: Callable[[], AbstractContextManager[Any]] = nullcontext,
@@ -56,7 +57,7 @@ class StreamInput:
         self._header = b""
         first = self.records.begin().removeprefix(BOM).lstrip()
         if format == "jsonl" or (format is None and first[:1] == b"{"):
-            self.style = Style(None, ",", decimal, thousands)
+            self.style = Style(None, ",", decimal, thousands, units)
             return
         self.records.split_by(delimiter or ("\t" if format == "tsv" else ","))
         head = self.records.peek(3 if first[:4].lower() == b"sep=" else 2)  # the header, and the first row
@@ -64,12 +65,13 @@ class StreamInput:
             "delimiter": delimiter,
             "decimal": decimal,
             "thousands": thousands,
+            "units": units,
             "max_record": max_record,
         }
         opened = reader(STDIN, format=format or "csv", stdin=Replay(io.BytesIO(head)), **options)
         assert isinstance(opened, CsvReader)
         header, begin = opened.header()
-        self.style = Style(header, opened.delimiter, decimal, thousands)
+        self.style = Style(header, opened.delimiter, decimal, thousands, units)
         self.records.split_by(opened.delimiter)
         self._header = head[:begin]
         self.records.advance(begin)

@@ -271,6 +271,7 @@ class Columns(PickledFields):
         max_record: int = MAX_RECORD,
         decimal: str = ".",
         thousands: str | None = None,
+        units: tuple[str, ...] = (),
         exclude: Sequence[str] = (),
         samples: bool = True,
         classes: TargetClasses | None = None,
@@ -321,7 +322,7 @@ class Columns(PickledFields):
             The largest number of bytes of standard input to store in a temporary file, where levels must be found.
         watch : callable
             Called with a sentence before levels are looked for, where that may take long.
-        format, encoding, delimiter, stdin, skip_unreadable, max_record, decimal, thousands
+        format, encoding, delimiter, stdin, skip_unreadable, max_record, decimal, thousands, units
             See `kalprox.sources.table.Table`.
         exclude : sequence of str
             Columns to leave out.
@@ -337,7 +338,7 @@ class Columns(PickledFields):
         """
         options: dict[str, Any] = {"format": format, "encoding": encoding, "delimiter": delimiter}
         options |= {"stdin": standard_input(stdin) if STDIN in files else None, "max_record": max_record}
-        options |= {"decimal": decimal, "thousands": thousands}
+        options |= {"decimal": decimal, "thousands": thousands, "units": units}
         if hash_bits is not None:
             check_bits(hash_bits, sparse=sparse)
         if contrast not in ("reference", "full") or (drop_first and contrast == "full"):

@@ -94,7 +94,7 @@ def first_rows(
         if table is not None and table.num_rows:
             check_names(str(file), table.column_names, names or needed)
             check_names(str(file), table.column_names if there is None else there, exclude if there is None else ())
-            notation = Notation(options.get("decimal", "."), options.get("thousands"))
+            notation = Notation(options.get("decimal", "."), options.get("thousands"), options.get("units", ()))
             return FirstRows(str(file), table, opened.text_may_be_number, notation)
     raise SourceError(f"There are no rows in {', '.join(str(file) for file in files)[:500]}.")
 

@@ -38,7 +38,7 @@ class Style(NamedTuple):
     ----------
     header : list of str or None
         The names of the columns of CSV records; None for lines of JSON.
-    delimiter, decimal, thousands : str or None
+    delimiter, decimal, thousands, units
         See `kalprox.sources.table.Table`.
     """
 
@@ -46,6 +46,7 @@ class Style(NamedTuple):
     delimiter: str = ","
     decimal: str = "."
     thousands: str | None = None
+    units: tuple[str, ...] = ()
 
     @property
     def format(self) -> str:
@@ -115,7 +116,7 @@ class RowParser:
         self.columns, self.style, self.keyed, self.name, self.samples = columns, style, keyed, name, samples
         if style.header is not None:
             check_names(name, style.header, columns.wanted.names)
-        self.notation = Notation(style.decimal, style.thousands)
+        self.notation = Notation(style.decimal, style.thousands, style.units)
         without = {"target": None} if keyed else {"target": None, "weight": None, "cluster": None}
         # rows without a target are found as bad cells, also where the columns allow them
         strict = replace(columns, unlabelled=False) if getattr(columns, "unlabelled", False) else columns
@@ -133,6 +134,7 @@ class RowParser:
         options: dict[str, Any] = {
             "decimal": self.style.decimal,
             "thousands": self.style.thousands,
+            "units": self.style.units,
             "samples": self.samples,
         }
         return Table([STDIN], columns, stdin=Replay(io.BytesIO()), format=self.style.format, **options)

@@ -61,8 +61,8 @@ class Table:
     format, encoding, delimiter : str, optional
         The format of all files, such as "csv.gz" (by default from each suffix), the encoding of text files, and the
         delimiter of CSV files; see `kalprox.sources.readers.reader`.
-    decimal, thousands : str, optional
-        The marks in numbers that are written as text; see `kalprox.sources.readers.notation.Notation`.
+    decimal, thousands, units : optional
+        How numbers are written as text; see `kalprox.sources.readers.notation.Notation`.
     skip_unreadable : bool
         Whether a file that cannot be read becomes a bad row instead of an error.
     stdin : binary stream, optional
@@ -100,6 +100,7 @@ class Table:
         snapshot: Snapshot | None = None,
         decimal: str = ".",
         thousands: str | None = None,
+        units: tuple[str, ...] = (),
     ) -> None:
         self.files = find(source) if isinstance(source, str) else list(source)
         self._snapshot = snapshot or Snapshot(self.files)
@@ -118,8 +119,9 @@ class Table:
             "max_record": max_record,
             "decimal": decimal,
             "thousands": thousands,
+            "units": tuple(units),
         }
-        self._notation = Notation(decimal, thousands)
+        self._notation = Notation(decimal, thousands, tuple(units))
         for file in self.files:
             refuse_pipe(file)
             format_of(file, format)
@@ -197,7 +199,7 @@ class Table:
 
     def identity(self) -> dict[str, Any]:
         """All settings that determine how the files are divided into blocks."""
-        defaults = {"decimal": ".", "thousands": None}  # left out, as in checkpoints that are older than these options
+        defaults = {"decimal": ".", "thousands": None, "units": ()}  # left out
         plain = {k: v for k, v in self._options.items() if k != "stdin" and (k not in defaults or v != defaults[k])}
         more: dict[str, Any] = (
             {} if self.samples else {"samples": False}
@@ -209,7 +211,7 @@ class Table:
     @property
     def options(self) -> dict[str, Any]:
         """The keyword arguments for another Table that reads some of these files in the same way."""
-        names = ("format", "encoding", "delimiter", "max_record", "decimal", "thousands")
+        names = ("format", "encoding", "delimiter", "max_record", "decimal", "thousands", "units")
         return {name: self._options[name] for name in names} | {
             "memory": self.memory,
             "samples": self.samples,

@@ -5,12 +5,13 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+import kalprox as kp
 from kalprox import KalproxRegressor
 from kalprox.cli import main
 
 
-def kalprox(*args):
-    done = CliRunner().invoke(main, [str(arg) for arg in args])
+def kalprox(*args, input=None):
+    done = CliRunner().invoke(main, [str(arg) for arg in args], input=input)
     return done.exit_code, " ".join(done.output.split())
 
 
@@ -23,10 +24,10 @@ def cars(n=120, seed=51):
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        (lambda m: f"{m:,} lbs", ["'lbs'", "--thousands ,"]),
-        (lambda m: f"{m}kg", ["'kg'"]),
-        (lambda m: f" {m / 1000:.3f} m³", ["'m³'"]),
-        (lambda m: f"{m / 1000:.3f}".replace(".", ",") + " t", ["'t'", "--decimal ,"]),
+        (lambda m: f"{m:,} lbs", ["--units lbs", "--thousands ,"]),
+        (lambda m: f"{m}kg", ["--units kg"]),
+        (lambda m: f" {m / 1000:.3f} m³", ["--units 'm³' to read them as numbers, or write them without it. If"]),
+        (lambda m: f"{m / 1000:.3f}".replace(".", ",") + " t", ["--units t", "--decimal ,"]),
     ],
 )
 def test_numbers_with_a_unit_are_recognised_as_numbers(tmp_path, written, says):
@@ -40,6 +41,46 @@ def test_numbers_with_a_unit_are_recognised_as_numbers(tmp_path, written, says):
     frame.to_csv(tmp_path / "cars.csv", index=False)
     code, said = kalprox("fit", tmp_path / "cars.csv", "--target", "mpg", "--out", tmp_path / "m")
     assert code == 3 and "must hold numbers; it holds numbers with a unit" in said
+
+
+UNITS = [
+    (lambda m: f"{m:,} lbs", 1, ["--units", "lbs", "--thousands", ","]),
+    (lambda m: f"${m}" if m % 2 else f"-$ {m}", 1, ["--units", "kg,$"]),
+    (lambda m: f"{m / 1000:.3f}".replace(".", ",") + "\u00a0m³ ", 1e-3, ["--units", "m³", "--decimal", ","]),
+    (lambda m: f"{m / 100}%" if m % 3 else f"{m / 100}", 1e-2, ["--units", "%"]),
+]
+
+
+@pytest.mark.parametrize(("written", "size", "options"), UNITS)
+def test_units_that_are_named_are_left_out(tmp_path, written, size, options):
+    frame = cars().astype({"mpg": int})  # without a decimal mark
+    texts, signs = frame["mass"].map(written), np.where(frame["mass"].map(written).str.startswith("-"), -1, 1)
+    plain, said = tmp_path / "plain.csv", ["--target", "mpg"]
+    frame.assign(mass=frame["mass"] * signs * size).to_csv(plain, index=False)
+    frame.assign(mass=texts).to_csv(tmp_path / "units.csv", index=False)
+    code, out = kalprox("fit", plain, *said, "--out", tmp_path / "one")
+    assert code == 0, out
+    code, out = kalprox("fit", tmp_path / "units.csv", *said, *options, "--out", tmp_path / "two")
+    assert code == 0, out
+    one, two = (kp.load(tmp_path / name) for name in ("one", "two"))
+    np.testing.assert_allclose(two.coef_, one.coef_, rtol=1e-9)
+    code, out = kalprox("predict", tmp_path / "two", tmp_path / "units.csv", *options, "--out", tmp_path / "p.csv")
+    assert code == 0, out
+    lines = (tmp_path / "units.csv").read_text()
+    code, out = kalprox("stream", "-", *said, *options, "--out", tmp_path / "three", input=lines)
+    assert code == 0, out
+    np.testing.assert_allclose(kp.load(tmp_path / "three").coef_, one.coef_, rtol=1e-9)
+
+
+def test_another_unit_is_a_bad_cell_and_a_unit_is_no_number(tmp_path):
+    frame = cars()
+    frame["mass"] = [f"{m} kg" if i != 7 else f"{m} g" for i, m in enumerate(frame["mass"])]
+    frame.to_csv(tmp_path / "cars.csv", index=False)
+    options = ["--target", "mpg", "--out", tmp_path / "m"]
+    code, said = kalprox("fit", tmp_path / "cars.csv", *options, "--units", "kg", "--max-bad", 1)
+    assert code == 0 and "1 refused" in said and kp.load(tmp_path / "m").n_rows_seen_ == len(frame) - 1, said
+    code, said = kalprox("fit", tmp_path / "cars.csv", *options, "--units", "2kg")
+    assert code != 0 and "--units must be texts without digits" in said, said
 
 
 @pytest.mark.parametrize("levels", [["4cyl", "6cyl", "8cyl"], [f"{i}{c}" for i in range(9) for c in "ABC"]])
@@ -106,7 +147,7 @@ def test_a_hint_for_unseen_levels_is_allowed_where_it_is_given(tmp_path):
     ],
 )
 def test_reasons_name_only_what_is_wrong(settings, lacks):
-    with pytest.raises(ValueError, match=f"alpha='auto' needs {lacks}; give a number") as error:
+    with pytest.raises(ValueError, match=rf"alpha='auto' needs {lacks}.*Give a number\.") as error:
         KalproxRegressor(**settings, alpha="auto").fit(np.ones((5, 1)), np.ones(5))
     others = {"link='identity'", "likelihood='gaussian'"} - {lacks}
     assert not any(other in str(error.value) for other in others)

@@ -22,6 +22,7 @@ def reader(
     max_record: int = MAX_RECORD,
     decimal: str = ".",
     thousands: str | None = None,
+    units: tuple[str, ...] = (),
     threads: int = 1,
 ) -> Reader:
     """The reader of one file.
@@ -40,8 +41,8 @@ def reader(
         The size of raw blocks: about `chunk_bytes` of a text file, at most `batch_rows` rows of a Parquet file.
     max_record : int
         The largest number of bytes in the header or a record of a text file; a longer record is a bad row.
-    decimal, thousands : str, optional
-        The marks in numbers that are written as text; see `kalprox.sources.readers.notation.Notation`.
+    decimal, thousands, units : optional
+        How numbers are written as text; see `kalprox.sources.readers.notation.Notation`.
     threads : int
         The number of raw blocks of a text file to parse at a time.
 
@@ -53,7 +54,7 @@ def reader(
 
     refuse_pipe(path)
     check_address_space()
-    notation = Notation(decimal, thousands)
+    notation = Notation(decimal, thousands, units)
     kind, _, compression = format_of(path, format).partition(".")
     if kind in ("parquet", "arrow") and path == STDIN:
         raise SourceError(f"Standard input must be csv, tsv or jsonl, or one of them with .gz; got {kind}.")

@@ -1,4 +1,4 @@
-"""The marks in numbers that are written as text: the decimal mark, and the mark between thousands."""
+"""How numbers are written as text: the decimal mark, the mark between thousands, and units that stand with them."""
 
 import re
 from collections import Counter
@@ -26,17 +26,20 @@ _SIGNS = r"(?:\$|€|£|¥|EUR|USD|GBP|CHF|JPY)"
 
 @dataclass(frozen=True)
 class Notation:
-    """The marks in numbers: the decimal mark, and the mark between thousands.
+    """The decimal mark of numbers, the mark between thousands, and the units that may stand with them.
 
     Parameters
     ----------
     decimal : {".", ","}
     thousands : {".", ",", " ", "'", "_"}, optional
         Three digits must follow each of these marks; a space may be a no-break space. By default there are none.
+    units : tuple of str
+        Texts that may stand before or after a number, and are left out, such as "lbs", "$" or "%": 12% is read as 12.
     """
 
     decimal: str = "."
     thousands: str | None = None
+    units: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
@@ -50,10 +53,13 @@ class Notation:
                 f"thousands must differ from the decimal mark, which is {self.decimal!r}: 1{self.decimal}234 would be "
                 f"two numbers. If numbers are written as 1{self.decimal}234{other}5, give decimal={other!r} as well."
             )
+        for unit in self.units:
+            if not unit.strip() or re.search(r"[0-9.,+-]", unit):
+                raise SourceError(f"units must be texts without digits, signs and marks, such as lbs; got {unit!r}.")
 
     @property
     def is_plain(self) -> bool:
-        """Whether numbers are written as in Python, with a point and without marks between thousands."""
+        """Whether numbers are written as in Python: with a point, without marks between thousands and units."""
         return self == PLAIN
 
     @property
@@ -74,14 +80,23 @@ class Notation:
         Missing cells, and words such as nan, stay as they are. A cell that is no number in this notation becomes null.
         """
         cells = plain(column).fill_null(EMPTY_CELL)
-        good = pc.match_substring_regex(cells, self.pattern)
+        text = self._without_units(cells)
+        good = pc.match_substring_regex(text, self.pattern)
         others = pc.or_(pc.match_substring_regex(cells, _WORDS), pc.is_in(cells, MISSING_CELLS))
-        text = cells
         if self.thousands is not None:
             text = pc.replace_substring_regex(text, self._mark, "")
         text = pc.replace_substring(text, self.decimal, ".") if self.decimal != "." else text
         text = pc.if_else(good, text, pc.if_else(others, cells, _NULL))
         return text, np.flatnonzero(~to_numpy(pc.or_(good, others)))
+
+    def _without_units(self, cells: Any) -> Any:
+        """The cells of a column without the units before and after their numbers."""
+        if not self.units:
+            return cells
+        units = "|".join(re.escape(unit.strip()) for unit in sorted(self.units, key=len, reverse=True))
+        blanks = rf"(?:[ \t]|{_SPACES})*"
+        text = pc.replace_substring_regex(cells, rf"^([ \t]*[+-]?)(?:{units}){blanks}([+-]?[0-9.,])", r"\1\2")
+        return pc.replace_substring_regex(text, rf"([0-9.,]){blanks}(?:{units})[ \t]*$", r"\1")
 
     def plain_table(self, table: Any, numbers: Sequence[str]) -> tuple[Any, list[Cell]]:
         """A table with the numbers of its columns of text `numbers` in plain notation, and the cells that are none."""
@@ -141,8 +156,9 @@ def _with_unit(cells: Any) -> Likeness | None:
     if count <= _FEW_LEVELS or 2 * count < len(cells):
         return None
     chosen = [match for match in found if match[2] == unit]
-    marks = likeness(from_bytes([match[1].encode() for match in chosen]))
-    remedy = f"Write them as numbers, without {unit!r}."
+    numbers = from_bytes([match[1].encode() for match in chosen])
+    marks = None if pc.all(pc.match_substring_regex(numbers, PLAIN.pattern)).as_py() else likeness(numbers)
+    remedy = f"Use units={unit!r} to read them as numbers, or write them without it."
     example = max(chosen, key=lambda match: len(match[1]))[0]
     return Likeness("numbers with a unit", example, f"{remedy} {marks.remedy}" if marks else remedy)
 
@@ -155,11 +171,11 @@ _FEW_LEVELS = 10  # such as those of 4cyl, 6cyl and 8cyl
 _WITH_UNIT = re.compile(r"\s*([+-]?[0-9][0-9.,' ]*?)\s*([^\d\s.,'+-][^\d,']{0,19}?)\s*")
 _AMOUNT = r"[+-]?[0-9][0-9.,' ]*"
 _OTHERS = [
-    (rf"^[ \t]*{_AMOUNT} ?%[ \t]*$", "percentages", "Write them as numbers, without signs."),
+    (rf"^[ \t]*{_AMOUNT} ?%[ \t]*$", "percentages", "Use units='%' to read 12% as 12, or write them without signs."),
     (
         rf"^[ \t]*({_SIGNS} ?{_AMOUNT}|{_AMOUNT} ?{_SIGNS})[ \t]*$",
         "amounts with a currency sign",
-        "Write them as numbers, without signs.",
+        "Use units=... with that sign, such as units='$', to read them as numbers, or write them without signs.",
     ),
     (
         r"^[ \t]*([0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}|[0-9]{4}[./][0-9]{1,2}[./][0-9]{1,2})([ T][0-9:.]+)?[ \t]*$",
