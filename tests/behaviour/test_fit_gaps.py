@@ -102,7 +102,7 @@ def test_what_is_refused(table):
     formula = invoke("fit", "t.csv", "--formula", "y ~ a", "--missing", "impute", code=2)
     assert "--missing cannot be used with --formula" in " ".join(formula.output.split())
     engine = invoke("fit", "t.csv", "--target", "y", "--missing", "impute", "--engine", "local", code=2)
-    assert "leave out the engine" in " ".join(engine.output.split())
+    assert "Leave --engine out" in " ".join(engine.output.split())
 
 
 def test_targets_may_be_missing_on_an_engine(table):
