@@ -74,7 +74,7 @@ def test_more_than_two_classes():
     for label in ("a", "b"):
         model.learn_one({"x": 1.0}, label)
     before = model.predict_proba_one({"x": 1.0})
-    with pytest.raises(ValueError, match="two classes to predict.*got a target of several classes. Use river.multiclass"):
+    with pytest.raises(ValueError, match=r"got a target of several classes\. Use river\.multiclass"):
         model.learn_one({"x": 1.0}, "c")
     assert model.predict_proba_one({"x": 1.0}) == before
     several = multiclass.OneVsRestClassifier(RiverClassifier(hash_bits=10, structure="diagonal"))
