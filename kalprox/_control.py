@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kalprox._arrays import Array, loaded_jax, namespace, tree_map
+from kalprox._arrays import Array, loaded_jax, namespace, register_pytrees, tree_map
 from kalprox._extras import load, require
 from kalprox._memory import check_room
 
@@ -44,7 +44,9 @@ def import_jax(purpose: str) -> Any:
     require("jax", purpose)
     if loaded_jax() is None:  # where its library finds no addresses, the loader of the system ends the process
         check_room(384 << 20, "JAX, which this model needs,")
-    return load("jax", "jax", purpose)
+    jax = load("jax", "jax", purpose)
+    register_pytrees()  # what was made before
+    return jax
 
 
 def while_loop(xp: ModuleType, cond: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:

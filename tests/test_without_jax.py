@@ -84,6 +84,18 @@ def test_states_made_before_jax_is_imported_can_be_traced():
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
+def test_a_run_imports_jax_and_compiles_what_was_made_before():
+    code = (
+        "import sys\nimport numpy as np\nimport kalprox as kp\n"
+        "alg = kp.pipg(kp.models.GLM('sigmoid'), kp.regularizers.Ridge(0.1), gamma=1.0)\n"
+        "state, X = alg.init(np.zeros(2), 1.0), np.random.default_rng(0).normal(size=(20, 2))\n"
+        "assert 'jax' not in sys.modules\n"
+        "found = kp.run(alg, state, X, np.ones(20))\n"
+        "assert 'jax' in sys.modules and np.isfinite(found.state.mean).all()\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
 @pytest.mark.slow
 def test_no_module_imports_jax_when_it_is_imported():
     optional = ("kalprox.__main__", "kalprox.engines.spark", "kalprox.engines.spark_frame")

@@ -755,8 +755,8 @@ class Belief(PickledFields, ABC):
 
     @property
     def sizes(self) -> dict[str, int | None]:
-        """The lengths of the axes of its arrays: d features, k targets if there are several, and p parameters."""
-        return {"d": self.coef.shape[-1], "k": self.targets, "p": self.design.size}
+        """The lengths of the axes of its arrays: d features, k targets and o columns of y if several, p parameters."""
+        return {"d": self.coef.shape[-1], "k": self.targets, "o": self.design.outputs, "p": self.design.size}
 
     @classmethod
     def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> Self:

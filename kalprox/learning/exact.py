@@ -547,8 +547,8 @@ class ExactBelief(LinearBelief):
 
     @property
     def sizes(self) -> dict[str, int | None]:
-        d = self.information.d
-        return {"d": d, "k": self.targets, "p": 1 + d}  # the scores of a linear model always have an intercept
+        d, k = self.information.d, self.targets
+        return {"d": d, "k": k, "o": k, "p": 1 + d}  # the scores of a linear model always have an intercept
 
     @classmethod
     def restored(cls, settings: Settings, saved: Saved, name: str, sizes: Sizes) -> "ExactBelief":

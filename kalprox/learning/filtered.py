@@ -717,8 +717,9 @@ class FilteredBelief(Belief):
         expect((design.center is None) is not isinstance(settings.link, str))
         start = np.zeros(sizes["p"] or 0)
         problem = _filter(settings, design).init(start, None).problem
-        rows = {"f": design.first + design.row_offsets, "o": design.outputs}
-        state = saved.tree(ProximalState, f"{name}.state", {**sizes, **rows}, problem=problem)
+        expect(sizes["o"] == design.outputs)
+        wide = {**sizes, "f": design.first + design.row_offsets}  # rows of inputs have so many columns more
+        state = saved.tree(ProximalState, f"{name}.state", wide, problem=problem)
         belief = saved.tree(cls, name, sizes, settings=settings, fixed=design, state=state)
         return replace(belief, fit_message=belief._of_stream)
 

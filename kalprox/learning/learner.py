@@ -440,8 +440,9 @@ class Learner:
         if settings.awaits_alpha:
             expect(saved["alpha"].shape == () and 0 < saved["alpha"] < np.inf)
             settings = settings.with_alpha(float(saved["alpha"]))
-        sizes: dict[str, int | None] = {name: saved.header[f"sizes.{name}"] for name in ("k", "p")}
-        expect(saved.count("sizes.d") == d and is_count(sizes["p"]) and (sizes["k"] is None or is_count(sizes["k"])))
+        sizes: dict[str, int | None] = {name: saved.header[f"sizes.{name}"] for name in ("k", "o", "p")}
+        expect(saved.count("sizes.d") == d and is_count(sizes["p"]))
+        expect(all(sizes[name] is None or is_count(sizes[name]) for name in ("k", "o")))
         sizes["d"] = d
         learner = cls(settings)
         learner._gapped.inner = Buffered.restored(settings, saved, sizes)

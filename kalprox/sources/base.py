@@ -60,7 +60,7 @@ class Block:
     """
 
     X: Array = leaf("n,d", values="any", rows=True)  # NaN where a feature is missing
-    y: Array = leaf("n,k", rows=True)  # None where only predictions are asked for
+    y: Array = leaf("n,o", rows=True)  # None where only predictions are asked for
     weights: Array | None = leaf("n", sign="nonnegative", default=None)
     read: int = leaf(given=True, default=-1)
     bad: Sequence[BadRow] = leaf(given=True, default=())

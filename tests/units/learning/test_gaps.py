@@ -153,7 +153,7 @@ def test_a_constant_column_may_get_another_value_afterwards():
 def _restored(gaps, d):
     header, arrays = {}, {}
     flatten("gaps", gaps, header, arrays)
-    return Saved(header, arrays).tree(Gaps, "gaps", {"d": d, "k": None})
+    return Saved(header, arrays).tree(Gaps, "gaps", {"d": d, "k": None, "o": None})
 
 
 def test_the_account_is_saved():
