@@ -177,9 +177,7 @@ def test_the_minimiser_of_a_quadratic_is_the_prox(g):
 
 
 def test_what_needs_a_dense_matrix_is_refused():
-    model, _, X, y, start = _problem("linear")
-    with pytest.raises(ValueError, match="engine=None"):
-        kp.refine(model, Zero(), (X, y), start, structure="diagonal", engine="local")
+    model = _problem("linear")[0]
     custom = kp.regularizers.Custom(lambda t: (t**4).sum())
     with pytest.raises(ValueError, match="dense matrix"):
         kp.refine(model, custom, (np.ones((2, 5000)), np.ones(2)), np.zeros(5000), structure="diagonal")

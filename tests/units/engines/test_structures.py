@@ -16,7 +16,9 @@ Y = X @ [0.5, -0.3, 0.2, 0.0, 0.1, 0.4] + RNG.normal(size=300)
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("structure", ["diagonal", LowRank(3)], ids=["diagonal", "LowRank"])
-@pytest.mark.parametrize("settings", [{}, {"penalty": "l1", "alpha": 5.0}, {"likelihood": "student"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"penalty": "l1", "alpha": 5.0}, pytest.param({"likelihood": "student"}, marks=pytest.mark.slow)]
+)
 def test_any_division_into_partitions_gives_the_same_model(settings, structure, engine):
     expected = KalproxRegressor(structure=structure, **settings).fit(X, Y)
     with engines.open(engine, workers=2) as opened:

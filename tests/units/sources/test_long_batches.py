@@ -5,6 +5,7 @@ import pytest
 
 import kalprox as kp
 from kalprox import KalproxRegressor
+from kalprox.forgetting import ByRow
 from kalprox.sources import ArraySource
 from kalprox.sources.forgetting import faded
 
@@ -39,7 +40,8 @@ def test_a_batch_longer_than_its_forgetting(rows):
 
 
 def test_a_faded_source_longer_than_its_forgetting(rows):
-    source = ArraySource(*rows, block_rows=1000).faded(0.9, "frequency")
+    source = ArraySource(*rows, block_rows=1000).faded(ByRow(0.9), "frequency")
     info = source.fold(kp.Information.from_block).total
-    direct = ArraySource(rows[0][-1000:], rows[1][-1000:]).faded(0.9, "frequency").fold(kp.Information.from_block).total
+    last = ArraySource(rows[0][-1000:], rows[1][-1000:]).faded(ByRow(0.9), "frequency")
+    direct = last.fold(kp.Information.from_block).total
     np.testing.assert_allclose(info.solve(), direct.solve(), rtol=1e-12)
