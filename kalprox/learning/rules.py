@@ -161,7 +161,7 @@ _SAID = {
     ("forget", _FADES): "a {forget} that is a number, 'auto' or {half_life}",
     ("forget", _NOT_MIXED): "a {forget} other than 'auto'",
     ("forget", "time"): "{half_life}",
-    ("missing", "raise|impute"): "{missing='impute'}",
+    ("missing", "raise|impute"): "{missing='raise'} or {missing='impute'}",
     ("change_points", "no"): "{change_points=False}",
     ("diagnose", "yes"): "{diagnose=True}",
     ("standardize", "no"): "{standardize=False}",
