@@ -251,7 +251,7 @@ def test_what_is_refused_says_what_to_do():
     _, Z, y = _data(0)
     with pytest.raises(ValueError, match="missing must be one of raise, impute, marginalize"):
         KalproxRegressor(missing="drop").fit(Z, y)
-    with pytest.raises(ValueError, match=r"needs missing='impute'.*one model per target"):
+    with pytest.raises(ValueError, match=r"or missing='impute'.*one model per target"):
         KalproxRegressor(missing="marginalize").fit(Z, np.column_stack([y, y]))
     assert KalproxRegressor(missing="impute").fit(Z, np.column_stack([y, y])).coef_.shape == (2, 3)
     for settings in (
