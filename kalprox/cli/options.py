@@ -212,7 +212,8 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--units",
             type=NAMES,
             default=(),
-            help="Texts before or after numbers that are left out, such as lbs,$,%: 12% is read as 12.",
+            help="Texts before or after numbers that are left out, such as lbs,$,%: 12% is read as 12. Nothing is "
+            "converted: give one column one unit.",
         ),
         click.option(
             "--memory",
